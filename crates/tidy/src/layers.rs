@@ -38,7 +38,7 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         // How decoders are fuzzed.
         may_use_in_tests: &["fabric"],
-        ..layer("cluster", &["lsm"])
+        ..layer("cluster", &["lsm", "wire"])
     },
     Layer {
         is_optional: true,

@@ -1,17 +1,20 @@
 //! What the control plane needs of a coordinator, rules CP1 to CP6: a small map with revisions,
-//! transactions, leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another.
+//! transactions, leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another, which can
+//! be [`served`] to other processes.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
+//! | [`served`] | a coordinator in another process: who serves it, and who asks |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
 pub mod journal;
+pub mod served;
 pub mod store;
 
 use std::fmt;
