@@ -7,9 +7,11 @@
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
+//! | [`address`] | how a coordinator is named |
 //! | [`served`] | a coordinator in another process: who serves it, and who asks |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
+pub mod address;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::address::{CoordinatorAddress, CoordinatorAddressError};
 pub use self::embedded::Embedded;
 
 /// A key may have so many bytes.
