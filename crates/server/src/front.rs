@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use farleaf_client::protocol::{self, Request, Status};
 use farleaf_cluster::client::Stale;
+use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::coordinator::served::{COORDINATOR_TAG, CoordinatorService};
 use farleaf_wire::Service;
 
 use crate::host::OpenReplicas;
@@ -18,7 +20,7 @@ const ERRAND_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Front {
     pub(crate) replicas: Arc<OpenReplicas>,
     /// The coordinator of this process, if others are to reach it here.
-    pub(crate) coordinator: Option<()>,
+    pub(crate) coordinator: Option<CoordinatorService<SharedCoordinator>>,
 }
 
 impl Service for Front {
@@ -26,6 +28,13 @@ impl Service for Front {
         match (request.first(), &self.coordinator) {
             (Some(&protocol::TAG), _) => self.answer_client(request, reply),
             (Some(&peer::TAG), _) => self.answer_peer(&request[1..], reply),
+            (Some(&COORDINATOR_TAG), Some(coordinator)) => {
+                coordinator.answer_coordinator(request, reply);
+            }
+            (Some(&COORDINATOR_TAG), None) => {
+                let how = "this server has no coordinator for others: give that one's address";
+                CoordinatorService::<SharedCoordinator>::refuse(how, reply);
+            }
             _ => refuse("the request is none that this server knows", reply),
         }
     }

@@ -12,6 +12,7 @@ use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::coordinator::served::CoordinatorService;
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
@@ -133,7 +134,7 @@ impl RegionServer {
         let serves = options.serves_coordinator;
         let front = Front {
             replicas,
-            coordinator: serves.then_some(()),
+            coordinator: serves.then(|| CoordinatorService::new(coordinator.clone())),
         };
         let front = listener.serve(Arc::new(front))?;
         let mut server = Self {

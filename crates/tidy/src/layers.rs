@@ -38,7 +38,7 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         // How decoders are fuzzed.
         may_use_in_tests: &["fabric"],
-        ..layer("cluster", &["lsm"])
+        ..layer("cluster", &["lsm", "wire"])
     },
     Layer {
         is_optional: true,
@@ -48,6 +48,13 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "replica",
         &["types", "executor", "fabric", "message", "lsm"],
+    ),
+    layer("client", &["wire", "cluster"]),
+    layer(
+        "server",
+        &[
+            "types", "fabric", "wire", "lsm", "replica", "cluster", "client",
+        ],
     ),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),

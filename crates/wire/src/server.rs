@@ -31,6 +31,12 @@ pub trait Service: Send + Sync {
     fn answer(&self, request: &[u8], reply: &mut Vec<u8>);
 }
 
+impl<S: Service + ?Sized> Service for Arc<S> {
+    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        (**self).answer(request, reply);
+    }
+}
+
 /// A server that runs. When it is dropped it has ended: nobody listens, all connections are shut
 /// down, and the service is not in use any more.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! What the control plane needs of a coordinator, rules CP1 to CP6: a small map with revisions,
-//! transactions, leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another.
+//! transactions, leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another, which can
+//! be [`served`] to other processes.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -7,12 +8,16 @@
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | `shared` | [`SharedCoordinator`]: one of whichever kind |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
+//! | [`address`] | how a coordinator is named |
+//! | [`served`] | a coordinator in another process: who serves it, and who asks |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
+pub mod address;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
 pub mod journal;
+pub mod served;
 mod shared;
 pub mod store;
 
@@ -23,6 +28,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::address::{CoordinatorAddress, CoordinatorAddressError};
 pub use self::embedded::Embedded;
 pub use self::shared::SharedCoordinator;
 

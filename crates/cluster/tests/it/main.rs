@@ -3,5 +3,6 @@
 mod coordinators;
 mod plans;
 mod records;
+mod served;
 mod sim;
 mod stories;

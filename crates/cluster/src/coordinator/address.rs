@@ -1,0 +1,163 @@
+//! How a coordinator is named.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Where a coordinator is. Written as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoordinatorAddress {
+    /// `tcp:HOST:PORT`: one that another process serves, for
+    /// [`RemoteCoordinator`](super::served::RemoteCoordinator).
+    Served(String),
+    /// `etcd:HOST:PORT[,HOST:PORT...]`: members of an etcd cluster, for `farleaf-etcd`.
+    Etcd(Vec<String>),
+    /// `dir:PATH`: an [`Embedded`](super::Embedded) one in this process, with its directory.
+    Directory(PathBuf),
+}
+
+/// Why a text names no coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' is no address of a coordinator: take 'tcp:HOST:PORT', 'etcd:HOST:PORT[,HOST:PORT...]' \
+     or 'dir:PATH' ({why})"
+)]
+pub struct CoordinatorAddressError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Whether a text is `HOST:PORT`, with an IPv6 address in brackets.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let is_host = match inner {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(is_of_name),
+    };
+    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+    is_host && is_number && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+fn is_of_name(character: char) -> bool {
+    !character.is_whitespace() && !character.is_control() && !"[]:/,".contains(character)
+}
+
+impl FromStr for CoordinatorAddress {
+    type Err = CoordinatorAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const PLACE: &str =
+            "HOST:PORT, with a port from 1 to 65535 and an IPv6 address in brackets";
+        let wrong = |why: String| CoordinatorAddressError {
+            text: text.to_owned(),
+            why,
+        };
+        let Some((kind, place)) = text.split_once(':') else {
+            return Err(wrong("it has no ':'".to_owned()));
+        };
+        match kind {
+            "tcp" if is_host_and_port(place) => Ok(Self::Served(place.to_owned())),
+            "tcp" => Err(wrong(format!("after 'tcp:' comes {PLACE}"))),
+            "etcd" => {
+                let members: Vec<_> = place.split(',').map(str::to_owned).collect();
+                match members.iter().find(|it| !is_host_and_port(it)) {
+                    None => Ok(Self::Etcd(members)),
+                    Some(member) => Err(wrong(format!(
+                        "after 'etcd:' comes, with commas between several, {PLACE}; '{member}' is \
+                         not that"
+                    ))),
+                }
+            }
+            "dir" if place.is_empty() || place.contains('\0') => {
+                Err(wrong("after 'dir:' comes a path".to_owned()))
+            }
+            "dir" => Ok(Self::Directory(PathBuf::from(place))),
+            other => Err(wrong(format!("there is no '{other}:'"))),
+        }
+    }
+}
+
+impl fmt::Display for CoordinatorAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served(place) => write!(formatter, "tcp:{place}"),
+            Self::Etcd(members) => write!(formatter, "etcd:{}", members.join(",")),
+            Self::Directory(path) => write!(formatter, "dir:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: addresses are read, and written as they were.
+    #[test]
+    fn addresses_are_read() {
+        let etcd = |them: &[&str]| {
+            let members = them.iter().map(|it| (*it).to_owned());
+            CoordinatorAddress::Etcd(members.collect())
+        };
+        let served = |place: &str| CoordinatorAddress::Served(place.to_owned());
+        let cases = [
+            ("tcp:10.0.0.5:7480", served("10.0.0.5:7480")),
+            ("tcp:node-1.example:1", served("node-1.example:1")),
+            ("tcp:[::1]:65535", served("[::1]:65535")),
+            ("etcd:a:2379", etcd(&["a:2379"])),
+            (
+                "etcd:a:2379,[fe80::1]:2379,10.0.0.5:1",
+                etcd(&["a:2379", "[fe80::1]:2379", "10.0.0.5:1"]),
+            ),
+            (
+                "dir:/var/lib/far leaf:1",
+                CoordinatorAddress::Directory("/var/lib/far leaf:1".into()),
+            ),
+            ("dir:.", CoordinatorAddress::Directory(".".into())),
+        ];
+        for (text, address) in cases {
+            assert_eq!(text.parse(), Ok(address.clone()));
+            assert_eq!(address.to_string(), text);
+        }
+    }
+
+    /// Promise: what is none is refused, with what is wrong and what there is.
+    #[test]
+    fn other_texts_are_refused() {
+        let cases = [
+            ("", "it has no ':'"),
+            ("10.0.0.5", "it has no ':'"),
+            ("10.0.0.5:7480", "there is no '10.0.0.5:'"),
+            ("udp:h:1", "there is no 'udp:'"),
+            ("TCP:h:1", "there is no 'TCP:'"),
+            ("tcp:", "after 'tcp:' comes HOST:PORT"),
+            ("tcp:h", "after 'tcp:' comes HOST:PORT"),
+            ("tcp::80", "after 'tcp:' comes HOST:PORT"),
+            ("tcp:h:0", "a port from 1 to 65535"),
+            ("tcp:h:+1", "a port from 1 to 65535"),
+            ("tcp:h:65536", "a port from 1 to 65535"),
+            ("tcp:::1:80", "an IPv6 address in brackets"),
+            ("tcp:[h]:80", "an IPv6 address in brackets"),
+            ("tcp:a:1,b:1", "after 'tcp:' comes HOST:PORT"),
+            ("tcp:a b:1", "after 'tcp:' comes HOST:PORT"),
+            ("etcd:", "'' is not that"),
+            ("etcd:a:1,", "'' is not that"),
+            ("etcd:a:1,b", "'b' is not that"),
+            ("etcd:http://a:1", "'http://a:1' is not that"),
+            ("dir:", "after 'dir:' comes a path"),
+        ];
+        for (text, why) in cases {
+            let error = text.parse::<CoordinatorAddress>().expect_err(text);
+            let said = error.to_string();
+            assert!(said.contains(why), "{said}");
+            assert!(said.contains(&format!("'{text}'")), "{said}");
+            assert!(said.contains("take 'tcp:HOST:PORT', 'etcd:"), "{said}");
+        }
+    }
+}

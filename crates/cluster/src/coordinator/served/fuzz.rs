@@ -1,0 +1,112 @@
+//! Requests and replies that were honest before they were changed at random.
+
+use std::time::Duration;
+
+use farleaf_fabric::fuzzing::{Random, run};
+
+use super::message::{Reply, Request, decode, encode, events, snapshot};
+use super::{COORDINATOR_TAG, CoordinatorService};
+use crate::coordinator::{
+    Compare, Coordinator, Embedded, LeaseId, Revision, Transaction, TransactionOutcome,
+};
+
+fn key(random: &mut Random) -> String {
+    format!("k/{}", random.below(5))
+}
+
+fn request(random: &mut Random) -> Request {
+    let lease = LeaseId(random.below(4));
+    match random.below(6) {
+        0 => Request::Range("k/".to_owned()),
+        1 | 2 => {
+            let value = random.bytes::<12>().to_vec();
+            let compare = Compare::Modified(key(random), Revision(random.below(20)));
+            let mut transaction = Transaction::new().put(key(random), value);
+            if random.one_in(2) {
+                transaction = transaction.when(compare);
+            }
+            if random.one_in(2) {
+                transaction = transaction.put_leased("held", Vec::new(), lease);
+            }
+            Request::transact(&transaction.delete("gone"))
+        }
+        3 => Request::Grant(Duration::from_millis(random.below(1000))),
+        4 if random.one_in(2) => Request::Revoke(lease),
+        4 => Request::KeepAlive(lease),
+        _ => Request::Changes {
+            prefix: "k/".to_owned(),
+            after: Revision(random.below(30)),
+            wait: Duration::ZERO,
+        },
+    }
+}
+
+/// Promise: whatever bytes a service is asked, it answers with a reply that can be read, and the
+/// coordinator behind it goes on.
+#[test]
+fn any_request_has_a_reply() {
+    run("coordinator requests", |random| {
+        let embedded = Embedded::default();
+        let service = CoordinatorService::new(embedded.clone());
+        for _ in 0..8 {
+            let mut bytes = Vec::new();
+            encode(&request(random), &mut bytes);
+            if random.one_in(2) {
+                random.mutate(&mut bytes);
+                // A changed time would be waited for; what it is has its own test.
+                if String::from_utf8_lossy(&bytes).contains("wait") {
+                    continue;
+                }
+            }
+            let mut reply = Vec::new();
+            service.answer_coordinator(&bytes, &mut reply);
+            let reply: Result<Reply, String> = decode(&reply);
+            reply.expect("a reply");
+        }
+        let put = Transaction::new().put("after", Vec::new());
+        let outcome = embedded.transact(&put).expect("it goes on");
+        assert!(matches!(outcome, TransactionOutcome::Committed(_)));
+    });
+}
+
+/// Promise: whatever a service sends, it is refused or understood; snapshots and changes that are
+/// understood are in order, of the prefix, and behind what was known.
+#[test]
+fn any_reply_is_understood_or_refused() {
+    let embedded = Embedded::default();
+    for number in 0..20_u8 {
+        let key = format!("k/{}", number % 7 + 3);
+        let put = Transaction::new().put(key, vec![number; 9]).delete("k/2");
+        embedded.transact(&put).expect("it works");
+    }
+    let after = Revision(5);
+    let mut watch = embedded.watch("k/", after).expect("it works");
+    let changes = watch.next(Duration::ZERO).expect("it works");
+    let honest: [Reply; 2] = [
+        embedded.range("k/").expect("it works").into(),
+        changes.into(),
+    ];
+    run("coordinator replies", |random| {
+        let mut bytes = Vec::new();
+        encode(&honest[random.index(2)], &mut bytes);
+        random.mutate(&mut bytes);
+        match decode(&bytes) {
+            Ok(Reply::Range { revision, entries }) => {
+                let read = snapshot("k/", revision, entries);
+                let Ok(read) = read else { return };
+                assert_eq!(bytes[0], COORDINATOR_TAG);
+                for entry in &read.entries {
+                    assert!(entry.key.starts_with("k/") && entry.mod_revision <= revision);
+                }
+            }
+            Ok(Reply::Changes(images)) => {
+                let Ok(read) = events("k/", after, images) else {
+                    return;
+                };
+                assert!(read.is_sorted_by_key(crate::coordinator::Event::revision));
+                assert!(read.iter().all(|it| it.revision() > after));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    });
+}

@@ -1,0 +1,484 @@
+//! Requests to a coordinator in another process and its replies, as bytes (CS1): a tag, and JSON
+//! with a version. Values are base64, times are seconds and nanoseconds, so nothing is rounded.
+//!
+//! | request | reply |
+//! |---|---|
+//! | `range` | `range` |
+//! | `transact` | `committed`, `refused`, `lease_gone` |
+//! | `grant` | `granted` |
+//! | `keep_alive` | `alive`, `gone` |
+//! | `revoke` | `revoked` |
+//! | `changes` | `changes` |
+//! | any | `failed` |
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::coordinator::{
+    Compare, CoordinatorError, Entry, Event, LeaseId, Revision, Snapshot, Transaction, Write,
+};
+
+/// What a request to a coordinator begins with, and its reply, so that others can share a listener.
+pub const COORDINATOR_TAG: u8 = b'C';
+
+/// The version of requests and replies; both sides must have the same.
+pub const MESSAGE_VERSION: u32 = 1;
+
+/// Bytes, in JSON as base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base64(Vec<u8>);
+
+impl Serialize for Base64 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A key: itself, value, created, modified, lease.
+type EntryImage = (String, Base64, Revision, Revision, Option<LeaseId>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CompareImage {
+    Created(String, Revision),
+    Modified(String, Revision),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WriteImage {
+    Put(String, Base64, Option<LeaseId>),
+    Delete(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EventImage {
+    Put(EntryImage),
+    Delete(String, Revision),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Request {
+    Range(String),
+    Transact {
+        compares: Vec<CompareImage>,
+        writes: Vec<WriteImage>,
+    },
+    Grant(Duration),
+    KeepAlive(LeaseId),
+    Revoke(LeaseId),
+    /// Changes of a prefix behind a revision, waited for so long at the most (CS4).
+    Changes {
+        prefix: String,
+        after: Revision,
+        wait: Duration,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Reply {
+    Range {
+        revision: Revision,
+        entries: Vec<EntryImage>,
+    },
+    Committed(Revision),
+    Refused,
+    LeaseGone,
+    Granted(LeaseId, Duration),
+    Alive(Duration),
+    Gone,
+    Revoked,
+    Changes(Vec<EventImage>),
+    Failed(Failure),
+}
+
+/// Why something was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Failure {
+    /// It was not done.
+    Unavailable(String),
+    /// It was done, or is done yet, or never (CP5).
+    OutcomeUnknown(String),
+    /// Changes up to there are not kept.
+    Compacted(Revision),
+    /// It is nothing that a coordinator does.
+    Invalid(String),
+}
+
+/// What goes over the wire behind the tag.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Enveloped<T> {
+    version: u32,
+    message: T,
+}
+
+/// What every version has.
+#[derive(Deserialize)]
+struct OnlyVersion {
+    version: u32,
+}
+
+/// Appends a request or a reply.
+pub(super) fn encode(message: &impl Serialize, to: &mut Vec<u8>) {
+    to.push(COORDINATOR_TAG);
+    let version = MESSAGE_VERSION;
+    let enveloped = Enveloped { version, message };
+    serde_json::to_writer(to, &enveloped).expect("messages are plain values, and memory takes all");
+}
+
+/// What bytes say; an error completes "the other side sent ...".
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let json = match bytes {
+        [COORDINATOR_TAG, json @ ..] => json,
+        [other, ..] => {
+            return Err(format!(
+                "what begins with '{}' and is no message of a coordinator",
+                other.escape_ascii()
+            ));
+        }
+        [] => return Err("nothing, which is no message of a coordinator".to_owned()),
+    };
+    let no_message = |error: serde_json::Error| format!("no message of a coordinator: {error}");
+    let OnlyVersion { version } = serde_json::from_slice(json).map_err(no_message)?;
+    if version != MESSAGE_VERSION {
+        return Err(format!(
+            "a message of version {version}, and this side speaks version {MESSAGE_VERSION}: run \
+             the same version on both sides"
+        ));
+    }
+    let enveloped: Enveloped<T> = serde_json::from_slice(json).map_err(no_message)?;
+    Ok(enveloped.message)
+}
+
+impl Request {
+    /// Whether it changes something, so that no answer leaves an outcome unknown (CS3).
+    pub(super) fn is_change(&self) -> bool {
+        match self {
+            Self::Range(_) | Self::Changes { .. } => false,
+            Self::Transact { .. } | Self::Grant(_) | Self::KeepAlive(_) | Self::Revoke(_) => true,
+        }
+    }
+
+    pub(super) fn transact(transaction: &Transaction) -> Self {
+        let compares = transaction.compares.iter().map(|it| match it {
+            Compare::Created(key, at) => CompareImage::Created(key.clone(), *at),
+            Compare::Modified(key, at) => CompareImage::Modified(key.clone(), *at),
+        });
+        let writes = transaction.writes.iter().map(|it| match it {
+            Write::Put { key, value, lease } => {
+                WriteImage::Put(key.clone(), Base64(value.clone()), *lease)
+            }
+            Write::Delete { key } => WriteImage::Delete(key.clone()),
+        });
+        Self::Transact {
+            compares: compares.collect(),
+            writes: writes.collect(),
+        }
+    }
+}
+
+/// The transaction that such parts make.
+pub(super) fn transaction(compares: Vec<CompareImage>, writes: Vec<WriteImage>) -> Transaction {
+    let compares = compares.into_iter().map(|it| match it {
+        CompareImage::Created(key, at) => Compare::Created(key, at),
+        CompareImage::Modified(key, at) => Compare::Modified(key, at),
+    });
+    let writes = writes.into_iter().map(|it| match it {
+        WriteImage::Put(key, Base64(value), lease) => Write::Put { key, value, lease },
+        WriteImage::Delete(key) => Write::Delete { key },
+    });
+    Transaction {
+        compares: compares.collect(),
+        writes: writes.collect(),
+    }
+}
+
+fn entry_image(entry: Entry) -> EntryImage {
+    let Entry {
+        key,
+        value,
+        create_revision,
+        mod_revision,
+        lease,
+    } = entry;
+    (key, Base64(value), create_revision, mod_revision, lease)
+}
+
+fn entry(image: EntryImage) -> Entry {
+    let (key, Base64(value), create_revision, mod_revision, lease) = image;
+    Entry {
+        key,
+        value,
+        create_revision,
+        mod_revision,
+        lease,
+    }
+}
+
+impl From<Snapshot> for Reply {
+    fn from(snapshot: Snapshot) -> Self {
+        Self::Range {
+            revision: snapshot.revision,
+            entries: snapshot.entries.into_iter().map(entry_image).collect(),
+        }
+    }
+}
+
+/// The snapshot of a prefix that a reply says, or how it cannot be one.
+pub(super) fn snapshot(
+    prefix: &str,
+    revision: Revision,
+    entries: Vec<EntryImage>,
+) -> Result<Snapshot, String> {
+    let entries: Vec<Entry> = entries.into_iter().map(entry).collect();
+    let is_in_order = entries.is_sorted_by(|a, b| a.key < b.key);
+    let is_right = |it: &Entry| {
+        let is_then = it.create_revision <= it.mod_revision && it.mod_revision <= revision;
+        it.key.starts_with(prefix) && is_then
+    };
+    if is_in_order && entries.iter().all(is_right) {
+        Ok(Snapshot { revision, entries })
+    } else {
+        Err(format!("keys that are no range of '{prefix}'"))
+    }
+}
+
+impl From<Vec<Event>> for Reply {
+    fn from(events: Vec<Event>) -> Self {
+        let images = events.into_iter().map(|event| match event {
+            Event::Put(entry) => EventImage::Put(entry_image(entry)),
+            Event::Delete { key, revision } => EventImage::Delete(key, revision),
+        });
+        Self::Changes(images.collect())
+    }
+}
+
+/// The changes of a prefix behind a revision that a reply says, or how they cannot be that.
+pub(super) fn events(
+    prefix: &str,
+    after: Revision,
+    images: Vec<EventImage>,
+) -> Result<Vec<Event>, String> {
+    let events = images.into_iter().map(|image| match image {
+        EventImage::Put(image) => Event::Put(entry(image)),
+        EventImage::Delete(key, revision) => Event::Delete { key, revision },
+    });
+    let events: Vec<Event> = events.collect();
+    let is_in_order = events.is_sorted_by_key(Event::revision);
+    let is_behind = events.first().is_none_or(|it| it.revision() > after);
+    if is_in_order && is_behind && events.iter().all(|it| it.key().starts_with(prefix)) {
+        Ok(events)
+    } else {
+        Err(format!(
+            "changes that are none of '{prefix}' behind {after}, in order"
+        ))
+    }
+}
+
+impl Failure {
+    /// What a coordinator's error means to who asked for something in another process; `is_change`:
+    /// what was asked changes something (CS3).
+    pub(super) fn new(error: CoordinatorError, is_change: bool) -> Self {
+        match error {
+            CoordinatorError::Unavailable { name, how } => {
+                Self::Unavailable(format!("{name}: {how}"))
+            }
+            CoordinatorError::OutcomeUnknown { name, how } => {
+                Self::OutcomeUnknown(format!("{name}: {how}"))
+            }
+            CoordinatorError::Compacted { oldest } => Self::Compacted(oldest),
+            CoordinatorError::Invalid { what } => Self::Invalid(what),
+            // What it was to write may be written.
+            CoordinatorError::Storage { .. } | CoordinatorError::Damaged { .. } if is_change => {
+                Self::OutcomeUnknown(error.to_string())
+            }
+            CoordinatorError::Storage { .. }
+            | CoordinatorError::Damaged { .. }
+            | CoordinatorError::Locked { .. }
+            | CoordinatorError::Stopped { .. } => Self::Unavailable(error.to_string()),
+        }
+    }
+
+    /// The same to who has asked; `name` is who failed.
+    pub(super) fn into_error(self, name: String) -> CoordinatorError {
+        match self {
+            Self::Unavailable(how) => CoordinatorError::Unavailable { name, how },
+            Self::OutcomeUnknown(how) => CoordinatorError::OutcomeUnknown { name, how },
+            Self::Compacted(oldest) => CoordinatorError::Compacted { oldest },
+            Self::Invalid(what) => CoordinatorError::Invalid { what },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(message: &impl Serialize) -> String {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes);
+        String::from_utf8(bytes).expect("JSON")
+    }
+
+    /// Promise: requests have these bytes, so that programs of one version understand each other.
+    #[test]
+    fn requests_are_golden() {
+        let second = Duration::from_millis(1_500);
+        let every = Transaction::new()
+            .when(Compare::Created("a".to_owned(), Revision(2)))
+            .when(Compare::Modified("b".to_owned(), Revision::NEVER))
+            .put("c", vec![0, 0xFF, b'"'])
+            .put_leased("d", Vec::new(), LeaseId(u64::MAX))
+            .delete("e");
+        let changes = Request::Changes {
+            prefix: "p/".to_owned(),
+            after: Revision(9),
+            wait: second,
+        };
+        let cases = [
+            (Request::Range("p/".to_owned()), r#"{"range":"p/"}"#),
+            (
+                Request::transact(&every),
+                concat!(
+                    r#"{"transact":{"compares":[{"created":["a",2]},{"modified":["b",0]}],"#,
+                    r#""writes":[{"put":["c","AP8i",null]},"#,
+                    r#"{"put":["d","",18446744073709551615]},{"delete":"e"}]}}"#
+                ),
+            ),
+            (
+                Request::Grant(second),
+                r#"{"grant":{"secs":1,"nanos":500000000}}"#,
+            ),
+            (Request::KeepAlive(LeaseId(7)), r#"{"keep_alive":7}"#),
+            (Request::Revoke(LeaseId(7)), r#"{"revoke":7}"#),
+            (
+                changes,
+                concat!(
+                    r#"{"changes":{"prefix":"p/","after":9,"#,
+                    r#""wait":{"secs":1,"nanos":500000000}}}"#
+                ),
+            ),
+        ];
+        for (request, json) in cases {
+            let text = format!(r#"C{{"version":1,"message":{json}}}"#);
+            assert_eq!(encoded(&request), text);
+            assert_eq!(decode(text.as_bytes()), Ok(request));
+        }
+        let Request::Transact { compares, writes } = Request::transact(&every) else {
+            panic!("it is one")
+        };
+        assert_eq!(transaction(compares, writes), every);
+    }
+
+    /// Promise: so have replies.
+    #[test]
+    fn replies_are_golden() {
+        let held = Entry {
+            key: "p/a".to_owned(),
+            value: vec![1, 2, 3, 4],
+            create_revision: Revision(3),
+            mod_revision: Revision(5),
+            lease: Some(LeaseId(7)),
+        };
+        let range = Snapshot {
+            revision: Revision(8),
+            entries: vec![held.clone()],
+        };
+        let gone = Event::Delete {
+            key: "p/b".to_owned(),
+            revision: Revision(6),
+        };
+        let failed = |failure| Reply::Failed(failure);
+        let cases = [
+            (
+                range.into(),
+                r#"{"range":{"revision":8,"entries":[["p/a","AQIDBA==",3,5,7]]}}"#,
+            ),
+            (Reply::Committed(Revision(4)), r#"{"committed":4}"#),
+            (Reply::Refused, r#""refused""#),
+            (Reply::LeaseGone, r#""lease_gone""#),
+            (
+                Reply::Granted(LeaseId(7), Duration::from_secs(2)),
+                r#"{"granted":[7,{"secs":2,"nanos":0}]}"#,
+            ),
+            (
+                Reply::Alive(Duration::from_secs(2)),
+                r#"{"alive":{"secs":2,"nanos":0}}"#,
+            ),
+            (Reply::Gone, r#""gone""#),
+            (Reply::Revoked, r#""revoked""#),
+            (
+                vec![Event::Put(held), gone].into(),
+                r#"{"changes":[{"put":["p/a","AQIDBA==",3,5,7]},{"delete":["p/b",6]}]}"#,
+            ),
+            (
+                failed(Failure::Unavailable("x".to_owned())),
+                r#"{"failed":{"unavailable":"x"}}"#,
+            ),
+            (
+                failed(Failure::OutcomeUnknown("x".to_owned())),
+                r#"{"failed":{"outcome_unknown":"x"}}"#,
+            ),
+            (
+                failed(Failure::Compacted(Revision(3))),
+                r#"{"failed":{"compacted":3}}"#,
+            ),
+            (
+                failed(Failure::Invalid("x".to_owned())),
+                r#"{"failed":{"invalid":"x"}}"#,
+            ),
+        ];
+        for (reply, json) in cases {
+            let text = format!(r#"C{{"version":1,"message":{json}}}"#);
+            assert_eq!(encoded(&reply), text);
+            assert_eq!(decode(text.as_bytes()), Ok(reply));
+        }
+    }
+
+    /// Promise: other tags, other versions and other JSON are refused, with what they are.
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let cases = [
+            ("", "nothing"),
+            ("K1", "begins with 'K'"),
+            ("C", "no message of a coordinator"),
+            (r#"C{"version":1}"#, "missing field"),
+            (r#"C{"version":2,"message":{"new":[]}}"#, "version 2"),
+            (r#"C{"version":1,"message":{"range":5}}"#, "invalid type"),
+            (
+                r#"C{"version":1,"message":{"grant":{"secs":18446744073709551615,"nanos":4000000000}}}"#,
+                "overflow",
+            ),
+            (
+                r#"C{"version":1,"message":{"range":""},"more":1}"#,
+                "unknown field",
+            ),
+            (r#"C{"version":1,"message":{"range":""}} "#, ""),
+        ];
+        for (text, said) in cases {
+            let decoded: Result<Request, String> = decode(text.as_bytes());
+            match decoded {
+                Ok(_) => assert_eq!(said, "", "{text}"),
+                Err(error) => assert!(!said.is_empty() && error.contains(said), "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The side that asks.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farleaf_wire::{ConnectOptions, Connection, WireError};
+
+use super::message::{Reply, Request, decode, encode, events, snapshot};
+use super::service::POLL_TIME_MAX;
+use crate::coordinator::{
+    Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
+    TransactionOutcome, Watch,
+};
+
+/// So many connections that nobody uses are kept.
+const IDLE_COUNT_MAX: usize = 4;
+
+/// A coordinator in another process. Clones are the same one.
+///
+/// A call takes a connection that nobody uses, or makes one, which costs a round trip to connect
+/// and two more; none is made twice (CS3). Each watch has a connection of its own.
+#[derive(Clone)]
+pub struct RemoteCoordinator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    address: String,
+    options: ConnectOptions,
+    idle: Mutex<Vec<Connection>>,
+    /// The newest revision that was told (CS5).
+    seen: AtomicU64,
+}
+
+impl fmt::Debug for RemoteCoordinator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "RemoteCoordinator at {}", self.shared.address)
+    }
+}
+
+impl RemoteCoordinator {
+    /// Connects to the one that is served at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`]: it is not reached. [`CoordinatorError::Invalid`]: it is,
+    /// and the secret or the version is such that it never will be.
+    pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, CoordinatorError> {
+        let shared = Shared {
+            address: address.to_owned(),
+            options: options.clone(),
+            idle: Mutex::default(),
+            seen: AtomicU64::new(0),
+        };
+        let connection = Connection::connect(address, options).map_err(|error| match error {
+            WireError::NoSecret { .. }
+            | WireError::SecretFile { .. }
+            | WireError::DerivedKey { .. }
+            | WireError::NotProven { .. }
+            | WireError::Version { .. } => CoordinatorError::Invalid {
+                what: format!("the coordinator at {address} cannot be asked: {error}"),
+            },
+            other => shared.unavailable(other.to_string()),
+        })?;
+        shared.put_back(connection);
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+/// Why there is no reply.
+struct NoReply {
+    is_unsent: bool,
+    how: String,
+}
+
+impl From<WireError> for NoReply {
+    fn from(error: WireError) -> Self {
+        Self {
+            is_unsent: error.is_unsent(),
+            how: error.to_string(),
+        }
+    }
+}
+
+/// One round trip.
+fn ask(connection: &mut Connection, request: &Request, wait: Duration) -> Result<Reply, NoReply> {
+    let mut bytes = Vec::new();
+    encode(request, &mut bytes);
+    let reply = connection.call_within(&bytes, wait)?;
+    decode(reply).map_err(|what| NoReply {
+        is_unsent: false,
+        how: format!("it sent {what}"),
+    })
+}
+
+impl Shared {
+    fn name(&self) -> String {
+        format!("at {}", self.address)
+    }
+
+    fn unavailable(&self, how: String) -> CoordinatorError {
+        let name = self.name();
+        CoordinatorError::Unavailable { name, how }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that nobody uses and that is whole, as far as is known, or else a new one.
+    fn connection(&self) -> Result<Connection, WireError> {
+        loop {
+            let kept = self.idle().pop();
+            match kept {
+                Some(connection) if connection.is_usable() => return Ok(connection),
+                Some(_) => {}
+                None => return Connection::connect(&self.address, &self.options),
+            }
+        }
+    }
+
+    fn put_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if connection.is_usable() && idle.len() < IDLE_COUNT_MAX {
+            idle.push(connection);
+        }
+    }
+
+    /// What is answered to a request (CS3).
+    fn ask(&self, request: &Request) -> Result<Reply, CoordinatorError> {
+        let asked = self.connection().map_err(NoReply::from);
+        let asked = asked.and_then(|mut connection| {
+            let reply = ask(&mut connection, request, self.options.answer_timeout)?;
+            self.put_back(connection);
+            Ok(reply)
+        });
+        match asked {
+            Ok(Reply::Failed(failure)) => Err(failure.into_error(self.name())),
+            Ok(reply) => Ok(reply),
+            Err(NoReply { is_unsent, how }) => Err(self.unanswered(request, is_unsent, how)),
+        }
+    }
+
+    /// CS3: what it means that a request has no reply, or none that can be.
+    fn unanswered(&self, request: &Request, is_unsent: bool, how: String) -> CoordinatorError {
+        if is_unsent || !request.is_change() {
+            return self.unavailable(how);
+        }
+        let name = self.name();
+        CoordinatorError::OutcomeUnknown { name, how }
+    }
+
+    fn unexpected(&self, request: &Request) -> CoordinatorError {
+        let how = "it sent the reply to another request".to_owned();
+        self.unanswered(request, false, how)
+    }
+
+    /// CS5: `before` was told before what now is told as of `revision`.
+    fn check(&self, before: u64, revision: Revision) -> Result<(), String> {
+        self.seen.fetch_max(revision.0, Ordering::Relaxed);
+        if revision.0 >= before {
+            return Ok(());
+        }
+        Err(format!(
+            "it is at {revision} and was at {}: it has lost what it had, or is another one; have \
+             it serve the directory that it had, or start anew whoever has asked it",
+            Revision(before)
+        ))
+    }
+
+    fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+}
+
+impl Coordinator for RemoteCoordinator {
+    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        let shared = &*self.shared;
+        let before = shared.seen();
+        let request = Request::Range(prefix.to_owned());
+        let Reply::Range { revision, entries } = shared.ask(&request)? else {
+            return Err(shared.unexpected(&request));
+        };
+        let checked = shared.check(before, revision);
+        checked.map_err(|how| shared.unavailable(how))?;
+        let read = snapshot(prefix, revision, entries);
+        read.map_err(|what| shared.unavailable(format!("it sent {what}")))
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
+        transaction.check()?;
+        let shared = &*self.shared;
+        let before = shared.seen();
+        let request = Request::transact(transaction);
+        match shared.ask(&request)? {
+            Reply::Committed(revision) => match shared.check(before, revision) {
+                Ok(()) => Ok(TransactionOutcome::Committed(revision)),
+                Err(how) => Err(shared.unanswered(&request, false, how)),
+            },
+            Reply::Refused => Ok(TransactionOutcome::Refused),
+            Reply::LeaseGone => Ok(TransactionOutcome::LeaseGone),
+            _ => Err(shared.unexpected(&request)),
+        }
+    }
+
+    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        let request = Request::Grant(time_to_live);
+        match self.shared.ask(&request)? {
+            Reply::Granted(lease, granted) if granted >= time_to_live => Ok((lease, granted)),
+            _ => Err(self.shared.unexpected(&request)),
+        }
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        let request = Request::KeepAlive(lease);
+        match self.shared.ask(&request)? {
+            Reply::Alive(time) => Ok(KeepAlive::Alive(time)),
+            Reply::Gone => Ok(KeepAlive::Gone),
+            _ => Err(self.shared.unexpected(&request)),
+        }
+    }
+
+    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
+        let request = Request::Revoke(lease);
+        match self.shared.ask(&request)? {
+            Reply::Revoked => Ok(()),
+            _ => Err(self.shared.unexpected(&request)),
+        }
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
+        let shared = Arc::clone(&self.shared);
+        let connected = shared.connection();
+        let connection = connected.map_err(|error| shared.unavailable(error.to_string()))?;
+        Ok(Box::new(RemoteWatch {
+            shared,
+            connection,
+            prefix: prefix.to_owned(),
+            after,
+        }))
+    }
+}
+
+/// A watch, over a connection of its own: it is as broken as that (CS4).
+struct RemoteWatch {
+    shared: Arc<Shared>,
+    connection: Connection,
+    prefix: String,
+    /// Up to where changes were told.
+    after: Revision,
+}
+
+impl RemoteWatch {
+    /// One long poll.
+    fn poll(&mut self, wait: Duration) -> Result<Vec<Event>, CoordinatorError> {
+        let shared = &self.shared;
+        let request = Request::Changes {
+            prefix: self.prefix.clone(),
+            after: self.after,
+            wait,
+        };
+        let time = shared.options.answer_timeout.saturating_add(wait);
+        let reply = ask(&mut self.connection, &request, time);
+        let images = match reply.map_err(|error| shared.unavailable(error.how))? {
+            Reply::Changes(images) => images,
+            Reply::Failed(failure) => return Err(failure.into_error(shared.name())),
+            _ => return Err(shared.unexpected(&request)),
+        };
+        let told = events(&self.prefix, self.after, images);
+        let told = told.map_err(|what| shared.unavailable(format!("it sent {what}")))?;
+        if let Some(last) = told.last() {
+            self.after = last.revision();
+            shared.seen.fetch_max(self.after.0, Ordering::Relaxed);
+        }
+        Ok(told)
+    }
+}
+
+impl Watch for RemoteWatch {
+    fn next(&mut self, timeout: Duration) -> Result<Vec<Event>, CoordinatorError> {
+        let start = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            let told = self.poll(left.min(POLL_TIME_MAX))?;
+            if !told.is_empty() || start.elapsed() >= timeout {
+                return Ok(told);
+            }
+        }
+    }
+}
