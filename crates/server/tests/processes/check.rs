@@ -1,0 +1,131 @@
+//! Whether what was done with a key is linearizable: whether there is an order of all operations,
+//! each at some moment between its begin and its end, in which each found what those before it
+//! had left (after Wing and Gong, with what was tried before kept).
+
+use std::collections::HashSet;
+
+use crate::history::{Act, Operation, Value};
+
+/// Where a search is: everything before `first` is in order, and these behind it; and the value.
+type Place = (usize, Vec<usize>, Option<Value>);
+
+/// The value after an operation; none: it cannot take place when the key has this value.
+fn after(act: Act, value: Option<Value>) -> Option<Option<Value>> {
+    match act {
+        Act::Write(new) => Some(new),
+        Act::Read(found) => (found == value).then_some(value),
+        Act::Swap(expected, new, true) => (expected == value).then_some(new),
+        Act::Swap(expected, _, false) => (expected != value).then_some(value),
+    }
+}
+
+/// Operations of one key, of which none was there in the beginning.
+///
+/// # Errors
+/// The operation that fits into no order behind those before it.
+pub(crate) fn check(operations: &[Operation]) -> Result<(), String> {
+    let mut operations = operations.to_vec();
+    operations.sort_by_key(|operation| operation.begun_ns);
+    let mut seen: HashSet<Place> = HashSet::new();
+    let mut stack: Vec<Place> = vec![(0, Vec::new(), None)];
+    let mut farthest = 0;
+    while let Some((first, behind, value)) = stack.pop() {
+        let is_open = |index: &usize| !behind.contains(index);
+        let open = (first..operations.len()).filter(is_open);
+        // All that are known to have ended are in order.
+        if open.clone().all(|index| operations[index].ended_ns.is_none()) {
+            return Ok(());
+        }
+        farthest = farthest.max(first);
+        let ends = open.clone().filter_map(|index| operations[index].ended_ns);
+        let first_end = ends.min().unwrap_or(u64::MAX);
+        for index in open {
+            let operation = operations[index];
+            if operation.begun_ns > first_end {
+                break;
+            }
+            let Some(value) = after(operation.act, value) else {
+                continue;
+            };
+            let place = go_on(&operations, (first, &behind), index, value);
+            if seen.insert(place.clone()) {
+                stack.push(place);
+            }
+        }
+        // One that may never have taken place, and would keep `first` where it is for ever.
+        let skipped = operations.get(first);
+        if skipped.is_some_and(|it| it.ended_ns.is_none()) && !behind.contains(&first) {
+            let place = go_on(&operations, (first, &behind), first, value);
+            if seen.insert(place.clone()) {
+                stack.push(place);
+            }
+        }
+    }
+    Err(format!("{:?}", &operations[farthest.saturating_sub(3)..]))
+}
+
+/// With one more operation in order, or left out.
+fn go_on(
+    operations: &[Operation],
+    (first, behind): (usize, &[usize]),
+    index: usize,
+    value: Option<Value>,
+) -> Place {
+    let mut behind = behind.to_vec();
+    behind.push(index);
+    behind.sort_unstable();
+    let mut first = first;
+    while first < operations.len() && behind.first() == Some(&first) {
+        behind.remove(0);
+        first += 1;
+    }
+    (first, behind, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(act: Act, begun_ns: u64, ended_ns: Option<u64>) -> Operation {
+        Operation {
+            act,
+            begun_ns,
+            ended_ns,
+        }
+    }
+
+    /// Promise: what can be is right, and what cannot be is found.
+    #[test]
+    fn histories_are_told_apart() {
+        let write = |value, begun, ended| operation(Act::Write(Some(value)), begun, Some(ended));
+        let read = |value, begun, ended| operation(Act::Read(value), begun, Some(ended));
+        let lost = |value, begun| operation(Act::Write(Some(value)), begun, None);
+        let right = [
+            vec![write(1, 0, 1), read(Some(1), 2, 3)],
+            vec![write(1, 0, 5), read(None, 1, 2), read(Some(1), 3, 4)],
+            vec![lost(1, 0), read(None, 1, 2), read(Some(1), 3, 4)],
+            vec![lost(1, 0), read(None, 1, 2), read(None, 3, 4)],
+            vec![
+                write(1, 0, 1),
+                operation(Act::Swap(Some(1), Some(2), true), 2, Some(3)),
+                operation(Act::Swap(Some(1), Some(3), false), 4, Some(5)),
+                read(Some(2), 6, 7),
+            ],
+        ];
+        for history in right {
+            assert_eq!(check(&history), Ok(()), "{history:?}");
+        }
+        let wrong = [
+            vec![write(1, 0, 1), read(None, 2, 3)],
+            vec![write(1, 0, 1), write(2, 2, 3), read(Some(1), 4, 5)],
+            vec![lost(1, 0), read(Some(1), 1, 2), read(None, 3, 4)],
+            vec![write(1, 5, 6), read(Some(1), 1, 2)],
+            vec![write(1, 0, 1), read(Some(1), 2, 3), lost(2, 1), read(Some(2), 4, 5),
+                read(Some(1), 6, 7)],
+            vec![operation(Act::Swap(Some(1), Some(2), true), 0, Some(1))],
+        ];
+        for history in wrong {
+            assert!(check(&history).is_err(), "{history:?}");
+        }
+    }
+}
