@@ -80,7 +80,19 @@ impl Front {
     }
 
     fn answer_server(&self, request: PeerRequest) -> PeerReply {
-        let (PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. }) = request;
+        let name = match request {
+            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => name,
+            PeerRequest::Prepare {
+                of,
+                child,
+                from,
+                to,
+            } => return self.replicas.prepare_backup(of, (child, from, to)),
+            PeerRequest::Abandon { child, .. } => {
+                self.replicas.abandon(child);
+                return PeerReply::Abandoned;
+            }
+        };
         match self.replicas.get(name.region) {
             Some(replica) if replica.number == name.replica => {
                 replica.answer(request, ERRAND_TIMEOUT)

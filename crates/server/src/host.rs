@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -15,16 +15,90 @@ use farleaf_cluster::record::CopyReport;
 use farleaf_cluster::record::region::Key;
 
 use crate::context::Context;
+use crate::peer::{PeerReply, ReplicaName};
 use crate::place::{ReplicaPlace, copies};
-use crate::replica::{Ending, Replica, Role, Wanted};
+use crate::replica::{Ending, Replica, Role, Split, Wanted};
 
-/// The replicas that are open, for whoever answers requests.
-#[derive(Default)]
+/// The replicas that are open, for whoever answers requests; those of regions that are being split
+/// off among them (RS9).
 pub(crate) struct OpenReplicas {
+    context: Arc<Context>,
     by_region: RwLock<BTreeMap<RegionId, Arc<Replica>>>,
+    prepared: Mutex<Prepared>,
+}
+
+/// Replicas of regions that are not there yet, and the life in which they were made.
+#[derive(Default)]
+struct Prepared {
+    guard: Option<LeaseGuard>,
+    by_region: BTreeMap<RegionId, (Arc<Replica>, JoinHandle<()>)>,
 }
 
 impl OpenReplicas {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self {
+            context,
+            by_region: RwLock::default(),
+            prepared: Mutex::default(),
+        }
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, Prepared> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// RS9: opens a replica of a region that is being split off; if there is one, it stays.
+    fn prepare(&self, wanted: Wanted) -> Result<Arc<Replica>, String> {
+        let child = wanted.order.region;
+        let mut prepared = self.prepared();
+        if let Some((replica, _)) = prepared.by_region.get(&child) {
+            return Ok(Arc::clone(replica));
+        }
+        let guard = prepared.guard.clone().ok_or("no life has begun")?;
+        let made = Replica::prepare(&self.context, guard, wanted);
+        let (replica, thread) = made.map_err(|error| error.to_string())?;
+        self.set(child, Some(Arc::clone(&replica)));
+        let kept = (Arc::clone(&replica), thread);
+        prepared.by_region.insert(child, kept);
+        Ok(replica)
+    }
+
+    /// RS9: the backup of a region that is being split off, asked for by its primary.
+    pub(crate) fn prepare_backup(
+        &self,
+        of: ReplicaName,
+        (child, from, to): (RegionId, Key, Option<Key>),
+    ) -> PeerReply {
+        let parent = self.get(of.region).filter(|it| it.number == of.replica);
+        let Some(parent) = parent else {
+            return PeerReply::NotYet("this server does not have the replica".to_owned());
+        };
+        if parent.shown().ordered != Some(of.epoch) || parent.served().is_some() {
+            return PeerReply::Refused("it is no backup at this epoch".to_owned());
+        }
+        let order = RegionOrder {
+            table: parent.table,
+            region: child,
+            from,
+            to,
+            epoch: of.epoch.next(),
+            replica: of.replica,
+        };
+        match self.prepare(backup(&order, of.primary)) {
+            Ok(_) => PeerReply::Prepared,
+            Err(how) => PeerReply::Refused(how),
+        }
+    }
+
+    /// RS9: what was prepared for a region that never came into being goes.
+    pub(crate) fn abandon(&self, child: RegionId) {
+        let prepared = self.prepared().by_region.remove(&child);
+        if let Some((replica, _)) = prepared {
+            self.set(child, None);
+            replica.end(Ending::Closed(Closing::Removed));
+        }
+    }
+
     pub(crate) fn get(&self, region: RegionId) -> Option<Arc<Replica>> {
         let by_region = self.by_region.read();
         let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
@@ -46,6 +120,8 @@ struct Open {
     replica: Arc<Replica>,
     thread: JoinHandle<()>,
     rate: Rate,
+    /// Those of a primary.
+    backups: Vec<BackupOrder>,
 }
 
 /// How many operations are executed in a second.
@@ -83,20 +159,42 @@ impl Host {
         let opened = Replica::open(&self.context, guard, wanted);
         let (replica, thread) = opened.map_err(|error| HostError(error.to_string()))?;
         self.replicas.set(region, Some(Arc::clone(&replica)));
+        self.keep(region, (replica, thread));
+        Ok(())
+    }
+
+    fn keep(&mut self, region: RegionId, (replica, thread): (Arc<Replica>, JoinHandle<()>)) {
         let rate = Rate {
             since: Instant::now(),
             operation_count: 0,
             per_second: 0,
         };
-        self.open.insert(
-            region,
-            Open {
-                replica,
-                thread,
-                rate,
-            },
-        );
+        let open = Open {
+            replica,
+            thread,
+            rate,
+            backups: Vec::new(),
+        };
+        self.open.insert(region, open);
+    }
+
+    /// RS9: what was prepared of this region is a replica as others are.
+    fn adopt(&mut self, wanted: Wanted) -> Result<(), HostError> {
+        let region = wanted.order.region;
+        let prepared = self.replicas.prepared().by_region.remove(&region);
+        let (replica, thread) = prepared
+            .filter(|(replica, _)| replica.number == wanted.order.replica)
+            .ok_or_else(|| HostError("nothing was prepared of it here".to_owned()))?;
+        replica.go_on(wanted);
+        self.keep(region, (replica, thread));
         Ok(())
+    }
+
+    /// Remembers which backups a primary has.
+    fn note_backups(&mut self, region: RegionId, backups: &[BackupOrder]) {
+        if let Some(open) = self.open.get_mut(&region) {
+            open.backups = backups.to_vec();
+        }
     }
 
     fn change(&mut self, wanted: Wanted) -> Result<(), HostError> {
@@ -109,9 +207,20 @@ impl Host {
         }
     }
 
+    /// RS9: the region that was split off is one of its own.
+    fn end_split(&mut self, parent: RegionId) {
+        let open = self.open.get(&parent);
+        if let Some(split) = open.and_then(|open| open.replica.split().take()) {
+            split.end();
+        }
+    }
+
     fn end(&mut self, region: RegionId, ending: Ending) {
         self.replicas.set(region, None);
         if let Some(open) = self.open.remove(&region) {
+            if let Some(split) = open.replica.split().take() {
+                split.end();
+            }
             open.replica.end(ending);
             self.closing.push(open.thread);
         }
@@ -138,10 +247,17 @@ fn backup(order: &RegionOrder, primary: ServerId) -> Wanted {
 
 impl RegionHost for Host {
     fn begin_life(&mut self, guard: LeaseGuard) {
+        self.replicas.prepared().guard = Some(guard.clone());
         self.guard = Some(guard);
     }
 
     fn end_life(&mut self) {
+        let prepared = std::mem::take(&mut *self.replicas.prepared());
+        for (region, (replica, thread)) in prepared.by_region {
+            self.replicas.set(region, None);
+            replica.end(Ending::LifeOver);
+            self.closing.push(thread);
+        }
         let regions: Vec<RegionId> = self.open.keys().copied().collect();
         // All at once: none waits for another one's disk.
         for region in regions {
@@ -161,11 +277,22 @@ impl RegionHost for Host {
         backups: &[BackupOrder],
         source: Source,
     ) -> Result<(), HostError> {
-        self.open(primary(order, backups, source))
+        let wanted = primary(order, backups, source);
+        match source {
+            Source::Split(parent) => {
+                self.adopt(wanted)?;
+                self.end_split(parent);
+            }
+            _ => self.open(wanted)?,
+        }
+        self.note_backups(order.region, backups);
+        Ok(())
     }
 
     fn promote(&mut self, order: &RegionOrder, backups: &[BackupOrder]) -> Result<(), HostError> {
-        self.change(primary(order, backups, Source::Copy))
+        self.change(primary(order, backups, Source::Copy))?;
+        self.note_backups(order.region, backups);
+        Ok(())
     }
 
     fn set_backups(
@@ -173,16 +300,22 @@ impl RegionHost for Host {
         order: &RegionOrder,
         backups: &[BackupOrder],
     ) -> Result<(), HostError> {
-        self.change(primary(order, backups, Source::Copy))
+        self.change(primary(order, backups, Source::Copy))?;
+        self.note_backups(order.region, backups);
+        Ok(())
     }
 
     fn open_as_backup(
         &mut self,
         order: &RegionOrder,
         primary: ServerId,
-        _: Source,
+        source: Source,
     ) -> Result<(), HostError> {
-        self.open(backup(order, primary))
+        let wanted = backup(order, primary);
+        match source {
+            Source::Split(_) => self.adopt(wanted),
+            _ => self.open(wanted),
+        }
     }
 
     fn follow(&mut self, order: &RegionOrder, primary: ServerId) -> Result<(), HostError> {
@@ -200,17 +333,53 @@ impl RegionHost for Host {
         &mut self,
         order: &RegionOrder,
         at: &Key,
-        _: RegionId,
+        child: RegionId,
     ) -> Result<(), HostError> {
-        // It serves on, and never says that it has prepared it: the wish waits.
-        tracing::warn!(
-            "{} cannot be split at {at}: this server does not split regions yet",
-            order.region
-        );
+        let open = self.open.get(&order.region);
+        let open = open.ok_or_else(|| HostError("it is not open".to_owned()))?;
+        let mut split = open.replica.split();
+        if split.as_ref().is_some_and(|split| split.child == child) {
+            return Ok(());
+        }
+        // Those alone may be members of the child from its first moment on.
+        let in_sync = open.backups.iter().filter(|backup| backup.in_sync);
+        let backups: Vec<BackupOrder> = in_sync
+            .map(|backup| BackupOrder {
+                in_sync: false,
+                ..*backup
+            })
+            .collect();
+        let of_child = RegionOrder {
+            region: child,
+            from: at.clone(),
+            epoch: order.epoch.next(),
+            ..order.clone()
+        };
+        let wanted = primary(&of_child, &backups, Source::Empty);
+        let replica = self.replicas.prepare(wanted).map_err(HostError)?;
+        let of = (child, at.clone(), order.epoch);
+        let started = Split::start((&open.replica, &self.context), of, (replica, backups));
+        *split = Some(started.map_err(|error| HostError(error.to_string()))?);
         Ok(())
     }
 
-    fn abandon_split(&mut self, _: RegionId) {}
+    fn abandon_split(&mut self, child: RegionId) {
+        for (region, open) in &self.open {
+            let mut split = open.replica.split();
+            if let Some(split) = split.take_if(|split| split.child == child) {
+                if let Some(served) = open.replica.served() {
+                    served.set_split(None);
+                }
+                // Nobody waits for other servers here.
+                let (context, region) = (Arc::clone(&self.context), *region);
+                let thread = std::thread::Builder::new().name(format!("abandon-{}", child.0));
+                if let Err(error) = thread.spawn(move || split.abandon(&context, region)) {
+                    tracing::warn!(%error, "backups keep what they have prepared");
+                }
+            }
+        }
+        self.replicas.abandon(child);
+    }
 
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
         let is_same = |open: &Open| open.replica.number == replica;

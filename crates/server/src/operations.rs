@@ -9,12 +9,13 @@ use farleaf_client::protocol::{
     Body, Condition, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
 };
 use farleaf_cluster::client::Stale;
+use farleaf_fabric::tcp::TcpEndpoint;
 use farleaf_lsm::engine::Direction;
 use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::{Durability, LsmError};
-use farleaf_replica::ReplicaError;
+use farleaf_replica::{Primary, ReplicaError};
 
-use crate::served::{Served, Standing};
+use crate::served::{Served, SplitTarget, Standing, Written};
 
 /// For how long a write waits for a backup that is lost to be taken out of the record.
 const LOST_PATIENCE: Duration = Duration::from_secs(8);
@@ -139,10 +140,27 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
 
 /// RS4: returns when everything before a place is replicated. While a backup is lost this waits: for
 /// the record not to name it any more, or for the region to be another server's.
-fn wait_for(served: &Served, end: LogPosition, durability: Durability) -> Result<(), Status> {
+fn wait_for(served: &Served, written: Written, durability: Durability) -> Result<(), Status> {
+    if let Some(end) = written.end {
+        wait_until(served, (&served.primary, end), durability)?;
+    }
+    // RS9: what is acknowledged is in the region that is split off, too.
+    match (written.end_of_child, served.split()) {
+        (Some(end), Some(SplitTarget { child, .. })) => {
+            wait_until(served, (&child.primary, end), durability)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wait_until(
+    served: &Served,
+    (primary, end): (&Primary<TcpEndpoint>, LogPosition),
+    durability: Durability,
+) -> Result<(), Status> {
     let since = Instant::now();
     loop {
-        let waited = served.primary.wait_for(end, durability);
+        let waited = primary.wait_for(end, durability);
         let is_lost = matches!(waited, Err(ReplicaError::BackupLost { .. }));
         if !is_lost || since.elapsed() > LOST_PATIENCE || served.standing() == Standing::Stopped {
             return waited.map_err(|error| write_failed(served, &error));
@@ -180,24 +198,19 @@ fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
-    let mut end = None;
+    let mut written = Written::default();
     let mut appended = Ok(());
     for (key, value) in records {
         let _stripe = served.stripe(key);
-        match served.primary.append(key, *value) {
-            Ok(at) => end = Some(at),
-            Err(error) => {
-                appended = Err(error);
-                break;
-            }
+        appended = served.append(key, *value, &mut written);
+        if appended.is_err() {
+            break;
         }
     }
     let failed = |error: ReplicaError| write_failed(served, &error);
-    if let Some(end) = end {
-        wait_for(served, end, durability)?;
-    }
+    wait_for(served, written, durability)?;
     match appended {
-        Err(error) if end.is_some() => Err(Status::Failed {
+        Err(error) if written.end.is_some() => Err(Status::Failed {
             is_unknown: true,
             how: format!("some were written, and then: {error}"),
         }),
@@ -228,7 +241,7 @@ impl Exchange<'_> {
     ) -> Result<(), Status> {
         check_writes(served)?;
         let primary = &served.primary;
-        let (previous, is_done, end) = {
+        let (previous, is_done, written) = {
             let _stripe = served.stripe(self.key);
             let previous = primary.engine().get(self.key);
             let previous = previous.map_err(|error| read_failed(served, &error.into()))?;
@@ -239,15 +252,16 @@ impl Exchange<'_> {
                 Condition::Equals(expected) => previous.as_deref() == Some(expected),
             };
             let changes = is_done && !(previous.is_none() && self.new.is_none());
-            let end = if changes {
-                let appended = primary.append(self.key, self.new);
-                appended.map_err(|error| write_failed(served, &error))?
+            let mut written = Written::default();
+            if changes {
+                let appended = served.append(self.key, self.new, &mut written);
+                appended.map_err(|error| write_failed(served, &error))?;
             } else {
-                primary.log_end()
-            };
-            (previous, is_done, end)
+                written.end = Some(primary.log_end());
+            }
+            (previous, is_done, written)
         };
-        wait_for(served, end, durability)?;
+        wait_for(served, written, durability)?;
         reply::begin(out);
         let told = previous.as_deref().filter(|_| self.returns_previous);
         reply::put_value(out, told);
@@ -330,7 +344,7 @@ fn delete_range(
 ) -> Result<(), Status> {
     check_writes(served)?;
     let mut next = None;
-    let (mut count, mut end) = (0, None);
+    let (mut count, mut written) = (0, Written::default());
     if let Some(range) = clamp(served, lower, upper) {
         let failed = |error: ReplicaError| read_failed(served, &error);
         let snapshot = served.primary.snapshot().map_err(failed)?;
@@ -344,14 +358,12 @@ fn delete_range(
                 break;
             }
             let _stripe = served.stripe(&key);
-            let appended = served.primary.append(&key, None);
-            end = Some(appended.map_err(|error| write_failed(served, &error))?);
+            let appended = served.append(&key, None, &mut written);
+            appended.map_err(|error| write_failed(served, &error))?;
             count += 1;
         }
     }
-    if let Some(end) = end {
-        wait_for(served, end, durability)?;
-    }
+    wait_for(served, written, durability)?;
     reply::begin(out);
     reply::put_value(out, next.as_deref());
     reply::end(out, 0, count);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::record::region::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -25,13 +26,22 @@ pub(crate) struct ReplicaName {
 }
 
 /// What a primary asks of a backup's server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerRequest {
     /// Memory into which it can write, for a copy that begins.
     Attach(ReplicaName),
     /// That the copy which was begun by this attachment be the one in force.
     Commit { of: ReplicaName, attachment: u64 },
+    /// A replica of a region that is being split off, of the same number, at the next epoch (RS9).
+    Prepare {
+        of: ReplicaName,
+        child: RegionId,
+        from: Key,
+        to: Option<Key>,
+    },
+    /// The region that was being split off never came into being.
+    Abandon { of: ReplicaName, child: RegionId },
 }
 
 /// What it answers.
@@ -48,6 +58,10 @@ pub(crate) enum PeerReply {
     },
     /// It is in force, durably.
     Committed,
+    /// The replica is there, and can be attached.
+    Prepared,
+    /// It is gone, or never was.
+    Abandoned,
     /// It does not know of this epoch yet.
     NotYet(String),
     /// It cannot, or will not.
@@ -62,7 +76,7 @@ struct Versioned<T> {
 }
 
 /// As bytes, behind the tag.
-pub(crate) fn encode_request(request: PeerRequest) -> Vec<u8> {
+pub(crate) fn encode_request(request: &PeerRequest) -> Vec<u8> {
     let versioned = Versioned {
         version: VERSION,
         body: request,
@@ -109,7 +123,7 @@ pub(crate) fn ask(
     let asked = || -> Result<PeerReply, String> {
         let connected = context.connect(address);
         let mut connection = connected.map_err(|error| error.to_string())?;
-        let answer = connection.call(&encode_request(request));
+        let answer = connection.call(&encode_request(&request));
         decode(answer.map_err(|error| error.to_string())?)
     };
     let reply = asked().inspect_err(|_| context.forget_address(server))?;
@@ -131,7 +145,7 @@ mod tests {
     /// The format: a later version that changes it must say so.
     #[test]
     fn messages_are_golden() {
-        let attach = encode_request(PeerRequest::Attach(NAME));
+        let attach = encode_request(&PeerRequest::Attach(NAME));
         let of = r#"{"region":5,"replica":2,"epoch":9,"primary":3}"#;
         let golden = format!(r#"R{{"version":1,"body":{{"attach":{of}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&attach), golden);
@@ -140,7 +154,7 @@ mod tests {
             attachment: 4,
         };
         let golden = format!(r#"R{{"version":1,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
-        assert_eq!(String::from_utf8_lossy(&encode_request(commit)), golden);
+        assert_eq!(String::from_utf8_lossy(&encode_request(&commit)), golden);
         let mut out = Vec::new();
         let attached = PeerReply::Attached {
             attachment: 4,
@@ -163,10 +177,10 @@ mod tests {
     #[test]
     fn bytes_are_messages_or_errors() {
         run("requests of servers", |random| {
-            let mut bytes = encode_request(PeerRequest::Attach(NAME)).split_off(1);
+            let mut bytes = encode_request(&PeerRequest::Attach(NAME)).split_off(1);
             random.mutate(&mut bytes);
             if let Ok(request) = decode_request(&bytes) {
-                let again = encode_request(request).split_off(1);
+                let again = encode_request(&request).split_off(1);
                 assert_eq!(decode_request(&again), Ok(request));
             }
             let _ = decode::<PeerReply>(&bytes);

@@ -2,13 +2,15 @@
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farleaf_cluster::agent::host::RegionOrder;
 use farleaf_cluster::ids::Epoch;
 use farleaf_cluster::lease::LeaseGuard;
+use farleaf_cluster::record::region::Key;
 use farleaf_fabric::tcp::TcpEndpoint;
-use farleaf_replica::Primary;
+use farleaf_lsm::place::LogPosition;
+use farleaf_replica::{Primary, ReplicaError};
 
 /// Exchanges, and writes of the same keys, are one after the other: of so many parts of all keys.
 const STRIPE_COUNT: usize = 64;
@@ -28,6 +30,22 @@ pub(crate) struct Served {
     pub(crate) operation_count: AtomicU64,
     /// Why an engine's answer was none, the first time (RS8).
     failure: Mutex<Option<String>>,
+    /// RS9: where the writes of some keys go, too.
+    split: RwLock<Option<SplitTarget>>,
+}
+
+/// The region that is being split off: it gets all writes of its keys, too (RS9).
+#[derive(Clone)]
+pub(crate) struct SplitTarget {
+    pub(crate) at: Key,
+    pub(crate) child: Arc<Served>,
+}
+
+/// Where what was written ends: in the log of the region, and of the one that is split off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) end: Option<LogPosition>,
+    pub(crate) end_of_child: Option<LogPosition>,
 }
 
 /// Whether a client's operation may go on.
@@ -57,6 +75,7 @@ impl Served {
             hasher: BuildHasherDefault::default(),
             operation_count: AtomicU64::new(0),
             failure: Mutex::default(),
+            split: RwLock::default(),
         }
     }
 
@@ -100,6 +119,34 @@ impl Served {
         self.stripes[stripe]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// RS9: from when this returns, all writes of the child's keys go to it, too; and those that
+    /// did not are in this region's log.
+    pub(crate) fn set_split(&self, target: Option<SplitTarget>) {
+        *self.split.write().unwrap_or_else(PoisonError::into_inner) = target;
+    }
+
+    pub(crate) fn split(&self) -> Option<SplitTarget> {
+        let split = self.split.read();
+        split.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes a record, that nobody waits for yet; whoever calls it has the key's stripe.
+    pub(crate) fn append(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        written: &mut Written,
+    ) -> Result<(), ReplicaError> {
+        let split = self.split.read().unwrap_or_else(PoisonError::into_inner);
+        written.end = Some(self.primary.append(key, value)?);
+        if let Some(SplitTarget { at, child }) = &*split
+            && key >= at.0.as_slice()
+        {
+            written.end_of_child = Some(child.primary.append(key, value)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn has(&self, key: &[u8]) -> bool {

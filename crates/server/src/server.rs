@@ -129,8 +129,9 @@ impl RegionServer {
                 link_patience: options.link_patience,
             },
         );
-        let replicas = Arc::new(OpenReplicas::default());
-        let host = Host::new(Arc::new(context), Arc::clone(&replicas));
+        let context = Arc::new(context);
+        let replicas = Arc::new(OpenReplicas::new(Arc::clone(&context)));
+        let host = Host::new(context, Arc::clone(&replicas));
         let serves = options.serves_coordinator;
         let front = Front {
             replicas,

@@ -9,7 +9,7 @@ use farleaf_lsm::Engine;
 
 use super::backup::{BackupReplica, open_copy};
 use super::primary::PrimaryReplica;
-use super::{Board, Ending, Errand, Replica, Role, Wanted};
+use super::{Board, Ending, Errand, PREPARING, Replica, Role, Wanted};
 use crate::context::Context;
 use crate::peer::{PeerReply, PeerRequest};
 use crate::place::{Note, ReplicaPlace};
@@ -130,17 +130,25 @@ impl Actor {
     }
 
     fn show(&mut self) {
+        let stage = self.replica.stage();
+        let mut filling_count = 0;
         let (report, size_bytes, position_bytes) = match &mut self.state {
-            State::Primary(primary) => (
-                Some(primary.report()),
-                primary.size_bytes(),
-                primary.position_bytes(),
-            ),
+            State::Primary(primary) => {
+                if stage == PREPARING {
+                    primary.prune();
+                }
+                filling_count = primary.filling_count();
+                let report = primary.report(&self.replica);
+                let (size_bytes, position_bytes) = (primary.size_bytes(), primary.position_bytes());
+                (Some(report), size_bytes, position_bytes)
+            }
             State::Backup(backup) => (None, 0, backup.position_bytes()),
             State::Nothing | State::Failed => return,
         };
         let mut shown = self.replica.show();
         shown.primary = report;
+        shown.filling_count = filling_count;
+        shown.is_frozen = stage != PREPARING;
         shown.position_bytes = position_bytes;
         if size_bytes > 0 {
             shown.size_bytes = size_bytes;
@@ -268,6 +276,10 @@ impl Actor {
     fn answer_to(&mut self, request: PeerRequest) -> Result<PeerReply, String> {
         let name = match request {
             PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => name,
+            // Whoever has the board of replicas answers it.
+            PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
+                return Ok(PeerReply::Refused("it is no replica's".to_owned()));
+            }
         };
         let open_at = self.replica.show().epoch;
         let State::Backup(backup) = &mut self.state else {
@@ -290,6 +302,9 @@ impl Actor {
             PeerRequest::Commit { attachment, .. } => {
                 let id = (self.replica.table, name.region, name.replica);
                 backup.commit(Note::new(id, name.epoch, 0), attachment)
+            }
+            PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
+                unreachable!("they were answered")
             }
         }
     }

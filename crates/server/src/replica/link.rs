@@ -178,9 +178,6 @@ impl Work {
         let (attachment, client, slot_count) = match asked {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => return Tried::NotYet(how),
-            Ok((PeerReply::Committed, _)) => {
-                return Tried::Failed("it has answered something else".to_owned());
-            }
             Ok((
                 PeerReply::Attached {
                     attachment,
@@ -195,6 +192,9 @@ impl Work {
                     Ok(client) => (attachment, client, slot_count),
                     Err(how) => return Tried::Failed(how),
                 }
+            }
+            Ok((other, _)) => {
+                return Tried::Failed(format!("it has answered something else: {other:?}"));
             }
         };
         let filled = self.fill(&client, slot_count).and_then(|()| {

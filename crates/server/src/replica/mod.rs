@@ -12,14 +12,17 @@
 //! | `link` | a backup of a primary: attached, filled, put in force |
 //! | `backup` | a backup: memory into which its primary writes, and the copy in force |
 //! | `memory` | that memory, and who may write into it |
+//! | `split` | a region that is being split off another one |
 
 mod actor;
 mod backup;
 mod link;
 mod memory;
 mod primary;
+mod split;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -31,6 +34,7 @@ use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::PrimaryReport;
 
 use self::actor::Actor;
+pub(crate) use self::split::Split;
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};
@@ -91,7 +95,17 @@ pub(crate) struct Shown {
     pub(crate) failure: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
+    /// Backups of a primary that do not have all yet.
+    pub(crate) filling_count: usize,
+    /// RS9: backups that have all stay.
+    pub(crate) is_frozen: bool,
 }
+
+/// RS9: how far a replica of a region is that is being split off: its backups leave when they
+/// fail; they do not; it is a region as others are.
+const PREPARING: u8 = 0;
+const FROZEN: u8 = 1;
+const GOES_ON: u8 = 2;
 
 /// A replica that was opened, as everybody but its own thread sees it.
 pub(crate) struct Replica {
@@ -104,6 +118,9 @@ pub(crate) struct Replica {
     changed: Condvar,
     shown: Mutex<Shown>,
     served: Mutex<Option<Arc<Served>>>,
+    stage: AtomicU8,
+    /// RS9: what is being split off this one.
+    split: Mutex<Option<Arc<Split>>>,
 }
 
 impl Replica {
@@ -112,6 +129,23 @@ impl Replica {
         context: &Arc<Context>,
         guard: LeaseGuard,
         wanted: Wanted,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
+        Self::open_at(context, guard, (wanted, GOES_ON))
+    }
+
+    /// Opens one of a region that is not there yet (RS9).
+    pub(crate) fn prepare(
+        context: &Arc<Context>,
+        guard: LeaseGuard,
+        wanted: Wanted,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
+        Self::open_at(context, guard, (wanted, PREPARING))
+    }
+
+    fn open_at(
+        context: &Arc<Context>,
+        guard: LeaseGuard,
+        (wanted, stage): (Wanted, u8),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let order = &wanted.order;
         let replica = Arc::new(Self {
@@ -124,6 +158,8 @@ impl Replica {
             changed: Condvar::new(),
             shown: Mutex::default(),
             served: Mutex::default(),
+            stage: AtomicU8::new(stage),
+            split: Mutex::default(),
         });
         let name = format!("region-{}-{}", order.region.0, order.replica.0);
         replica.order(wanted);
@@ -145,10 +181,41 @@ impl Replica {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// RS9: its region is there, and this is what the record says of it.
+    pub(crate) fn go_on(&self, wanted: Wanted) {
+        self.stage.store(GOES_ON, Ordering::SeqCst);
+        self.order(wanted);
+    }
+
+    /// RS9: backups that have all do not leave from now on; [`Shown::is_frozen`] tells when.
+    pub(crate) fn freeze(&self) {
+        let exchange = (PREPARING, FROZEN);
+        // One that goes on already has its backups from the record.
+        let _ = self.stage.compare_exchange(
+            exchange.0,
+            exchange.1,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        self.nudge();
+    }
+
+    fn stage(&self) -> u8 {
+        self.stage.load(Ordering::SeqCst)
+    }
+
+    /// What is being split off it.
+    pub(crate) fn split(&self) -> MutexGuard<'_, Option<Arc<Split>>> {
+        self.split.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What it shows now.
     pub(crate) fn shown(&self) -> Shown {
         let mut shown = self.show().clone();
         let served = self.served();
+        if let (Some(report), Some(split)) = (&mut shown.primary, &*self.split()) {
+            report.prepared = split.prepared().map(|on| (split.child, on));
+        }
         if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
             // RS8: while nobody else has all, what can be read is served.
             let has_other = shown.primary.as_ref().is_some_and(|it| !it.in_sync.is_empty());

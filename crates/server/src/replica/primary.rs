@@ -12,7 +12,7 @@ use farleaf_lsm::Engine;
 use farleaf_lsm::engine::Worked;
 use farleaf_replica::{Primary, PrimaryWorked};
 
-use super::Replica;
+use super::{GOES_ON, Replica};
 use super::backup::epoch_of;
 use super::link::{Link, Stage};
 use crate::context::Context;
@@ -90,7 +90,28 @@ impl PrimaryReplica {
                 )
             });
         }
-        self.open_if_due();
+        self.open_if_due(replica);
+    }
+
+    /// RS9: as long as nobody has been told which backups have all, one that fails leaves.
+    pub(super) fn prune(&mut self) {
+        let failed: Vec<ReplicaNumber> = self
+            .links
+            .iter()
+            .filter(|(_, link)| matches!(link.stage(), Stage::Failed(_)))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in failed {
+            if let Some(link) = self.links.remove(&number) {
+                link.end();
+            }
+        }
+    }
+
+    /// How many of its backups do not have all yet.
+    pub(super) fn filling_count(&self) -> usize {
+        let filling = self.links.values().map(Link::stage);
+        filling.filter(|stage| *stage == Stage::Filling).count()
     }
 
     /// RS7: goes on as primary at a later epoch, or of another range, with the same engine and the
@@ -128,7 +149,10 @@ impl PrimaryReplica {
         Ok(())
     }
 
-    fn open_if_due(&self) {
+    fn open_if_due(&self, replica: &Replica) {
+        if replica.stage() != GOES_ON {
+            return;
+        }
         let is_there = |number| {
             let link = self.links.get(number);
             link.is_some_and(|link| link.stage() == Stage::InSync)
@@ -139,8 +163,8 @@ impl PrimaryReplica {
     }
 
     /// What it says of its backups; and opens it, when those that are needed have all.
-    pub(super) fn report(&self) -> PrimaryReport {
-        self.open_if_due();
+    pub(super) fn report(&self, replica: &Replica) -> PrimaryReport {
+        self.open_if_due(replica);
         let mut report = PrimaryReport::default();
         for (number, link) in &self.links {
             match link.stage() {
