@@ -152,6 +152,8 @@ pub(crate) enum TurnedAway {
     Refused(String),
     /// He does not know the secret (W8).
     WrongSecret,
+    /// He had to go for another one meanwhile (W14).
+    Crowded,
     /// He has gone, or took too long.
     Gone(io::Error),
 }
@@ -168,11 +170,13 @@ pub(crate) fn refuse(socket: &TcpStream, reason: &str) {
     let _ = say(socket, &Greeting::Refusal(reason.to_owned()));
 }
 
-/// The server's side.
+/// The server's side. `keep` gives him a place for good, before he is told that he is let in:
+/// whoever was welcomed is never hung up on for another one.
 pub(crate) fn admit(
     socket: &TcpStream,
     key: &ProtocolKey,
     request_size_bytes_max: usize,
+    keep: impl FnOnce() -> bool,
 ) -> Result<(), TurnedAway> {
     let until = Instant::now() + GREETING_TIME_MAX;
     set_write_time(socket, GREETING_TIME_MAX)?;
@@ -191,6 +195,9 @@ pub(crate) fn admit(
     };
     if !key.is_proven(&[CLIENT, &hello, &challenge], &proof) {
         return Err(TurnedAway::WrongSecret);
+    }
+    if !keep() {
+        return Err(TurnedAway::Crowded);
     }
     let proof = key.prove(&[SERVER, &hello, &challenge]);
     say(socket, &Greeting::Welcome(proof))?;
@@ -241,4 +248,54 @@ pub(crate) fn punish(mut socket: &TcpStream) {
         socket,
         "wrong secret; give the one that this server was started with",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn secret() -> Secret {
+        Secret::from_text("the secret of these tests").expect("long enough")
+    }
+
+    /// Promise: who is let in has his place before he is told so, so that no stranger takes it from
+    /// him while he asks already (found by `one_too_many_is_told`); who has lost it is not told so.
+    #[test]
+    fn a_place_is_kept_before_the_welcome() {
+        for has_place in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let client = TcpStream::connect(address).expect("it listens");
+            let (server, _) = listener.accept().expect("it has connected");
+            let key = key_of(&secret(), "here").expect("no derived key");
+            std::thread::scope(|scope| {
+                let admitted = scope.spawn(|| {
+                    let server = server;
+                    admit(&server, &key, 10, || {
+                        // Nobody reads at the moment: what was said would be there.
+                        client.set_nonblocking(true).expect("a socket");
+                        let told = client.peek(&mut [0; 1]);
+                        client.set_nonblocking(false).expect("a socket");
+                        let error = told.expect_err("he was told before");
+                        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                        has_place
+                    })
+                });
+                let until = Instant::now() + GREETING_TIME_MAX;
+                let hello = say(&client, &Greeting::Hello([1; 32])).expect("connected");
+                let heard = hear(&client, until).expect("connected");
+                let challenge = heard.expect("a message");
+                let proof = key.prove(&[CLIENT, &hello, &challenge]);
+                say(&client, &Greeting::Proof(proof)).expect("connected");
+                match admitted.join().expect("not told before") {
+                    Ok(()) => assert!(has_place),
+                    Err(TurnedAway::Crowded) => assert!(!has_place),
+                    Err(other) => panic!("{other:?}"),
+                }
+                assert_eq!(hear(&client, until).is_ok(), has_place);
+            });
+        }
+    }
 }

@@ -43,11 +43,13 @@ impl Terms {
         let greeted = prepare(socket).map_err(TurnedAway::from);
         let greeted = greeted.and_then(|()| {
             let size_bytes_max = self.request_size_bytes_max;
-            admit(socket, &self.key, size_bytes_max)
+            admit(socket, &self.key, size_bytes_max, || place.keep())
         });
         match greeted {
-            Ok(()) if place.keep() => {}
-            Ok(()) => return tracing::debug!(%peer, "hung up on: too many have not logged in"),
+            Ok(()) => {}
+            Err(TurnedAway::Crowded) => {
+                return tracing::debug!(%peer, "hung up on: too many have not logged in");
+            }
             Err(TurnedAway::Refused(reason)) => {
                 if self.warns(peer) {
                     tracing::warn!(%peer, "turned away: {reason}");

@@ -67,7 +67,7 @@ impl ReceiveError {
 enum Lent {
     Nothing,
     Window { end: usize },
-    Large,
+    Large { size_bytes: usize },
 }
 
 /// What has come, of which one frame is lent at a time.
@@ -76,6 +76,7 @@ pub(crate) struct Inbox {
     /// Of the header of the frame that is lent, or else of the next one.
     start: usize,
     end: usize,
+    /// Of the large frame that is lent, or of earlier ones: not cleared for the next one.
     large: Vec<u8>,
     lent: Lent,
 }
@@ -96,7 +97,7 @@ impl Inbox {
         match self.lent {
             Lent::Nothing => &[],
             Lent::Window { end } => &self.window[self.start + HEADER_SIZE_BYTES..end],
-            Lent::Large => &self.large,
+            Lent::Large { size_bytes } => &self.large[..size_bytes],
         }
     }
 
@@ -104,17 +105,18 @@ impl Inbox {
     pub(crate) fn is_empty(&self) -> bool {
         match self.lent {
             Lent::Window { end } => end == self.end,
-            Lent::Nothing | Lent::Large => self.start == self.end,
+            Lent::Nothing | Lent::Large { .. } => self.start == self.end,
         }
     }
 
     /// The frame that was received last is not needed any more.
     pub(crate) fn take_back(&mut self) {
         match self.lent {
-            Lent::Nothing => {}
             Lent::Window { end } => self.start = end,
-            Lent::Large if self.large.capacity() > KEPT_SIZE_BYTES_MAX => self.large = Vec::new(),
-            Lent::Large => self.large.clear(),
+            Lent::Large { .. } if self.large.capacity() > KEPT_SIZE_BYTES_MAX => {
+                self.large = Vec::new();
+            }
+            Lent::Nothing | Lent::Large { .. } => {}
         }
         self.lent = Lent::Nothing;
         if self.start == self.end {
@@ -176,13 +178,17 @@ impl Inbox {
         mut patience: Patience,
     ) -> Result<Received, ReceiveError> {
         let size_bytes = header.size_bytes;
-        let reserved = self.large.try_reserve_exact(size_bytes);
+        let more_bytes = size_bytes.saturating_sub(self.large.len());
+        let reserved = self.large.try_reserve_exact(more_bytes);
         reserved.map_err(|_| ReceiveError::Memory(size_bytes))?;
         let begin = &self.window[self.start + HEADER_SIZE_BYTES..self.end];
-        self.large.extend_from_slice(begin);
+        let mut filled_bytes = begin.len();
+        if self.large.len() < filled_bytes {
+            self.large.resize(filled_bytes, 0);
+        }
+        self.large[..filled_bytes].copy_from_slice(begin);
         self.start = 0;
         self.end = 0;
-        let mut filled_bytes = self.large.len();
         while filled_bytes < size_bytes {
             if !patience.goes_on(size_bytes) {
                 return Err(ReceiveError::TooSlow);
@@ -191,13 +197,14 @@ impl Inbox {
                 let room_bytes = size_bytes.min(filled_bytes + STEP_SIZE_BYTES);
                 self.large.resize(room_bytes, 0);
             }
-            match read(from, &mut self.large[filled_bytes..])? {
+            let end = self.large.len().min(size_bytes);
+            match read(from, &mut self.large[filled_bytes..end])? {
                 Some(0) => return Err(ReceiveError::Cut),
                 Some(count) => filled_bytes += count,
                 None => return Err(ReceiveError::TooSlow),
             }
         }
-        self.lent = Lent::Large;
+        self.lent = Lent::Large { size_bytes };
         Ok(Received::Frame(header.kind))
     }
 }
@@ -270,6 +277,8 @@ mod tests {
             100,
             3 << 20,
             0,
+            900_000,
+            70_000,
             60_000,
             60_000,
         ];

@@ -123,12 +123,11 @@ impl Porter {
                 Ok((socket, peer)) => self.let_in(socket, peer),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Mostly: no descriptor is left. Somebody may be waiting without having shown
-                    // who he is (W14).
-                    if !self.places.make_room() {
-                        tracing::debug!(%error, "cannot accept a connection");
-                        thread::sleep(REST_TIME);
-                    }
+                    tracing::debug!(%error, "cannot accept a connection");
+                    // Mostly: no descriptor is left. Somebody may have one who has not shown who he
+                    // is (W14), and gives it back meanwhile.
+                    self.places.make_room();
+                    thread::sleep(REST_TIME);
                 }
             }
         }

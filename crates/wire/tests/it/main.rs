@@ -6,6 +6,7 @@
 //! | `doors` | greetings: who is let in (W1 to W5, W7, W8) |
 //! | `frames` | requests and answers, honest and not (W6, W9 to W13) |
 //! | `crowds` | many connections, and too many (W14) |
+//! | `speed` | what a call costs beside a bare exchange; only when asked for |
 //! | `ends` | the end of a server (W15) |
 
 mod crowds;
@@ -13,3 +14,4 @@ mod doors;
 mod ends;
 mod frames;
 mod parties;
+mod speed;
