@@ -23,10 +23,10 @@ const LOST_REST: Duration = Duration::from_millis(2);
 
 /// Executes a request on the region that it names. What is put into `out` is the reply.
 pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>) {
-    let standing = served.standing();
-    if standing != Standing::Open {
-        return not_now(served, standing).encode(out);
-    }
+    let _begun = match served.begin() {
+        Ok(begun) => begun,
+        Err(standing) => return not_now(served, standing).encode(out),
+    };
     if let Err(status) = check_keys(served, &request.body) {
         return status.encode(out);
     }

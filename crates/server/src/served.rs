@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::RegionOrder;
 use farleaf_cluster::ids::Epoch;
@@ -17,7 +19,14 @@ const STRIPE_COUNT: usize = 64;
 
 const OPENING: u8 = 0;
 const OPEN: u8 = 1;
-const STOPPED: u8 = 2;
+/// What has begun is acknowledged, and nothing else begins.
+const STOPPING: u8 = 2;
+const STOPPED: u8 = 3;
+
+/// For how long a stop waits for operations that have begun: their clients would not know what
+/// became of them.
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
+const DRAIN_REST: Duration = Duration::from_micros(100);
 
 /// A region of which this server is primary, at one epoch.
 pub(crate) struct Served {
@@ -25,6 +34,8 @@ pub(crate) struct Served {
     pub(crate) primary: Primary<TcpEndpoint>,
     guard: LeaseGuard,
     state: AtomicU8,
+    /// Operations that have begun and are not over.
+    begun_count: AtomicU64,
     stripes: Box<[Mutex<()>]>,
     hasher: BuildHasherDefault<DefaultHasher>,
     pub(crate) operation_count: AtomicU64,
@@ -46,6 +57,15 @@ pub(crate) struct SplitTarget {
 pub(crate) struct Written {
     pub(crate) end: Option<LogPosition>,
     pub(crate) end_of_child: Option<LogPosition>,
+}
+
+/// An operation that has begun, until this is dropped.
+pub(crate) struct Begun<'s>(&'s Served);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.begun_count.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Whether a client's operation may go on.
@@ -71,6 +91,7 @@ impl Served {
             primary,
             guard,
             state: AtomicU8::new(OPENING),
+            begun_count: AtomicU64::new(0),
             stripes: (0..STRIPE_COUNT).map(|_| Mutex::default()).collect(),
             hasher: BuildHasherDefault::default(),
             operation_count: AtomicU64::new(0),
@@ -87,12 +108,9 @@ impl Served {
     pub(crate) fn open(&self) {
         let exchange = (OPENING, OPEN);
         // One that has stopped stays so.
-        let _ = self.state.compare_exchange(
-            exchange.0,
-            exchange.1,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let _ =
+            self.state
+                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// RH4: what has not been looked at by [`standing`](Self::standing) when this returns is not
@@ -101,14 +119,43 @@ impl Served {
         self.state.store(STOPPED, Ordering::SeqCst);
     }
 
-    /// RS2: looked at before an operation, to refuse it, and after it took effect, to acknowledge
-    /// it. What took effect before it says `Open` was in its place before a stop, and before the
-    /// lease's end.
+    /// The same, but operations that have begun are acknowledged, if they are over soon.
+    pub(crate) fn drain(&self) {
+        let exchange = (OPEN, STOPPING);
+        let was_open =
+            self.state
+                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+        let since = Instant::now();
+        while was_open.is_ok()
+            && self.begun_count.load(Ordering::SeqCst) > 0
+            && since.elapsed() < DRAIN_TIME_MAX
+        {
+            thread::sleep(DRAIN_REST);
+        }
+        self.stop();
+    }
+
+    /// RS2: an operation begins, if the region is open.
+    pub(crate) fn begin(&self) -> Result<Begun<'_>, Standing> {
+        // In this order: a stop that does not see it is seen by it.
+        self.begun_count.fetch_add(1, Ordering::SeqCst);
+        let begun = Begun(self);
+        match self.state.load(Ordering::SeqCst) {
+            STOPPING => Err(Standing::Stopped),
+            _ => match self.standing() {
+                Standing::Open => Ok(begun),
+                standing => Err(standing),
+            },
+        }
+    }
+
+    /// RS2: looked at after an operation took effect, to acknowledge it. What took effect before it
+    /// says `Open` was in its place before a stop, and before the lease's end.
     pub(crate) fn standing(&self) -> Standing {
         match self.state.load(Ordering::SeqCst) {
             OPENING => Standing::Opening,
-            OPEN if self.guard.may_acknowledge() => Standing::Open,
-            OPEN => Standing::NoLease,
+            OPEN | STOPPING if self.guard.may_acknowledge() => Standing::Open,
+            OPEN | STOPPING => Standing::NoLease,
             _ => Standing::Stopped,
         }
     }

@@ -191,12 +191,9 @@ impl Replica {
     pub(crate) fn freeze(&self) {
         let exchange = (PREPARING, FROZEN);
         // One that goes on already has its backups from the record.
-        let _ = self.stage.compare_exchange(
-            exchange.0,
-            exchange.1,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let _ =
+            self.stage
+                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
         self.nudge();
     }
 
@@ -218,7 +215,10 @@ impl Replica {
         }
         if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
             // RS8: while nobody else has all, what can be read is served.
-            let has_other = shown.primary.as_ref().is_some_and(|it| !it.in_sync.is_empty());
+            let has_other = shown
+                .primary
+                .as_ref()
+                .is_some_and(|it| !it.in_sync.is_empty());
             if has_other {
                 shown.failure.get_or_insert(failure);
             }
@@ -254,10 +254,10 @@ impl Replica {
         self.changed.notify_all();
     }
 
-    /// RH4: a primary acknowledges nothing more at this epoch.
+    /// RH4: a primary acknowledges nothing more at this epoch. Waits a little for what has begun.
     pub(crate) fn stop(&self) {
         if let Some(served) = self.served() {
-            served.stop();
+            served.drain();
         }
     }
 

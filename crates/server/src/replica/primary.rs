@@ -12,9 +12,9 @@ use farleaf_lsm::Engine;
 use farleaf_lsm::engine::Worked;
 use farleaf_replica::{Primary, PrimaryWorked};
 
-use super::{GOES_ON, Replica};
 use super::backup::epoch_of;
 use super::link::{Link, Stage};
+use super::{GOES_ON, Replica};
 use crate::context::Context;
 use crate::peer::ReplicaName;
 use crate::place::{Note, ReplicaPlace};
@@ -83,11 +83,7 @@ impl PrimaryReplica {
                     epoch: self.served.epoch(),
                     primary: context.server,
                 };
-                Link::start(
-                    (replica, context),
-                    &self.primary,
-                    (backup.server, name),
-                )
+                Link::start((replica, context), &self.primary, (backup.server, name))
             });
         }
         self.open_if_due(replica);
@@ -135,10 +131,7 @@ impl PrimaryReplica {
             }
         }
         // RH5.
-        let note = Note {
-            epoch,
-            ..self.note
-        };
+        let note = Note { epoch, ..self.note };
         let put = self.place.put_in_force(&note);
         put.map_err(|error| error.to_string())?;
         self.note = note;

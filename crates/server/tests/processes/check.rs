@@ -33,7 +33,10 @@ pub(crate) fn check(operations: &[Operation]) -> Result<(), String> {
         let is_open = |index: &usize| !behind.contains(index);
         let open = (first..operations.len()).filter(is_open);
         // All that are known to have ended are in order.
-        if open.clone().all(|index| operations[index].ended_ns.is_none()) {
+        if open
+            .clone()
+            .all(|index| operations[index].ended_ns.is_none())
+        {
             return Ok(());
         }
         farthest = farthest.max(first);
@@ -120,8 +123,13 @@ mod tests {
             vec![write(1, 0, 1), write(2, 2, 3), read(Some(1), 4, 5)],
             vec![lost(1, 0), read(Some(1), 1, 2), read(None, 3, 4)],
             vec![write(1, 5, 6), read(Some(1), 1, 2)],
-            vec![write(1, 0, 1), read(Some(1), 2, 3), lost(2, 1), read(Some(2), 4, 5),
-                read(Some(1), 6, 7)],
+            vec![
+                write(1, 0, 1),
+                read(Some(1), 2, 3),
+                lost(2, 1),
+                read(Some(2), 4, 5),
+                read(Some(1), 6, 7),
+            ],
             vec![operation(Act::Swap(Some(1), Some(2), true), 0, Some(1))],
         ];
         for history in wrong {

@@ -43,7 +43,12 @@ pub(crate) fn key_of(number: u64) -> Vec<u8> {
 }
 
 /// One client: random operations on shared keys, each noted, until the course is over.
-pub(crate) fn work(cluster: &Cluster, table: &str, (history, course): (&History, &Course), seed: u64) {
+pub(crate) fn work(
+    cluster: &Cluster,
+    table: &str,
+    (history, course): (&History, &Course),
+    seed: u64,
+) {
     let table = cluster.open_table(table).expect("it was made");
     let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = move |bound: u64| {
@@ -63,13 +68,27 @@ pub(crate) fn work(cluster: &Cluster, table: &str, (history, course): (&History,
             Ok(act) => {
                 course.done_count.fetch_add(1, Ordering::Relaxed);
                 let ended_ns = Some(ended_ns);
-                history.note(number, Operation { act, begun_ns, ended_ns });
+                history.note(
+                    number,
+                    Operation {
+                        act,
+                        begun_ns,
+                        ended_ns,
+                    },
+                );
             }
             Err((Some(act), error)) => {
                 assert!(error.is_outcome_unknown(), "{error}");
                 course.unknown_count.fetch_add(1, Ordering::Relaxed);
                 let ended_ns = None;
-                history.note(number, Operation { act, begun_ns, ended_ns });
+                history.note(
+                    number,
+                    Operation {
+                        act,
+                        begun_ns,
+                        ended_ns,
+                    },
+                );
             }
             Err((None, error)) => panic!("a read failed: {error}"),
         }
