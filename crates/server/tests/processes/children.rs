@@ -13,6 +13,8 @@ use farleaf_cluster::coordinator::served::{CoordinatorService, RemoteCoordinator
 use farleaf_cluster::coordinator::{Coordinator as _, Embedded, SharedCoordinator};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::record::WishKind;
+use farleaf_cluster::record::region::Key;
 use farleaf_cluster::view::View;
 use farleaf_lsm::EngineOptions;
 use farleaf_server::{RegionServer, ServerOptions};
@@ -129,6 +131,24 @@ impl Fleet {
         let primary = view.regions_of(table.id()).first()?.primary?;
         let ServerId(number) = primary.server;
         Some(number as usize - 1)
+    }
+
+    pub(crate) fn region_count(&self, table: &PersistentTable) -> usize {
+        self.view().regions_of(table.id()).len()
+    }
+
+    /// Wishes that the region which has a key be split there.
+    pub(crate) fn wish_split(&self, table: &PersistentTable, at: Vec<u8>) {
+        let view = self.view();
+        let regions = view.regions_of(table.id());
+        let found = regions.iter().find(|region| region.covers(&at));
+        let region = found.expect("every key is in a region").region;
+        let kind = WishKind::Split {
+            table: table.id(),
+            region,
+            at: Key(at),
+        };
+        admin::wish(&self.coordinator, kind).expect("it is in this process");
     }
 
     /// Waits until all regions of a table have so many replicas, all in sync and alive.

@@ -10,7 +10,7 @@ use crate::check::check;
 use crate::children::Fleet;
 use crate::history::{Act, History, Operation};
 use crate::kill_count;
-use crate::load::{CLIENT_COUNT, Course, KEY_COUNT, key_of, work};
+use crate::load::{CLIENT_COUNT, Course, KEY_COUNT, Over, key_of, work};
 
 /// Leases are of a second; then somebody else is to serve.
 const AWAY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -68,6 +68,7 @@ fn primaries_are_killed_under_load() {
     let (history, course) = (History::new(), Course::default());
     let mut away = Vec::new();
     thread::scope(|scope| {
+        let _over = Over(&course);
         for seed in 0..CLIENT_COUNT {
             let of = (&history, &course);
             let cluster = cluster.clone();
@@ -81,7 +82,6 @@ fn primaries_are_killed_under_load() {
             fleet.start_server(primary);
             fleet.wait_whole(&table, 3);
         }
-        course.is_over.store(true, Ordering::Release);
     });
     read_all(&table, &history);
     let done_count = course.done_count.load(Ordering::Relaxed);
@@ -96,6 +96,47 @@ fn primaries_are_killed_under_load() {
     );
     assert!(away.iter().all(|away| *away < AWAY_TIME_MAX), "{away:?}");
     assert!(done_count > 100, "{done_count}");
+    check_all(history);
+}
+
+/// Promise: regions are split under load, and servers killed in the middle of it: the split was, or
+/// it was not, and everything that was done is linearizable.
+#[test]
+fn splits_are_cut_short() {
+    let mut fleet = Fleet::start(3);
+    let cluster = fleet.client();
+    let table = cluster.create_table("t", &options(3)).expect("a new table");
+    fleet.wait_whole(&table, 3);
+    let (history, course) = (History::new(), Course::default());
+    thread::scope(|scope| {
+        let _over = Over(&course);
+        for seed in 0..CLIENT_COUNT {
+            let of = (&history, &course);
+            let cluster = cluster.clone();
+            scope.spawn(move || work(&cluster, "t", of, seed + 77));
+        }
+        for round in 0..kill_count(3) {
+            thread::sleep(Duration::from_millis(100));
+            fleet.wish_split(&table, key_of(round * 7 % KEY_COUNT));
+            // From before it is begun until it is done.
+            thread::sleep(Duration::from_millis(round * 13 % 120));
+            let killed = match fleet.primary(&table) {
+                Some(primary) if round % 3 < 2 => primary,
+                _ => (round % 3) as usize,
+            };
+            fleet.kill(killed);
+            wait_served(&table);
+            fleet.start_server(killed);
+            fleet.wait_whole(&table, 3);
+        }
+    });
+    read_all(&table, &history);
+    eprintln!(
+        "{} regions; {} operations done, {} unknown",
+        fleet.region_count(&table),
+        course.done_count.load(Ordering::Relaxed),
+        course.unknown_count.load(Ordering::Relaxed)
+    );
     check_all(history);
 }
 

@@ -24,6 +24,15 @@ pub(crate) struct Course {
     next_value: AtomicU64,
 }
 
+/// Ends a course when it is dropped: also when the test panics, whose clients would go on for ever.
+pub(crate) struct Over<'c>(pub(crate) &'c Course);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+}
+
 fn bytes_of(value: Value) -> Vec<u8> {
     // Of many sizes, so that segments of the log end at many places.
     let mut bytes = value.to_le_bytes().to_vec();
