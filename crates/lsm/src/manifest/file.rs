@@ -153,6 +153,11 @@ impl Manifest {
         self.inner().held.state().read_from
     }
 
+    /// Looks at what it says, without a copy. Edits wait meanwhile.
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&ManifestState) -> R) -> R {
+        look(self.inner().held.state())
+    }
+
     /// What it says.
     pub fn state(&self) -> ManifestState {
         self.inner().held.state().clone()

@@ -3,6 +3,7 @@
 mod crashes;
 mod histories;
 mod refusals;
+mod scrubs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
