@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checked::CheckedState;
 use super::line::{self, Line};
+use super::search::has_whole_line;
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition};
@@ -339,7 +340,7 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
         number += 1;
         let rest = &bytes[at..];
         let Line::Whole(json, own, size_bytes) = line::first(rest, sum) else {
-            if line::has_whole_line(rest) {
+            if has_whole_line(rest) {
                 return Err(damaged(
                     number,
                     "its checksum does not match, and it is not the last",
