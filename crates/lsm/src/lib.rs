@@ -19,8 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The rules VL (value log), LT (trees), LC (levels and what becomes free), MF (manifest) and FO
-//! (following) are in `docs/lsm.md`.
+//! The rules VL (value log), LT (trees), LC (levels and what becomes free), MF (manifest), FO
+//! (following) and SC (scrubbing) are in `docs/lsm.md`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -32,6 +32,7 @@
 //! | [`manifest`] | what each segment is |
 //! | [`device`], [`free`] | files of segments, and which of those are free |
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
+//! | [`scrub`] | looking for bits that have flipped |
 //! | [`place`] | segments, positions, blocks |
 //! | [`head`] | keys as far as trees have them |
 //! | [`tree`] | B+-trees: written once, read, merged |
@@ -50,6 +51,7 @@ pub mod log;
 pub mod manifest;
 pub mod memtable;
 pub mod place;
+pub mod scrub;
 pub mod storage;
 pub mod tree;
 pub mod version;

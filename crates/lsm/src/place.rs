@@ -98,7 +98,9 @@ impl fmt::Display for LogPosition {
 }
 
 /// A tree, numbered from 1 on, and never again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct TreeId(pub u64);
 

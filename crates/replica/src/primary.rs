@@ -1,11 +1,12 @@
 //! The primary: an engine, and its backups.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::engine::{Snapshot, Worked};
 use farleaf_lsm::follow::{Follow, IndexKind};
 use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
 use farleaf_lsm::{Durability, Engine};
 
 use crate::error::{BackupId, Epoch, ReplicaError};
@@ -51,6 +52,8 @@ pub struct PrimaryStatus {
     pub replicated_to: LogPosition,
     /// Its backups, and those that are being filled.
     pub backups: Vec<LinkStatus>,
+    /// What scrubbing has done, and found.
+    pub scrub: ScrubCounts,
 }
 
 /// What a step of a primary's background work did.
@@ -70,6 +73,14 @@ pub struct Primary<E> {
     engine: Engine,
     links: Arc<Links<E>>,
     options: ReplicationOptions,
+    scrubbing: Arc<Scrubbing>,
+}
+
+/// Where scrubbing is, for one thread at a time; and what it has done, which nobody waits for.
+#[derive(Debug, Default)]
+struct Scrubbing {
+    scrub: Mutex<Scrub>,
+    counts: Mutex<ScrubCounts>,
 }
 
 impl<E> Clone for Primary<E> {
@@ -78,6 +89,7 @@ impl<E> Clone for Primary<E> {
             engine: self.engine.clone(),
             links: Arc::clone(&self.links),
             options: self.options,
+            scrubbing: Arc::clone(&self.scrubbing),
         }
     }
 }
@@ -97,6 +109,7 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
             engine,
             links,
             options,
+            scrubbing: Arc::default(),
         }
     }
 
@@ -289,6 +302,23 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         }
     }
 
+    /// SC7: looks at the next 2 MiB at the most of its directory for bits that have flipped, while
+    /// it serves. Any thread may call it, as often as it likes; two at once take turns.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Engine`], of which the damage is
+    /// [`DamagedLog`](farleaf_lsm::LsmError::DamagedLog) or
+    /// [`DamagedTree`](farleaf_lsm::LsmError::DamagedTree): it goes on, and whoever keeps the map
+    /// has it replaced.
+    pub fn scrub_step(&self) -> Result<Scrubbed, ReplicaError> {
+        let scrub = self.scrubbing.scrub.lock();
+        let mut scrub = scrub.unwrap_or_else(PoisonError::into_inner);
+        let scrubbed = self.engine.scrub(&mut scrub);
+        let counts = self.scrubbing.counts.lock();
+        *counts.unwrap_or_else(PoisonError::into_inner) = scrub.counts();
+        Ok(scrubbed?)
+    }
+
     /// Its engine, whose own writes would not be replicated before the next write here is.
     pub const fn engine(&self) -> &Engine {
         &self.engine
@@ -307,6 +337,10 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
                 .values()
                 .map(|it| it.status())
                 .collect(),
+            scrub: {
+                let counts = self.scrubbing.counts.lock();
+                *counts.unwrap_or_else(PoisonError::into_inner)
+            },
         }
     }
 }

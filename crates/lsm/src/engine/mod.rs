@@ -24,6 +24,7 @@
 //! | `collect` | a merge moves what lives in log segments that are mostly dead |
 //! | `reclaim` | trees and log segments that nobody needs become free |
 //! | `follow` | what who follows needs of it (FO1 to FO3) |
+//! | `scrub` | looks for bits that have flipped |
 //! | `maintain` | which of these is next; a thread that does it |
 
 mod collect;
@@ -35,6 +36,7 @@ mod open;
 mod read;
 mod reclaim;
 mod scan;
+mod scrub;
 #[cfg(test)]
 pub(crate) mod tests;
 mod write;

@@ -61,18 +61,18 @@ pub struct InstalledEdit {
 #[derive(Debug)]
 pub struct Follower {
     storage: Arc<dyn Storage>,
-    manifest: Arc<Manifest>,
-    log: Arc<ValueLog>,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) log: Arc<ValueLog>,
     /// Everything before is written to the device; and is synced.
-    written_to: LogPosition,
+    pub(super) written_to: LogPosition,
     synced_to: LogPosition,
     /// FO6: what was written before this process is not known.
-    knows_end: bool,
-    index: Index,
+    pub(super) knows_end: bool,
+    pub(super) index: Index,
 }
 
 #[derive(Debug)]
-enum Index {
+pub(super) enum Index {
     Sent {
         trees: SentTrees,
         _lock: Box<dyn StorageLock>,

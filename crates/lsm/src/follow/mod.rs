@@ -13,12 +13,14 @@
 //! | `filling` | a directory that takes in what an engine has |
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
+//! | `scrub` | looks for bits that have flipped there |
 //! | `feed` | trees that it makes itself, from the log's records (Build-Index) |
 
 mod edit;
 mod feed;
 mod filling;
 mod follower;
+mod scrub;
 mod sent;
 #[cfg(test)]
 mod tests;

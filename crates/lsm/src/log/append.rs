@@ -143,6 +143,20 @@ impl ValueLog {
         then(end.unwrap_or_else(|| self.segments.next_number().start()))
     }
 
+    /// SC2: everything before this place is on the device, if not synced.
+    ///
+    /// # Errors
+    /// [`LsmError::Stopped`]: it could not be written once, and nobody knows.
+    pub(crate) fn written_to(&self) -> Result<LogPosition, LsmError> {
+        let tail = self.tail();
+        tail.check()?;
+        let open = tail.open;
+        Ok(open.map_or_else(
+            || self.segments.next_number().start(),
+            |it| it.number.start().plus(it.written as u64),
+        ))
+    }
+
     pub(super) fn append_locked(
         &self,
         tail: &mut Tail,

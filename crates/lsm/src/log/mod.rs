@@ -29,6 +29,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 pub use append::Appended;
 pub use read::Record;
+pub(crate) use read::damaged;
 pub use segments::LogSegments;
 
 use self::append::Tail;

@@ -140,7 +140,7 @@ const fn leads_somewhere(kind: RecordKind) -> bool {
     )
 }
 
-pub(super) fn damaged(position: LogPosition, how: impl Into<String>) -> LsmError {
+pub(crate) fn damaged(position: LogPosition, how: impl Into<String>) -> LsmError {
     LsmError::DamagedLog {
         position,
         how: how.into(),

@@ -144,14 +144,14 @@ impl RecordSum {
     }
 
     /// Begins with bytes 4 to 11.
-    fn begin(header: RecordHeader) -> Self {
+    pub(crate) fn begin(header: RecordHeader) -> Self {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&header.encode());
         Self(digest)
     }
 
     /// Goes on with the key, or the value, or a part of it.
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 

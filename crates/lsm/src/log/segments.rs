@@ -133,6 +133,12 @@ impl LogSegments {
         places.range(range).map(|(number, _)| *number).collect()
     }
 
+    /// The first one of this number or a later one that there is.
+    pub(crate) fn next_from(&self, number: LogNumber) -> Option<LogNumber> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.range(number..).next().map(|(number, _)| *number)
+    }
+
     fn places(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<LogNumber, SegmentId>> {
         self.places.write().unwrap_or_else(PoisonError::into_inner)
     }

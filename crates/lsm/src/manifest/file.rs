@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checked::CheckedState;
 use super::line::{self, Line};
+use super::search::has_whole_line;
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition};
@@ -151,6 +152,11 @@ impl Manifest {
     /// From where the log is read again.
     pub fn read_from(&self) -> LogPosition {
         self.inner().held.state().read_from
+    }
+
+    /// Looks at what it says, without a copy. Edits wait meanwhile.
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&ManifestState) -> R) -> R {
+        look(self.inner().held.state())
     }
 
     /// What it says.
@@ -334,7 +340,7 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
         number += 1;
         let rest = &bytes[at..];
         let Line::Whole(json, own, size_bytes) = line::first(rest, sum) else {
-            if line::has_whole_line(rest) {
+            if has_whole_line(rest) {
                 return Err(damaged(
                     number,
                     "its checksum does not match, and it is not the last",

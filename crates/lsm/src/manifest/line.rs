@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use super::state::Change;
 
 /// Digits of two checksums, with a space behind each.
-const PREFIX_SIZE_BYTES: usize = 18;
+pub(super) const PREFIX_SIZE_BYTES: usize = 18;
 
 /// The sum of a line behind another one.
 fn sum(before: u32, json: &[u8]) -> u32 {
@@ -58,11 +58,9 @@ pub(super) fn first(bytes: &[u8], before: u32) -> Line<'_> {
     }
 }
 
-/// Whether a line that is whole by itself begins anywhere: it was written only after all that is
-/// before it was in force. Not only behind ends of lines are they looked for, since an end can be
-/// what is damaged.
-pub(super) fn has_whole_line(bytes: &[u8]) -> bool {
-    (0..bytes.len()).any(|at| any(&bytes[at..]).is_some())
+/// Whether bytes begin with a line that is whole by itself.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    any(bytes).is_some()
 }
 
 /// The JSON of a line that is whole by itself, its sum, and that of the line that it follows.
@@ -82,6 +80,7 @@ fn any(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::search::has_whole_line;
     use super::*;
     use crate::place::LogPosition;
 

@@ -59,6 +59,12 @@ impl References {
         self.rows.iter().map(|(number, row)| (*number, *row))
     }
 
+    /// The first log segment of this number or a later one in which records begin that the tree
+    /// leads to.
+    pub(crate) fn next_from(&self, number: LogNumber) -> Option<LogNumber> {
+        self.rows.range(number..).next().map(|(number, _)| *number)
+    }
+
     /// The log segments that the tree needs, ascending, each once: those in which its records
     /// begin, and those in which they go on (VL3).
     pub fn needed(&self) -> impl Iterator<Item = LogNumber> {

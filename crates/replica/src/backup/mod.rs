@@ -18,6 +18,7 @@ use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_lsm::follow::{Filling, Follower};
 use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_message::Mailbox;
@@ -54,6 +55,8 @@ pub struct BackupStatus {
     pub written_to: LogPosition,
     /// and durable, up to there.
     pub synced_to: LogPosition,
+    /// What scrubbing has done since it had everything, and found.
+    pub scrub: ScrubCounts,
 }
 
 /// The backup of one region, of one primary. Used by one thread; whoever has it calls
@@ -71,6 +74,7 @@ pub struct Backup<E> {
     state: State,
     failed: Option<Failed>,
     counts: BackupCounts,
+    scrub: Scrub,
 }
 
 /// Why a backup does not go on.
@@ -120,6 +124,7 @@ impl<E: Endpoint> Backup<E> {
             state: State::Waiting,
             failed: None,
             counts: BackupCounts::default(),
+            scrub: Scrub::new(),
         };
         let (start, word_count) = layout.zeroed();
         backup.batch.clear();
@@ -184,7 +189,25 @@ impl<E: Endpoint> Backup<E> {
             log_end: log_end.max(written_to),
             written_to,
             synced_to,
+            scrub: self.scrub.counts(),
         })
+    }
+
+    /// SC7: looks at the next 2 MiB at the most of its directory for bits that have flipped;
+    /// `None`: it does not have everything, or cannot go on. For when [`serve`](Self::serve) has
+    /// nothing to do, and as often as whoever has it likes.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Engine`], of which the damage is [`LsmError::DamagedLog`] or
+    /// [`LsmError::DamagedTree`]: it goes on as a backup, and whoever keeps the map has it
+    /// replaced.
+    pub fn scrub_step(&mut self) -> Result<Option<Scrubbed>, ReplicaError> {
+        match &self.state {
+            State::Following(follower) if self.failed.is_none() => {
+                Ok(Some(follower.scrub(&mut self.scrub)?))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// What it has done.

@@ -8,6 +8,7 @@ use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
 use farleaf_lsm::follow::{Filling, FollowOptions};
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
+use farleaf_lsm::scrub::Scrub;
 
 use super::counts::add_time;
 use super::log::Extent;
@@ -92,6 +93,7 @@ impl<E: Endpoint> Backup<E> {
                 }
                 // Its directory is locked as long as it is open.
                 self.state = State::Waiting;
+                self.scrub = Scrub::new();
                 let options = FollowOptions {
                     index,
                     replaces: self.options.replaces,

@@ -9,6 +9,7 @@
 //! | `epochs` | old primaries that wake up |
 //! | `raises` | primaries that go on at a later epoch, or stop |
 //! | `hostile` | memory and messages in which anything may stand |
+//! | `scrubs` | bits that flip on the devices of either side |
 //! | `counters` | what the two kinds of index cost, and what a write does |
 //! | `backends` | the same over `tcp` and `shm` |
 
@@ -20,4 +21,5 @@ mod histories;
 mod hostile;
 mod power;
 mod raises;
+mod scrubs;
 mod world;

@@ -4,6 +4,7 @@ mod crashes;
 mod gaps;
 mod histories;
 mod refusals;
+mod scrubs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

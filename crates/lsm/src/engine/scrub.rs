@@ -1,0 +1,63 @@
+//! Scrubbing an engine (SC1 to SC6).
+
+use std::sync::Arc;
+
+use super::{Core, Engine};
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::log::ValueLog;
+use crate::manifest::Manifest;
+use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole};
+use crate::version::LiveTree;
+
+impl Engine {
+    /// Reads the next 2 MiB at the most of what there is on its devices, past the cache, and checks
+    /// all sums in it: a log segment, or one of a tree. Writes, reads and background work go on
+    /// meanwhile; no lock is held while it reads. Any thread may call it, with a [`Scrub`] that is
+    /// this engine's.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: it is not what was written there. Files
+    /// cannot be read. The next step goes on behind it. [`LsmError::Stopped`]: nothing was looked
+    /// at, since what was being written when writing failed is not known.
+    pub fn scrub(&self, scrub: &mut Scrub) -> Result<Scrubbed, LsmError> {
+        scrub.step(&*self.core)
+    }
+
+    /// The trees that there are now.
+    pub(crate) fn live_trees(&self) -> Vec<Arc<LiveTree>> {
+        self.core.version().trees().cloned().collect()
+    }
+
+    /// Where its trees are.
+    pub(crate) fn tree_device(&self) -> &Device {
+        &self.core.trees
+    }
+}
+
+impl Whole for Core {
+    fn log(&self) -> &ValueLog {
+        &self.log
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn tree_device(&self) -> &Device {
+        &self.trees
+    }
+
+    fn see(&self, _opened: &mut OpenedTrees) -> Result<Seen, LsmError> {
+        self.check()?;
+        // In this order: a flush that comes in between is seen by its tree.
+        let read_from = self.manifest.read_from();
+        let trees = self.version().trees().cloned().collect();
+        Ok(Seen {
+            read_from,
+            log_end: self.log.written_to()?,
+            can_go_on: false,
+            trees,
+        })
+    }
+}

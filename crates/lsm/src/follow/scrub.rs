@@ -1,0 +1,55 @@
+//! Scrubbing a follower (SC1 to SC6).
+
+use super::follower::{Follower, Index};
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::log::ValueLog;
+use crate::manifest::Manifest;
+use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole};
+
+impl Follower {
+    /// As [`Engine::scrub`](crate::Engine::scrub), for a directory that follows, of either kind.
+    /// Opens the trees that are new, which reads their references.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: it is not what was written there. Files
+    /// cannot be read. The next step goes on behind it.
+    pub fn scrub(&self, scrub: &mut Scrub) -> Result<Scrubbed, LsmError> {
+        scrub.step(self)
+    }
+}
+
+impl Whole for Follower {
+    fn log(&self) -> &ValueLog {
+        &self.log
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn tree_device(&self) -> &Device {
+        match &self.index {
+            Index::Sent { trees, .. } => &trees.device,
+            Index::Built { engine, .. } => engine.tree_device(),
+        }
+    }
+
+    fn see(&self, opened: &mut OpenedTrees) -> Result<Seen, LsmError> {
+        let read_from = self.manifest.read_from();
+        let trees = match &self.index {
+            Index::Sent { trees, .. } => opened.named_by(&self.manifest, &trees.device)?,
+            Index::Built { engine, .. } => engine.live_trees(),
+        };
+        Ok(Seen {
+            read_from,
+            log_end: if self.knows_end {
+                self.written_to
+            } else {
+                read_from
+            },
+            can_go_on: true,
+            trees,
+        })
+    }
+}
