@@ -60,6 +60,9 @@ pub struct ServerOptions {
     pub slot_count: u64,
     /// A backup that cannot be reached, or filled, for so long has failed.
     pub link_patience: Duration,
+    /// How often each replica that has nothing else to do reads 2 MiB of its disk, to find what the
+    /// disk has lost before somebody needs it.
+    pub scrub_interval: Duration,
 }
 
 impl ServerOptions {
@@ -80,6 +83,7 @@ impl ServerOptions {
             replication: ReplicationOptions::new(),
             slot_count: 4,
             link_patience: Duration::from_secs(10),
+            scrub_interval: Duration::from_secs(5),
         }
     }
 }
@@ -127,6 +131,7 @@ impl RegionServer {
                 replication: options.replication,
                 slot_count: options.slot_count,
                 link_patience: options.link_patience,
+                scrub_interval: options.scrub_interval,
             },
         );
         let context = Arc::new(context);

@@ -55,6 +55,7 @@ impl Actor {
 
     pub(super) fn run(mut self) {
         let mut worked_at = Instant::now();
+        let mut scrubbed_at = worked_at;
         let mut shown_at = None;
         loop {
             let Board {
@@ -78,6 +79,11 @@ impl Actor {
             let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
             self.note(worked.map(drop));
             let now = Instant::now();
+            if !is_busy && now - scrubbed_at >= self.context.options.scrub_interval {
+                let scrubbed = self.scrub();
+                self.note(scrubbed);
+                scrubbed_at = now;
+            }
             if has_orders || shown_at.is_none_or(|at| now - at >= SHOW_INTERVAL) {
                 self.show();
                 shown_at = Some(now);
@@ -127,6 +133,29 @@ impl Actor {
             State::Backup(backup) => backup.serve(),
             State::Nothing | State::Failed => Ok(false),
         }
+    }
+
+    /// RS8: looks for what the disk has lost. A primary that nobody else has all of goes on with what
+    /// can be read.
+    fn scrub(&mut self) -> Result<(), String> {
+        let found = match &mut self.state {
+            State::Primary(primary) => primary.scrub(),
+            State::Backup(backup) => backup.scrub(),
+            State::Nothing | State::Failed => return Ok(()),
+        };
+        let Err(how) = found else {
+            return Ok(());
+        };
+        let has_other = match &self.state {
+            State::Primary(primary) => !primary.report(&self.replica).in_sync.is_empty(),
+            _ => true,
+        };
+        if has_other {
+            return Err(how);
+        }
+        let region = self.replica.region;
+        tracing::error!("{region} on {} is damaged, and has no replica: {how}", self.context.server);
+        Ok(())
     }
 
     fn show(&mut self) {

@@ -158,6 +158,15 @@ impl BackupReplica {
         served.map_err(|error| error.to_string())
     }
 
+    /// RS8: reads a part of the disk; `Err`: it is damaged.
+    pub(super) fn scrub(&mut self) -> Result<(), String> {
+        let Some(live) = &mut self.live else {
+            return Ok(());
+        };
+        let scrubbed = live.backup.scrub_step();
+        scrubbed.map(drop).map_err(|error| error.to_string())
+    }
+
     /// How far the log goes.
     pub(super) fn position_bytes(&mut self) -> u64 {
         let status = self.live.as_mut().map(|live| live.backup.status());

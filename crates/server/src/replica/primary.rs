@@ -176,6 +176,12 @@ impl PrimaryReplica {
         Ok(worked != PrimaryWorked::Engine(Worked::Nothing))
     }
 
+    /// RS8: reads a part of the disk; `Err`: it is damaged.
+    pub(super) fn scrub(&self) -> Result<(), String> {
+        let scrubbed = self.primary.scrub_step();
+        scrubbed.map(drop).map_err(|error| error.to_string())
+    }
+
     pub(super) fn position_bytes(&self) -> u64 {
         self.primary.log_end().0
     }
