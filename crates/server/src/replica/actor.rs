@@ -154,7 +154,10 @@ impl Actor {
             return Err(how);
         }
         let region = self.replica.region;
-        tracing::error!("{region} on {} is damaged, and has no replica: {how}", self.context.server);
+        tracing::error!(
+            "{region} on {} is damaged, and has no replica: {how}",
+            self.context.server
+        );
         Ok(())
     }
 
