@@ -105,6 +105,11 @@ pub const LAYERS: &[Layer] = &[
             "byte-index",
             "key",
             "node",
+            "wire",
+            "cluster",
+            "client",
+            // Behind a feature.
+            "etcd",
         ],
     ),
     layer("bench", &["types", "executor", "store", "chart"]),
