@@ -9,15 +9,13 @@ use std::{fmt, fs};
 
 use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use farleaf::{Rights, Secret, VerbsOptions};
 use tracing::Level;
 
-use farleaf_bench::runner::FabricKind;
-
-use crate::command::{self, Command};
+use crate::command::Command;
 use crate::output::OutputFormat;
+use crate::{cluster_options, needless};
 
 /// The commit that this program is built from, or "unknown".
 pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
@@ -61,8 +59,19 @@ pub(crate) struct PoolArguments {
     #[arg(default_value = "shm:default")]
     pub(crate) pool: String,
 
-    /// File with the secret of a pool on the network, or with a key derived from it; the variable
-    /// `FARLEAF_SECRET` can hold the secret itself
+    /// Which cluster to work with, for persistent tables: its coordinator's address, `tcp:HOST:PORT`,
+    /// which `farleaf region serve` tells, or `etcd:HOST:PORT[,HOST:PORT...]`; in place of --pool
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "ADDRESS",
+        env = "FARLEAF_CLUSTER"
+    )]
+    pub(crate) cluster: Option<String>,
+
+    /// File with the secret of a pool on the network, or with a key derived from it, or of a
+    /// cluster; the variable `FARLEAF_SECRET` can hold the secret itself
     #[arg(
         long,
         global = true,
@@ -218,11 +227,15 @@ impl fmt::Display for PoolArguments {
 /// Reads the command line, and ends the program if that is not possible.
 pub(crate) fn read() -> Arguments {
     let matches = without_empty_variables(Arguments::command()).get_matches();
-    refuse_needless_pool(&matches);
-    refuse_needless_rdma(&matches);
-    refuse_needless_table_options(&matches);
-    refuse_options_of_other_kinds(&matches);
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    needless::refuse(&matches);
+    let uses_cluster = cluster_options::check(&matches);
+    let arguments = Arguments::from_arg_matches(&matches);
+    let mut arguments = arguments.unwrap_or_else(|error| error.exit());
+    if !uses_cluster {
+        // That of the environment stands there for other commands.
+        arguments.pool.cluster = None;
+    }
+    arguments
 }
 
 /// A variable that is set to nothing is not set: scripts clear variables so.
@@ -236,146 +249,12 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
         .mut_subcommands(without_empty_variables)
 }
 
-/// `serve`, `bench`, `sim` and `figures` make pools of their own: an address would be ignored, and
-/// is refused. That of the environment stands there for the other commands.
-fn refuse_needless_pool(matches: &ArgMatches) {
-    let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-    let command = matches.subcommand_name();
-    let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
-    if is_given("rights") && (makes_own || matches!(command, Some("serve" | "secret"))) {
-        refuse(
-            "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
-        );
-    }
-    let of_serve = matches.subcommand_matches("serve");
-    let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
-    if is_given("tls_ca") && (makes_own || command == Some("serve") && !is_node) {
-        refuse(
-            "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
-        );
-    }
-    if is_given("secret_file") && makes_own {
-        refuse(
-            "--secret-file cannot be used here: this command makes a pool of its own".to_owned(),
-        );
-    }
-    let of_secret = matches.subcommand_matches("secret");
-    if is_given("secret_file") {
-        if of_serve.is_some_and(|serve| !serve.contains_id("listen") && !is_node) {
-            refuse(
-                "--secret-file cannot be used without --listen: who is let in by `shm` needs no \
-                    secret"
-                    .to_owned(),
-            );
-        }
-        if of_secret.and_then(ArgMatches::subcommand_name) == Some("new") {
-            refuse(
-                "--secret-file cannot be used here: a new secret is printed; `> FILE` puts it \
-                    into a file"
-                    .to_owned(),
-            );
-        }
-    }
-    if is_node && !is_given("pool") {
-        refuse("--node needs --pool FILE, the file that says which nodes the pool has".to_owned());
-    }
-    let instead = match command {
-        Some("serve") if is_node => return,
-        Some("serve") => {
-            "`serve` starts a pool; name it with --name NAME, or serve one of the nodes in a file \
-             with --pool FILE --node NUMBER"
-        }
-        Some("secret") => "`secret` works with no pool",
-        Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
-        Some("sim") => "`sim` simulates a pool of its own",
-        Some("figures") => "`figures` simulates pools of its own",
-        _ => return,
-    };
-    if is_given("pool") {
-        refuse(format!("--pool cannot be used here: {instead}"));
-    }
-}
-
-/// Of RDMA devices only `verbs` has any use.
-fn refuse_needless_rdma(matches: &ArgMatches) {
-    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-    let options = ["rdma_device", "rdma_port", "rdma_gid_index", "rdma_mtu"];
-    let Some(option) = options.into_iter().find(is_given) else {
-        return;
-    };
-    let option = option.replace('_', "-");
-    let uses_verbs = match matches.subcommand() {
-        Some(("serve", serve)) => serve.get_flag("verbs"),
-        Some(("bench", bench)) => {
-            let name = bench.subcommand().map_or(bench, |(_, matches)| matches);
-            let fabric = name.try_get_one::<FabricKind>("fabric");
-            fabric.ok().flatten() == Some(&FabricKind::Verbs)
-        }
-        Some(("sim" | "figures" | "secret", _)) => false,
-        _ => {
-            let pool = matches.get_one::<String>("pool");
-            pool.is_some_and(|pool| pool.split(',').any(|one| one.starts_with("verbs:")))
-        }
-    };
-    if !uses_verbs {
-        refuse(format!(
-            "--{option} cannot be used here: it is for `serve --verbs`, `bench --fabric verbs` and \
-             pools at verbs:HOST:PORT"
-        ));
-    }
-}
-
-/// A table that is there has its options already: `load` would ignore others, unless `--create` has
-/// it compare them.
-fn refuse_needless_table_options(matches: &ArgMatches) {
-    let Some(("load", load)) = matches.subcommand() else {
-        return;
-    };
-    let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
-    let given = [
-        "kind",
-        "slots",
-        "index",
-        "page_size",
-        "inline_value",
-        "fill",
-        "epsilon",
-        "bounds",
-    ]
-    .into_iter()
-    .find(is_given)
-    .map(|option| option.replace('_', "-"));
-    if !load.get_flag("create")
-        && let Some(option) = given
-    {
-        refuse(format!(
-            "--{option} cannot be used without --create: a table that is there keeps the options \
-             that it was made with"
-        ));
-    }
-}
-
-/// `bench ycsb` has options for each kind of table: those of the other one would be ignored.
-fn refuse_options_of_other_kinds(matches: &ArgMatches) {
-    if let Some(("bench", bench)) = matches.subcommand()
-        && let Some(misplaced) = command::bench::option_of_other_kind(bench)
-    {
-        refuse(misplaced);
-    }
-}
-
-fn refuse(message: String) -> ! {
-    Arguments::command()
-        .error(clap::error::ErrorKind::ArgumentConflict, message)
-        .exit()
-}
-
 impl Arguments {
     /// What is logged. A server tells what happens to it; other commands only what goes wrong;
     /// simulations nothing, as what goes wrong in them happens to nobody.
     pub(crate) fn log_level(&self) -> Option<Level> {
         let told = self.verbose.saturating_add(match self.command {
-            Command::Serve(_) => 1,
+            Command::Serve(_) | Command::Region(_) => 1,
             Command::Sim(_) if self.verbose == 0 => return None,
             _ => 0,
         });

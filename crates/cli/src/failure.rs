@@ -15,7 +15,8 @@ pub(crate) const INTERRUPTED_STATUS: u8 = 130;
 pub(crate) enum Ending {
     /// Everything is as it was asked for.
     Done,
-    /// A key that was asked for is absent, or a benchmark found something wrong: status 1.
+    /// A key that was asked for is absent, a benchmark found something wrong, or a cluster is not
+    /// whole: status 1.
     Lacking,
     /// There was nothing to judge by: status 3.
     Unjudged,

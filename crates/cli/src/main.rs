@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`arguments`] | what can be written on the command line |
+//! | [`needless`] | options that a command would ignore |
+//! | [`cluster_options`] | whether a command is about a pool or a cluster, and what goes with which |
 //! | [`table_options`] | how a table is made, and of which kind |
 //! | [`strings`] | byte strings, as arguments and as they are printed |
 //! | [`quantity`] | keys, counts and sizes, as people write them |
@@ -16,15 +18,17 @@
 //! | [`watch`] | work that may come to wait for a client which does not go on |
 //!
 //! Results go to stdout; the log, progress and errors to stderr. Exit status: 0 done; 1 failed, or
-//! a key was absent; 2 the arguments are wrong; 3 there was nothing to judge by; 4 a planted bug
-//! was not found; 130 `sim check` was interrupted.
+//! a key was absent, or a cluster is not whole; 2 the arguments are wrong; 3 there was nothing to
+//! judge by; 4 a planted bug was not found; 130 `sim check` was interrupted.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod cluster_options;
 mod command;
 mod failure;
 mod log;
+mod needless;
 mod output;
 mod pool_file;
 mod private_files;

@@ -4,6 +4,7 @@
 //! DIRECTORY/LOCK                       locked as long as the server runs
 //! DIRECTORY/SERVER                     {"version":1,"cluster":C,"server":S}
 //! DIRECTORY/regions/R-N/               replica N of region R (see `place`)
+//! DIRECTORY/coordinator/               the coordinator's, where this process has it
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -19,6 +20,8 @@ use crate::error::ServerError;
 const LOCK: &str = "LOCK";
 const SERVER: &str = "SERVER";
 const REGIONS: &str = "regions";
+/// What may be in a directory before it is a server's: a coordinator begins before its servers.
+const COORDINATOR: &str = "coordinator";
 /// The version of the directory's own files.
 const VERSION: u32 = 1;
 /// Numbers are drawn up to this one: people type them.
@@ -142,7 +145,7 @@ fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
     let entries = fs::read_dir(path).map_err(failed("list", path))?;
     for entry in entries {
         let name = entry.map_err(failed("list", path))?.file_name();
-        if name != LOCK {
+        if name != LOCK && name != COORDINATOR {
             return Err(ServerError::Damaged {
                 path: path.join(SERVER),
                 how: format!("there is none, and the directory has {}", name.display()),
@@ -246,6 +249,19 @@ mod tests {
         assert!(lost.to_string().contains("restore this file"), "{lost}");
         let bad = open(CLUSTER, Some(ServerId(0))).expect_err("no server has it");
         assert!(matches!(bad, ServerError::BadNumber(0)));
+    }
+
+    /// Promise: the coordinator of the same process may have its directory in a new server's. Once
+    /// that was taken for what another server had left.
+    #[test]
+    fn a_new_directory_may_have_a_coordinator() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        fs::create_dir(scratch.path().join(COORDINATOR)).expect("made");
+        let opened = ServerDirectory::open(scratch.path(), CLUSTER, None).expect("it is new");
+        drop(opened);
+        fs::remove_file(scratch.path().join(SERVER)).expect("it was there");
+        let lost = ServerDirectory::open(scratch.path(), CLUSTER, None);
+        assert!(matches!(lost, Err(ServerError::Damaged { .. })), "it has regions");
     }
 
     /// Promise: a file of another version, or that is none, is refused with what to do.

@@ -24,7 +24,8 @@
 //! can have under way (see `farleaf-executor`). What each costs in round trips is in its
 //! documentation, and what it did cost in [`Session::counters`].
 //!
-//! A table may also be over several pools, each with the keys of a range: [`PartitionedPool`].
+//! A table may also be over several pools, each with the keys of a range: [`PartitionedPool`]; or
+//! on the disks of several servers, which is another store behind the same calls: [`persistent`].
 //!
 //! What is promised: a single get, put, insert, update, delete or compare-and-swap is linearizable;
 //! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any
@@ -43,6 +44,7 @@ pub mod host;
 mod nodes;
 mod options;
 mod partition;
+pub mod persistent;
 mod pool;
 mod process;
 mod remote;

@@ -105,6 +105,11 @@ pub const LAYERS: &[Layer] = &[
             "byte-index",
             "key",
             "node",
+            "wire",
+            "cluster",
+            "client",
+            // Behind a feature.
+            "etcd",
         ],
     ),
     layer("bench", &["types", "executor", "store", "chart"]),
@@ -131,7 +136,13 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         // A test makes a region of another format version, by writing over its superblock.
         may_use_in_tests: &["fabric"],
-        ..layer("cli", &["types", "node", "store", "chart", "bench", "sim"])
+        ..layer(
+            "cli",
+            &[
+                "types", "lsm", "wire", "cluster", "server", "node", "store", "chart", "bench",
+                "sim",
+            ],
+        )
     },
     Layer {
         is_optional: true,

@@ -2,6 +2,7 @@
 
 use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool, TlsClient};
 
+use super::cluster_way::open_cluster;
 use super::target::{AnyTable, Sessions};
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
@@ -62,15 +63,26 @@ pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOpt
     })
 }
 
-/// A session in the pool, or in each of several, and a table of them.
-pub(super) fn open_table(pool: &PoolArguments, name: &str) -> anyhow::Result<(Sessions, AnyTable)> {
+/// A session in the pool, or in each of several, and a table of them; or a table of a cluster,
+/// where there are no sessions.
+pub(super) fn open_table(
+    pool: &PoolArguments,
+    name: &str,
+) -> anyhow::Result<(Option<Sessions>, AnyTable)> {
+    if let Some(address) = &pool.cluster {
+        let table = open_cluster(pool, address)?.open_table(name)?;
+        return Ok((None, AnyTable::Bytes(table)));
+    }
     let sessions = open_sessions(pool)?;
     let table = sessions.open_table(name)?;
-    Ok((sessions, table))
+    Ok((Some(sessions), table))
 }
 
 /// Tells the log what the sessions have cost so far, for `-v`.
-pub(super) fn log_costs(sessions: &Sessions) {
+pub(super) fn log_costs(sessions: Option<&Sessions>) {
+    let Some(sessions) = sessions else {
+        return;
+    };
     for kind in OperationKind::ALL {
         let counters = sessions.counters(kind);
         if counters.operations > 0 {

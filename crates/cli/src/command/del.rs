@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use farleaf::ByteTable;
 
 use super::get::tell_absent;
 use super::put::previous_text;
+use super::string_table::StringTable;
 use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
 use crate::arguments::{PoolArguments, TableArgument};
+use crate::cluster_options::DurabilityArgument;
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
@@ -33,6 +34,9 @@ pub(crate) struct DelArguments {
     prefix: Option<OsString>,
 
     #[command(flatten)]
+    durability: DurabilityArgument,
+
+    #[command(flatten)]
     encoding: EncodingArguments,
 
     #[command(flatten)]
@@ -43,6 +47,7 @@ pub(crate) struct DelArguments {
 /// stderr.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
+    let table = table.with_durability(arguments.durability);
     let ending = match (&table, &arguments.prefix) {
         (AnyTable::Words(table), _) => delete_words(table, arguments)?,
         (AnyTable::Bytes(table), Some(prefix)) => {
@@ -51,7 +56,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Res
         }
         (AnyTable::Bytes(table), None) => delete_bytes(table, arguments)?,
     };
-    log_costs(&sessions);
+    log_costs(sessions.as_ref());
     Ok(ending)
 }
 
@@ -74,7 +79,7 @@ fn delete_words(table: &WordTable, arguments: &DelArguments) -> anyhow::Result<E
     Ok(ending)
 }
 
-fn delete_bytes(table: &ByteTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
+fn delete_bytes(table: &StringTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
     let encoding = arguments.encoding;
     let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -95,11 +100,11 @@ fn delete_bytes(table: &ByteTable, arguments: &DelArguments) -> anyhow::Result<E
 }
 
 fn delete_prefix(
-    table: &ByteTable,
+    table: &StringTable,
     encoding: EncodingArguments,
     prefix: &[u8],
 ) -> anyhow::Result<Ending> {
-    let name = &table.info().name;
+    let name = table.name();
     if prefix.is_empty() {
         // What an unset variable leaves of `--prefix "$PREFIX"` must not empty a table.
         let message = format!(

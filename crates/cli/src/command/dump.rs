@@ -1,8 +1,10 @@
 //! `farleaf dump`: all records of a table, as `load` reads them.
 
 use clap::Args;
+use farleaf::Record;
 
 use super::scan::WordRecord;
+use super::string_table::StringTable;
 use super::target::AnyTable;
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
@@ -41,20 +43,30 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Re
                 lines.line(format_args!("{key}\t{value}"), &object)?;
             }
         }
-        AnyTable::Bytes(table) => {
+        AnyTable::Bytes(StringTable::Memory(table)) => {
             let mut records = table.range(b"", None);
             while let Some(record) = records.next_in_place() {
                 let (key, value) = record?;
-                let shown = ShownRecord {
-                    encoding: EncodingArguments::default(),
-                    key,
-                    value: ShownValue::Present(value),
-                };
-                lines.line(shown, &shown)?;
+                dump_strings(&mut lines, key, value)?;
+            }
+        }
+        AnyTable::Bytes(table) => {
+            for record in table.records((b"", None), false, false) {
+                let Record { key, value } = record?;
+                dump_strings(&mut lines, &key, &value)?;
             }
         }
     }
     lines.finish()?;
-    log_costs(&sessions);
+    log_costs(sessions.as_ref());
     Ok(Ending::Done)
+}
+
+fn dump_strings(lines: &mut Lines, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+    let shown = ShownRecord {
+        encoding: EncodingArguments::default(),
+        key,
+        value: ShownValue::Present(value),
+    };
+    lines.line(shown, &shown)
 }

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use farleaf::ByteTable;
 use serde::Serialize;
 
+use super::string_table::StringTable;
 use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
 use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
@@ -55,7 +55,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Res
         AnyTable::Bytes(table) if arguments.raw => get_raw(table, arguments)?,
         AnyTable::Bytes(table) => get_bytes(table, arguments)?,
     };
-    log_costs(&sessions);
+    log_costs(sessions.as_ref());
     Ok(ending)
 }
 
@@ -94,7 +94,7 @@ fn get_words(table: &WordTable, arguments: &GetArguments) -> anyhow::Result<Endi
     Ok(ending)
 }
 
-fn get_bytes(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
+fn get_bytes(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
     let encoding = arguments.encoding;
     let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -126,7 +126,7 @@ fn get_bytes(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Endi
     Ok(ending)
 }
 
-fn get_raw(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
+fn get_raw(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
     let encoding = arguments.encoding;
     let key = encoding.read_key(&arguments.keys[0])?;
     let Some(value) = table.get(&key)? else {
@@ -138,10 +138,10 @@ fn get_raw(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Ending
 }
 
 /// Says on stderr that a key is not there.
-pub(super) fn tell_absent(table: &ByteTable, encoding: EncodingArguments, key: &[u8]) {
+pub(super) fn tell_absent(table: &StringTable, encoding: EncodingArguments, key: &[u8]) {
     say(format_args!(
         "key {} is absent from table '{}'",
         encoding.show(key),
-        table.info().name
+        table.name()
     ));
 }

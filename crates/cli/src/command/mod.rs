@@ -5,6 +5,8 @@ mod bench_budget;
 mod bench_calls;
 mod bench_costs;
 mod bench_timeline;
+pub(crate) mod cluster;
+mod cluster_way;
 mod connection;
 pub(crate) mod del;
 pub(crate) mod dump;
@@ -13,6 +15,7 @@ pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod nodes;
 pub(crate) mod put;
+pub(crate) mod region;
 pub(crate) mod scan;
 pub(crate) mod secret;
 pub(crate) mod serve;
@@ -23,7 +26,9 @@ mod sim_network;
 mod sim_seeds;
 pub(crate) mod stats;
 mod stats_bytes;
+mod string_table;
 pub(crate) mod table;
+mod table_cluster;
 mod table_list;
 mod target;
 
@@ -56,6 +61,11 @@ pub(crate) enum Command {
     Stats(stats::StatsArguments),
     /// Show the nodes of a pool, drain them, or give them up
     Nodes(nodes::NodesArguments),
+    /// Serve regions of persistent tables from a directory, as a server of a cluster, until SIGINT
+    /// or SIGTERM
+    Region(region::RegionArguments),
+    /// Found a cluster, show how it is, move what its servers have
+    Cluster(cluster::ClusterArguments),
     /// Make secrets for pools on the network, and keys for lesser rights
     Secret(secret::SecretArguments),
     /// Measure, in a pool of its own
@@ -83,6 +93,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Scan(scan) => scan::run(pool, scan),
         Command::Stats(stats) => stats::run(pool, stats),
         Command::Nodes(nodes) => nodes::run(pool, nodes),
+        Command::Region(region) => region::run(pool, region),
+        Command::Cluster(cluster) => cluster::run(pool, cluster),
         Command::Secret(secret) => secret::run(pool, secret),
         Command::Bench(bench) => bench::run(&pool.rdma, bench),
         Command::Sim(sim) => sim::run(sim),

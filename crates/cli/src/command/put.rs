@@ -12,6 +12,7 @@ use farleaf::key::VALUE_SIZE_BYTES_MAX;
 
 use super::target::{AnyTable, refuse_for_words, words_of};
 use crate::arguments::{PoolArguments, TableArgument};
+use crate::cluster_options::DurabilityArgument;
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
@@ -39,6 +40,9 @@ pub(crate) struct PutArguments {
     value_file: Option<PathBuf>,
 
     #[command(flatten)]
+    durability: DurabilityArgument,
+
+    #[command(flatten)]
     encoding: EncodingArguments,
 
     #[command(flatten)]
@@ -55,7 +59,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Res
         encoding,
         ..
     } = arguments;
-    match table {
+    match table.with_durability(arguments.durability) {
         AnyTable::Words(table) => {
             let file = value_file.as_ref().map(|_| "--value-file");
             refuse_for_words(&table, [encoding.given(), file])?;
@@ -76,7 +80,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Res
             tell(encoding.show(&key), previous)?;
         }
     }
-    log_costs(&sessions);
+    log_costs(sessions.as_ref());
     Ok(Ending::Done)
 }
 

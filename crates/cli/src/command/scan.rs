@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
 
 use clap::Args;
+use farleaf::Record;
 use farleaf::key::{ByteRange, prefix_range, successor};
-use farleaf::{ByteTable, Error, Record};
 use serde::Serialize;
 
+use super::string_table::StringTable;
 use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
 use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
@@ -78,9 +79,6 @@ pub(super) struct WordRecord {
     pub(super) value: Option<u64>,
 }
 
-/// Records of byte strings, in either order.
-type ByteRecords = Box<dyn Iterator<Item = Result<Record, Error>>>;
-
 /// Prints records by ascending key. Not a snapshot: what others write meanwhile may be in it or
 /// not.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Result<Ending> {
@@ -96,7 +94,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
             arguments.limit
         ));
     }
-    log_costs(&sessions);
+    log_costs(sessions.as_ref());
     Ok(Ending::Done)
 }
 
@@ -131,11 +129,14 @@ fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bo
     Ok(is_cut)
 }
 
-fn scan_bytes(table: &ByteTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
+fn scan_bytes(table: &StringTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
     let encoding = arguments.encoding;
+    let ByteRange { start, end } = byte_range(arguments)?;
+    let range = (start.as_slice(), end.as_deref());
+    let records = table.records(range, arguments.reverse, arguments.keys_only);
     let mut lines = Lines::new(arguments.output.output);
     let mut is_cut = false;
-    for (index, record) in byte_records(table, arguments)?.enumerate() {
+    for (index, record) in records.enumerate() {
         let Record { key, value } = record?;
         if arguments.limit > 0 && index as u64 == arguments.limit {
             is_cut = true;
@@ -155,17 +156,6 @@ fn scan_bytes(table: &ByteTable, arguments: &ScanArguments) -> anyhow::Result<bo
     }
     lines.finish()?;
     Ok(is_cut)
-}
-
-fn byte_records(table: &ByteTable, arguments: &ScanArguments) -> Result<ByteRecords, BadArgument> {
-    let ByteRange { start, end } = byte_range(arguments)?;
-    let end = end.as_deref();
-    Ok(match (arguments.reverse, arguments.keys_only) {
-        (false, false) => Box::new(table.range(&start, end)),
-        (false, true) => Box::new(table.range(&start, end).keys_only()),
-        (true, false) => Box::new(table.range_reverse(&start, end)),
-        (true, true) => Box::new(table.range_reverse(&start, end).keys_only()),
-    })
 }
 
 fn byte_range(arguments: &ScanArguments) -> Result<ByteRange, BadArgument> {

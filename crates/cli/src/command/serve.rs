@@ -132,7 +132,7 @@ pub(crate) struct ServeArguments {
 }
 
 /// IP:PORT, or a port of loopback.
-fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
+pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -327,7 +327,7 @@ pub(super) fn cannot_listen(option: &str, error: NodeError, what: &str) -> anyho
 }
 
 /// Each connection is a descriptor; hosts begin with a limit that is lower than what they allow.
-fn allow_descriptors(connection_count: u64) {
+pub(super) fn allow_descriptors(connection_count: u64) {
     /// What a node has open besides.
     const OTHERS: u64 = 1200;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

@@ -3,9 +3,12 @@
 use clap::{Args, Subcommand};
 use farleaf::{Bounds, ErrorKind};
 
+use super::cluster_way::open_cluster;
+use super::table_cluster;
 use super::table_list::list;
 use super::target::Sessions;
 use crate::arguments::{OutputArgument, PoolArguments};
+use crate::cluster_options::PersistentArguments;
 use crate::command::connection::{open_pool, open_sessions};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
@@ -29,6 +32,8 @@ pub(crate) enum TableCommand {
         options: TableOptionArguments,
         #[command(flatten)]
         bounds: BoundsArgument,
+        #[command(flatten)]
+        persistent: PersistentArguments,
     },
     /// Show which tables there are
     List {
@@ -48,11 +53,15 @@ pub(crate) enum TableCommand {
 
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::Result<Ending> {
+    if let Some(address) = &pool.cluster {
+        return table_cluster::run(&open_cluster(pool, address)?, &arguments.command);
+    }
     match &arguments.command {
         TableCommand::Create {
             name,
             options,
             bounds,
+            persistent: _,
         } => create(pool, (name, *options), bounds)?,
         TableCommand::List { output } => list(pool, output.output)?,
         TableCommand::Drop { name, part: true } => {

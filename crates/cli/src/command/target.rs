@@ -7,10 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use farleaf::key::text::Escaped;
 use farleaf::{
-    ByteTable, Error, ErrorKind, KindCounters, LoadSummary, OperationKind, PartitionedSession,
+    Error, ErrorKind, KindCounters, LoadSummary, OperationKind, PartitionedSession,
     PartitionedTable, Pool, Session, Table,
 };
 
+use super::string_table::StringTable;
+use crate::cluster_options::DurabilityArgument;
 use crate::failure::BadArgument;
 use crate::quantity::parse_key;
 
@@ -23,7 +25,7 @@ pub(super) enum Sessions {
 /// A table, as the catalog says of which kind it is.
 pub(super) enum AnyTable {
     Words(WordTable),
-    Bytes(ByteTable),
+    Bytes(StringTable),
 }
 
 /// A table of words, of one pool or over several.
@@ -32,12 +34,23 @@ pub(super) enum WordTable {
     Parts(PartitionedTable),
 }
 
+impl AnyTable {
+    /// The same, with writes that are acknowledged then: what a pool has is refused before.
+    pub(super) fn with_durability(self, durability: DurabilityArgument) -> Self {
+        match self {
+            Self::Bytes(table) => Self::Bytes(table.with_durability(durability.durability())),
+            Self::Words(table) => Self::Words(table),
+        }
+    }
+}
+
 impl Sessions {
     pub(super) fn open_table(&self, name: &str) -> Result<AnyTable, Error> {
         let words = match self {
             Self::One(session) => match session.open_table(name) {
                 Err(error) if matches!(error.kind(), ErrorKind::TableOfOtherKind { .. }) => {
-                    return Ok(AnyTable::Bytes(session.open_byte_table(name)?));
+                    let table = session.open_byte_table(name)?;
+                    return Ok(AnyTable::Bytes(StringTable::Memory(table)));
                 }
                 opened => WordTable::One(opened?),
             },

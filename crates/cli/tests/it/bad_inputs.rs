@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use flate2::{Compression, write::GzEncoder};
 
+use crate::cluster_inputs::CLUSTERS;
 use crate::network_inputs::NETWORK;
 use crate::node_inputs::NODES;
 use crate::partition_inputs::PARTITIONS;
@@ -289,7 +290,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 #[test]
 fn the_document_has_every_command() {
     let cases = [
-        ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, NODES, FIGURES, FILES, TABLES,
+        ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, CLUSTERS, NODES, FIGURES, FILES, TABLES,
     ];
     let cases = cases.into_iter().chain(PARTITIONS).chain(STRINGS);
     for case in cases.flatten() {

@@ -2,6 +2,8 @@
 
 mod bad_inputs;
 mod bench;
+mod cluster;
+mod cluster_inputs;
 mod morton;
 mod network;
 mod network_inputs;

@@ -73,6 +73,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf"));
         for variable in [
             "FARLEAF_POOL",
+            "FARLEAF_CLUSTER",
             "FARLEAF_TABLE",
             "FARLEAF_LOG",
             "FARLEAF_SECRET",
@@ -119,11 +120,13 @@ impl Place {
 
     /// Serves a pool from it.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
-        let mut command = self.command(&["serve"]);
-        command
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        self.start(&[&["serve"], arguments].concat())
+    }
+
+    /// Starts a command that serves.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Server {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut ready = String::new();

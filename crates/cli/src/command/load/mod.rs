@@ -6,11 +6,13 @@
 //! | `create` | the table, if `--create` is to make it |
 //! | `words`, `bytes` | records of either kind, at once or one by one |
 //! | `each` | record by record, and how far that came |
+//! | `persistent` | records into a table of a cluster |
 //! | `served` | whether anybody will see what was written |
 
 mod bytes;
 mod create;
 mod each;
+mod persistent;
 mod served;
 mod words;
 
@@ -21,9 +23,11 @@ use clap::Args;
 use farleaf::{Error, ErrorKind};
 use indicatif::ProgressBar;
 
+use super::string_table::StringTable;
 use super::table::check_bounds;
 use super::target::{AnyTable, Sessions};
 use crate::arguments::{PoolArguments, TableArgument};
+use crate::cluster_options::{DurabilityArgument, PersistentArguments};
 use crate::command::connection::{log_costs, open_sessions};
 use crate::failure::Ending;
 use crate::progress::bytes_bar;
@@ -54,6 +58,12 @@ pub(crate) struct LoadArguments {
 
     #[command(flatten)]
     bounds: BoundsArgument,
+
+    #[command(flatten)]
+    persistent: PersistentArguments,
+
+    #[command(flatten)]
+    durability: DurabilityArgument,
 }
 
 /// Where to load.
@@ -86,6 +96,9 @@ enum Records {
 /// Reads and checks the whole file, then loads an empty table at once, or writes the records into
 /// one that has records already.
 pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Result<Ending> {
+    if let Some(address) = &pool.cluster {
+        return persistent::run(pool, address, arguments);
+    }
     check_bounds(pool, &arguments.bounds)?;
     let kind = arguments.options.kind(pool.addresses().len())?;
     let source = Source::from(arguments.file.clone());
@@ -102,7 +115,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Re
         let table = sessions.open_table(name).context("nothing was loaded")?;
         load_into(&sessions, table, &source, &records, name)?;
     }
-    log_costs(&sessions);
+    log_costs(Some(&sessions));
     Ok(Ending::Done)
 }
 
@@ -198,7 +211,11 @@ fn load_into(
             let target = Target::existing(table, name);
             words::load(source, sessions, &target, records)
         }
-        (AnyTable::Bytes(table), Records::Bytes(records), Sessions::One(session)) => {
+        (
+            AnyTable::Bytes(StringTable::Memory(table)),
+            Records::Bytes(records),
+            Sessions::One(session),
+        ) => {
             let target = Target::existing(table, name);
             bytes::load(source, session, &target, records)
         }

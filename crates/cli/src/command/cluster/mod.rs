@@ -1,0 +1,138 @@
+//! `farleaf cluster`: how a cluster is, and what its administrators want of it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `orders` | what is done when an administrator says so: moves, drains, giving up |
+//! | `seen` | what is seen of a cluster, and whether all is whole |
+//! | `status` | that as text and as JSON |
+
+mod orders;
+mod seen;
+mod status;
+
+use clap::{Args, Subcommand};
+use farleaf_cluster::admin;
+
+use super::cluster_way::{Opened, open_cluster};
+use crate::arguments::{OutputArgument, PoolArguments};
+use crate::failure::Ending;
+use crate::output::print;
+
+/// What to do with a cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArguments {
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Found a cluster in a coordinator that has none, such as etcd; `region serve` without
+    /// --coordinator does it by itself
+    Found,
+    /// Show servers, tables and regions, and what is not as it should be: status 1 if something is
+    /// not
+    Status {
+        /// Only this table and its regions
+        #[arg(long, value_name = "NAME")]
+        table: Option<String>,
+        #[command(flatten)]
+        output: OutputArgument,
+    },
+    /// Move a replica of a region to another server; or let a backup be primary, if that server has
+    /// one
+    Move {
+        /// Of which table
+        table: String,
+        /// Which region, as `status` numbers it
+        #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+        region: u64,
+        /// Which server has the replica
+        #[arg(long, value_name = "SERVER", allow_negative_numbers = true)]
+        from: u64,
+        /// Which is to have it
+        #[arg(long, value_name = "SERVER", allow_negative_numbers = true)]
+        to: u64,
+        #[command(flatten)]
+        patience: PatienceArgument,
+    },
+    /// Move all that a server has to others, and give it nothing more, so that it can be stopped
+    Drain {
+        /// Which server
+        server: u64,
+        /// Wait until it has nothing
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Let a server that was drained have replicas again
+    Undrain {
+        /// Which server
+        server: u64,
+    },
+    /// Let a region of which no server is left go on without servers that do not come back: what
+    /// they alone have is lost
+    GiveUp {
+        /// Of which table
+        table: String,
+        /// Which region, as `status` numbers it
+        #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+        region: u64,
+        /// The servers that do not come back
+        #[arg(long = "server", value_name = "SERVER", required = true, num_args = 1..)]
+        #[arg(allow_negative_numbers = true)]
+        servers: Vec<u64>,
+        #[command(flatten)]
+        patience: PatienceArgument,
+    },
+}
+
+/// For how long a master is waited for.
+#[derive(Clone, Copy, Debug, Args)]
+struct PatienceArgument {
+    /// For how long to wait for a master's answer, from 1 to 86400
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    timeout: u32,
+}
+
+/// Does it.
+pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow::Result<Ending> {
+    let address = pool.cluster.as_deref().unwrap_or_default();
+    let opened = open_cluster(pool, address)?;
+    match &arguments.command {
+        ClusterCommand::Found => found(&opened),
+        ClusterCommand::Status { table, output } => {
+            status::run(&opened, table.as_deref(), output.output)
+        }
+        ClusterCommand::Move {
+            table,
+            region,
+            from,
+            to,
+            patience,
+        } => orders::move_replica(&opened, (table, *region), (*from, *to), *patience),
+        ClusterCommand::Drain { server, wait } => orders::drain(&opened, *server, *wait),
+        ClusterCommand::Undrain { server } => orders::undrain(&opened, *server),
+        ClusterCommand::GiveUp {
+            table,
+            region,
+            servers,
+            patience,
+        } => orders::give_up(&opened, (table, *region), servers, *patience),
+    }
+}
+
+fn found(opened: &Opened) -> anyhow::Result<Ending> {
+    let founded = admin::found(opened.coordinator());
+    let cluster = founded.map_err(|error| opened.told(error))?;
+    print(format_args!(
+        "founded {cluster} in {}; `farleaf region serve --coordinator {0}` adds a server\n",
+        opened.address
+    ))?;
+    Ok(Ending::Done)
+}

@@ -1,0 +1,182 @@
+//! What is done when an administrator says so.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_cluster::admin;
+use farleaf_cluster::ids::{RegionId, ServerId, TableId};
+use farleaf_cluster::record::{WishAnswer, WishKind};
+use farleaf_cluster::view::View;
+
+use super::PatienceArgument;
+use super::seen::servers_of;
+use crate::command::cluster_way::Opened;
+use crate::command::table_cluster::counted;
+use crate::failure::Ending;
+use crate::log::say;
+use crate::output::print;
+
+/// How often it is looked whether something is done.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+pub(super) fn move_replica(
+    opened: &Opened,
+    (table, region): (&str, u64),
+    (from, to): (u64, u64),
+    patience: PatienceArgument,
+) -> anyhow::Result<Ending> {
+    let view = opened.view()?;
+    let (table, region) = find_region(opened, &view, table, region)?;
+    let (from, to) = (ServerId(from), ServerId(to));
+    check_server(opened, &view, from)?;
+    check_server(opened, &view, to)?;
+    let kind = WishKind::Move {
+        table,
+        region,
+        from,
+        to,
+    };
+    order(opened, kind, patience)?;
+    print(format_args!(
+        "{region} moves from {from} to {to}; `farleaf cluster status` shows when it is there\n"
+    ))?;
+    Ok(Ending::Done)
+}
+
+pub(super) fn give_up(
+    opened: &Opened,
+    (table, region): (&str, u64),
+    servers: &[u64],
+    patience: PatienceArgument,
+) -> anyhow::Result<Ending> {
+    let view = opened.view()?;
+    let (table, region) = find_region(opened, &view, table, region)?;
+    let servers: Vec<_> = servers.iter().copied().map(ServerId).collect();
+    for server in &servers {
+        check_server(opened, &view, *server)?;
+    }
+    let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    let kind = WishKind::GiveUp {
+        table,
+        region,
+        servers,
+    };
+    order(opened, kind, patience)?;
+    print(format_args!(
+        "{region} goes on without {}\n",
+        names.join(", ")
+    ))?;
+    Ok(Ending::Done)
+}
+
+/// The region of this number, which is of this table.
+fn find_region(
+    opened: &Opened,
+    view: &View,
+    name: &str,
+    region: u64,
+) -> anyhow::Result<(TableId, RegionId)> {
+    let named = admin::table_named(opened.coordinator(), name);
+    let table = named.map_err(|error| opened.told(error))?;
+    let region = RegionId(region);
+    let seen = view.regions.get(&region);
+    if seen.is_none_or(|seen| seen.record.table != table) {
+        return Err(anyhow::anyhow!(
+            "table '{name}' has no {region}; `farleaf cluster status --table {name}` shows those \
+             that it has"
+        ));
+    }
+    Ok((table, region))
+}
+
+fn check_server(opened: &Opened, view: &View, server: ServerId) -> anyhow::Result<()> {
+    if servers_of(view).contains(&server) {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!(
+        "there is no {server} in the cluster at {}; `farleaf cluster status` shows those that \
+         there are",
+        opened.address
+    ))
+}
+
+/// Wishes, and waits for what a master says to it.
+fn order(opened: &Opened, kind: WishKind, patience: PatienceArgument) -> anyhow::Result<()> {
+    let coordinator = opened.coordinator();
+    let wished = admin::wish(coordinator, kind);
+    let wish = wished.map_err(|error| opened.told(error))?;
+    let deadline = Instant::now() + Duration::from_secs(patience.timeout.into());
+    loop {
+        let answered = admin::answer(coordinator, wish);
+        match answered.map_err(|error| opened.told(error))? {
+            Some(WishAnswer::Begun) => return Ok(()),
+            Some(WishAnswer::Refused(why)) => {
+                return Err(anyhow::anyhow!(
+                    "the master refuses: {why}; nothing was changed"
+                ));
+            }
+            None if Instant::now() >= deadline => {
+                return Err(anyhow::anyhow!(
+                    "no master has answered within {} s: `farleaf cluster status` shows whether \
+                     there is one; what was asked for stays, and the next master looks at it",
+                    patience.timeout
+                ));
+            }
+            None => thread::sleep(LOOK_INTERVAL),
+        }
+    }
+}
+
+pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result<Ending> {
+    let server = ServerId(server);
+    check_server(opened, &opened.view()?, server)?;
+    let drained = admin::set_drain(opened.coordinator(), server, true);
+    drained.map_err(|error| opened.told(error))?;
+    if !waits {
+        print(format_args!(
+            "{server} is drained: what it has moves to others; `farleaf cluster status` shows when \
+             it has nothing\n"
+        ))?;
+        return Ok(Ending::Done);
+    }
+    let mut told_count = 0;
+    loop {
+        let view = opened.view()?;
+        if !view.drains.contains(&server) {
+            return Err(anyhow::anyhow!(
+                "somebody has ended the drain of {server} meanwhile"
+            ));
+        }
+        let left_count = replica_count(&view, server);
+        if left_count == 0 {
+            print(format_args!(
+                "{server} has nothing any more, and can be stopped\n"
+            ))?;
+            return Ok(Ending::Done);
+        }
+        if left_count != told_count {
+            say(format_args!(
+                "{server} has {} left",
+                counted(left_count, "replica")
+            ));
+            told_count = left_count;
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+fn replica_count(view: &View, server: ServerId) -> usize {
+    let regions = view.regions.values();
+    regions
+        .filter(|seen| seen.record.replica_on(server).is_some())
+        .count()
+}
+
+pub(super) fn undrain(opened: &Opened, server: u64) -> anyhow::Result<Ending> {
+    let server = ServerId(server);
+    check_server(opened, &opened.view()?, server)?;
+    let undrained = admin::set_drain(opened.coordinator(), server, false);
+    undrained.map_err(|error| opened.told(error))?;
+    print(format_args!("{server} can have replicas\n"))?;
+    Ok(Ending::Done)
+}

@@ -1,0 +1,266 @@
+//! What is seen of a cluster, and whether all is whole.
+
+use std::collections::BTreeSet;
+
+use farleaf_cluster::ids::{ServerId, TableId};
+use farleaf_cluster::plan::{PlanOptions, plan};
+use farleaf_cluster::record::{Phase, RegionRecord, Replica};
+use farleaf_cluster::view::View;
+use serde::Serialize;
+
+use crate::command::table_cluster::{Listed, counted, tables_of};
+use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
+
+/// What there is, as one object.
+#[derive(Serialize)]
+pub(super) struct Seen {
+    /// `null` where its record is damaged.
+    pub(super) cluster: Option<u64>,
+    pub(super) coordinator: String,
+    pub(super) revision: u64,
+    /// Where the master is, if there is one.
+    pub(super) master: Option<String>,
+    pub(super) servers: Vec<SeenServer>,
+    pub(super) tables: Vec<Listed>,
+    pub(super) regions: Vec<SeenRegion>,
+    pub(super) damaged: Vec<Damage>,
+    pub(super) waiting: Vec<Waits>,
+    /// What is not as it should be; nothing: all is whole.
+    pub(super) lacking: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct SeenServer {
+    pub(super) number: u64,
+    pub(super) address: Option<String>,
+    pub(super) is_alive: bool,
+    pub(super) is_drained: bool,
+    pub(super) replica_count: usize,
+    pub(super) primary_count: usize,
+    pub(super) size_bytes: u64,
+    pub(super) operations_per_second: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct SeenRegion {
+    pub(super) number: u64,
+    pub(super) table: String,
+    /// Its first key, and the first behind it.
+    pub(super) from: KeyShown,
+    pub(super) to: Option<KeyShown>,
+    pub(super) epoch: u64,
+    pub(super) primary: Option<SeenReplica>,
+    pub(super) backups: Vec<SeenReplica>,
+    pub(super) phase: String,
+    pub(super) size_bytes: Option<u64>,
+    /// Whether its primary serves it.
+    pub(super) is_served: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct SeenReplica {
+    pub(super) server: u64,
+    pub(super) is_alive: bool,
+    pub(super) is_in_sync: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct Damage {
+    pub(super) key: String,
+    pub(super) how: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Waits {
+    pub(super) region: u64,
+    pub(super) what: String,
+}
+
+/// A key, in JSON as `scan` has it: an object with `key` or `key_hex`.
+pub(super) struct KeyShown(pub(super) Vec<u8>);
+
+impl Serialize for KeyShown {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = ShownRecord {
+            encoding: EncodingArguments::default(),
+            key: &self.0,
+            value: ShownValue::NotAsked,
+        };
+        shown.serialize(serializer)
+    }
+}
+
+/// All servers that anything tells of: those that are alive, those that are drained, and those that
+/// have a replica.
+pub(super) fn servers_of(view: &View) -> BTreeSet<ServerId> {
+    let regions = view.regions.values();
+    let replicas = regions.flat_map(|seen| seen.record.replicas());
+    let with_replicas = replicas.map(|replica| replica.server);
+    let mut servers: BTreeSet<ServerId> = with_replicas.collect();
+    servers.extend(view.lives.keys());
+    servers.extend(&view.drains);
+    servers
+}
+
+impl Seen {
+    /// What a view tells, of all tables or of one.
+    pub(super) fn new(view: &View, coordinator: &str, table: Option<TableId>) -> Self {
+        let is_meant = |of: TableId| table.is_none_or(|table| table == of);
+        let mut tables = tables_of(view);
+        tables.retain(|listed| is_meant(TableId(listed.number)));
+        let mut regions: Vec<&RegionRecord> = Vec::new();
+        for listed in &tables {
+            regions.extend(view.regions_of(TableId(listed.number)));
+        }
+        let waiting = plan(view, &PlanOptions::default()).waiting;
+        let waiting = waiting.into_iter().filter(|waits| {
+            let region = view.regions.get(&waits.region);
+            region.is_none_or(|seen| is_meant(seen.record.table))
+        });
+        let mut seen = Self {
+            cluster: view.cluster.as_ref().map(|seen| seen.record.cluster.0),
+            coordinator: coordinator.to_owned(),
+            revision: view.revision.0,
+            master: view.master.as_ref().map(|seen| seen.record.address.clone()),
+            servers: servers_of(view)
+                .into_iter()
+                .map(|server| SeenServer::new(view, server))
+                .collect(),
+            tables,
+            regions: regions.iter().map(|it| SeenRegion::new(view, it)).collect(),
+            damaged: view
+                .damaged
+                .iter()
+                .map(|(key, error)| Damage {
+                    key: key.clone(),
+                    how: error.to_string(),
+                })
+                .collect(),
+            waiting: waiting
+                .map(|waits| Waits {
+                    region: waits.region.0,
+                    what: waits.what,
+                })
+                .collect(),
+            lacking: Vec::new(),
+        };
+        seen.lacking = seen.lacks();
+        seen
+    }
+
+    /// What is not as it should be. What is only on its way, such as a move, is no lack.
+    fn lacks(&self) -> Vec<String> {
+        let mut lacking = Vec::new();
+        if self.master.is_none() {
+            lacking.push("there is no master".to_owned());
+        }
+        let unserved = self.regions.iter().filter(|region| !region.is_served);
+        let short = self.regions.iter().filter(|region| {
+            let table = self.tables.iter().find(|table| table.name == region.table);
+            table.is_some_and(|table| region.in_sync_count() < table.replica_count)
+        });
+        let mut note = |number: usize, one: &str, what: &str, whats: &str| {
+            if number > 0 {
+                let what = if number == 1 { what } else { whats };
+                lacking.push(format!("{} {what}", counted(number, one)));
+            }
+        };
+        note(
+            unserved.count(),
+            "region",
+            "is not served",
+            "are not served",
+        );
+        let lacks = "replicas that are in sync";
+        note(
+            short.count(),
+            "region",
+            &format!("lacks {lacks}"),
+            &format!("lack {lacks}"),
+        );
+        note(self.damaged.len(), "record", "is damaged", "are damaged");
+        note(self.waiting.len(), "region", "waits", "wait");
+        lacking
+    }
+}
+
+impl SeenServer {
+    fn new(view: &View, server: ServerId) -> Self {
+        let regions = view.regions.values().map(|seen| &seen.record);
+        let has = regions.clone().filter(|it| it.replica_on(server).is_some());
+        let is_primary = |it: &&RegionRecord| it.primary.is_some_and(|it| it.server == server);
+        let report = view.reports.get(&server).map(|seen| &seen.record);
+        let life = view.lives.get(&server);
+        let report = report.filter(|report| Some(&report.life) == life);
+        let replicas = report.map_or(&[][..], |report| &report.replicas);
+        Self {
+            number: server.0,
+            address: view
+                .servers
+                .get(&server)
+                .map(|it| it.record.address.clone()),
+            is_alive: life.is_some(),
+            is_drained: view.drains.contains(&server),
+            replica_count: has.count(),
+            primary_count: regions.filter(is_primary).count(),
+            size_bytes: replicas.iter().map(|it| it.size_bytes).sum(),
+            operations_per_second: replicas.iter().map(|it| it.operations_per_second).sum(),
+        }
+    }
+}
+
+impl SeenRegion {
+    fn new(view: &View, region: &RegionRecord) -> Self {
+        let table = view.tables.get(&region.table);
+        let report = region.primary.and_then(|it| view.report(region.region, it));
+        let is_served = report.is_some_and(|report| {
+            let primary = report.primary.as_ref();
+            report.epoch == region.epoch
+                && report.broken.is_none()
+                && primary.is_some_and(|primary| !primary.stopped)
+        });
+        let replica = |replica: Replica, is_in_sync| SeenReplica {
+            server: replica.server.0,
+            is_alive: view.is_alive(replica),
+            is_in_sync,
+        };
+        Self {
+            number: region.region.0,
+            table: table.map_or_else(String::new, |seen| seen.record.name.clone()),
+            from: KeyShown(region.from.0.clone()),
+            to: region.to.as_ref().map(|to| KeyShown(to.0.clone())),
+            epoch: region.epoch.0,
+            primary: region.primary.map(|it| replica(it, true)),
+            backups: region
+                .backups
+                .iter()
+                .map(|backup| replica(backup.replica, backup.in_sync))
+                .collect(),
+            phase: phase_text(region),
+            size_bytes: report.map(|report| report.size_bytes),
+            is_served,
+        }
+    }
+
+    /// Replicas that have everything, on servers that are alive.
+    fn in_sync_count(&self) -> usize {
+        let replicas = self.primary.iter().chain(&self.backups);
+        replicas.filter(|it| it.is_alive && it.is_in_sync).count()
+    }
+}
+
+/// What is being done with a region.
+fn phase_text(region: &RegionRecord) -> String {
+    let server = |number| {
+        let replica = region.replicas().find(|it| it.number == number);
+        replica.map_or_else(|| "nobody".to_owned(), |it| it.server.0.to_string())
+    };
+    match &region.phase {
+        Phase::Steady => "steady".to_owned(),
+        Phase::Moving { leaving, arriving } => {
+            format!("moving from {} to {}", server(*leaving), server(*arriving))
+        }
+        Phase::HandingOver { to, .. } => format!("handing over to {}", server(*to)),
+        Phase::Splitting { child, .. } => format!("splitting off {child}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! The way to a cluster and its tables.
+
+use farleaf::persistent::{
+    ClientError, ClientOptions, Cluster, OpenError, SharedCoordinator, open_coordinator,
+};
+use farleaf_cluster::ClusterError;
+use farleaf_cluster::coordinator::{Coordinator as _, CoordinatorAddress};
+use farleaf_cluster::view::View;
+
+use super::string_table::StringTable;
+use crate::arguments::PoolArguments;
+use crate::failure::BadArgument;
+
+/// The coordinator's address; `option` is where it was given.
+pub(super) fn parse_address(option: &str, text: &str) -> Result<CoordinatorAddress, BadArgument> {
+    let parsed = text.parse::<CoordinatorAddress>();
+    parsed.map_err(|error| BadArgument(format!("{option}: {error}")))
+}
+
+/// The coordinator at an address that is not of this process.
+pub(super) fn coordinator_at(
+    pool: &PoolArguments,
+    option: &str,
+    address: &CoordinatorAddress,
+) -> anyhow::Result<SharedCoordinator> {
+    let options = client_options(pool)?;
+    open_coordinator(address, &options).map_err(|error| match error {
+        OpenError::Directory { .. } | OpenError::NoEtcd { .. } => {
+            BadArgument(format!("{option}: {error}")).into()
+        }
+        other => other.into(),
+    })
+}
+
+fn client_options(pool: &PoolArguments) -> anyhow::Result<ClientOptions> {
+    Ok(ClientOptions {
+        secret: pool.secret()?,
+        ..ClientOptions::default()
+    })
+}
+
+/// A cluster, as `--cluster` says.
+pub(super) struct Opened {
+    pub(super) cluster: Cluster,
+    /// As it was given.
+    pub(super) address: String,
+}
+
+/// The cluster that `--cluster` says.
+pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
+    const OPTION: &str = "--cluster";
+    let coordinator = coordinator_at(pool, OPTION, &parse_address(OPTION, address)?)?;
+    Ok(Opened {
+        cluster: Cluster::new(coordinator, client_options(pool)?),
+        address: address.to_owned(),
+    })
+}
+
+impl Opened {
+    pub(super) fn coordinator(&self) -> &SharedCoordinator {
+        self.cluster.coordinator()
+    }
+
+    pub(super) fn open_table(&self, name: &str) -> anyhow::Result<StringTable> {
+        let opened = self.cluster.open_table(name);
+        Ok(StringTable::Persistent {
+            table: opened.map_err(|error| self.told(error))?,
+            address: self.address.clone(),
+        })
+    }
+
+    /// Everything that the coordinator has, as of now. One round trip.
+    pub(super) fn view(&self) -> anyhow::Result<View> {
+        let snapshot = self.coordinator().range("");
+        let snapshot = snapshot.map_err(|error| self.told(ClusterError::from(error)))?;
+        let view = View::of(snapshot.revision, &snapshot.entries);
+        if view.cluster.is_none() && view.damaged.is_empty() {
+            return Err(self.told(ClusterError::NoCluster));
+        }
+        Ok(view)
+    }
+
+    pub(super) fn told(&self, error: impl Into<ClientError>) -> anyhow::Error {
+        told(error.into(), &self.address)
+    }
+}
+
+/// An error as it is told to who has typed the command.
+pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
+    let no_table = |name: &str| {
+        anyhow::anyhow!(
+            "there is no table '{name}' in the cluster at {address}; `farleaf table list` shows \
+             what there is"
+        )
+    };
+    match error {
+        ClientError::Cluster(ClusterError::NoTable(name)) => no_table(&name),
+        ClientError::TableGone { name } => no_table(&name),
+        ClientError::Cluster(ClusterError::TableExists(name)) => {
+            anyhow::anyhow!("there is a table '{name}' already in the cluster at {address}")
+        }
+        ClientError::Cluster(ClusterError::BadTable(why)) => BadArgument(why).into(),
+        ClientError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
+            "the coordinator {address} knows no cluster: `farleaf cluster found` founds one, or \
+             give the right address"
+        ),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,184 @@
+//! Records of byte strings into a table of a cluster, many with one request.
+
+use farleaf::persistent::{ClientError, PersistentTable};
+use farleaf_cluster::ClusterError;
+use indicatif::ProgressBar;
+
+use super::each::InOrder as _;
+use super::{LoadArguments, Records, read};
+use crate::arguments::PoolArguments;
+use crate::command::cluster_way::{Opened, open_cluster};
+use crate::failure::{Ending, tell};
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::count;
+use crate::records::{Source, StringRecords};
+use crate::table_options::KindName;
+use crate::watch::Watched;
+
+/// So many records, or bytes of them, are written together: what a region has of them takes a round
+/// trip.
+const BATCH_RECORD_COUNT: usize = 4096;
+const BATCH_SIZE_BYTES: usize = 1 << 20;
+
+/// Reads and checks the whole file, then writes the records in batches.
+pub(super) fn run(
+    pool: &PoolArguments,
+    address: &str,
+    arguments: &LoadArguments,
+) -> anyhow::Result<Ending> {
+    let source = Source::from(arguments.file.clone());
+    let opened = open_cluster(pool, address)?;
+    let name = &arguments.table.table;
+    if !arguments.create {
+        // Before a long file is read in vain.
+        let there = opened.cluster.open_table(name);
+        there.map_err(|error| hint_at_create(&opened, error, name))?;
+    }
+    let kind = Some(KindName::Bytes);
+    let Records::Bytes(records) = read(&source, arguments.format, kind)? else {
+        unreachable!("records of bytes were asked for");
+    };
+    let table = if arguments.create {
+        create(&opened, name, arguments)?
+    } else {
+        let table = opened.cluster.open_table(name);
+        table.map_err(|error| opened.told(error).context("nothing was loaded"))?
+    };
+    let table = match arguments.durability.durability() {
+        Some(durability) => table.with_durability(durability),
+        None => table,
+    };
+    let loading = Loading {
+        source: &source,
+        table: &table,
+        records: &records,
+    };
+    loading.run(&opened)?;
+    print(format_args!(
+        "wrote {} records of {source} into table '{name}'\n",
+        count(records.count() as u64),
+    ))?;
+    Ok(Ending::Done)
+}
+
+fn hint_at_create(opened: &Opened, error: ClientError, name: &str) -> anyhow::Error {
+    let is_missing = matches!(error, ClientError::Cluster(ClusterError::NoTable(_)));
+    let error = opened.told(error);
+    if is_missing {
+        error.context(format!(
+            "nothing was loaded (--create makes table '{name}')"
+        ))
+    } else {
+        error.context("nothing was loaded")
+    }
+}
+
+/// The table, made if it is not there. One that is there must have as many replicas.
+fn create(
+    opened: &Opened,
+    name: &str,
+    arguments: &LoadArguments,
+) -> anyhow::Result<PersistentTable> {
+    let options = arguments.persistent.options()?;
+    match opened.cluster.create_table(name, &options) {
+        Err(ClientError::Cluster(ClusterError::TableExists(_))) => {}
+        created => {
+            return created.map_err(|error| opened.told(error).context("nothing was loaded"));
+        }
+    }
+    let table = opened.cluster.open_table(name);
+    let table = table.map_err(|error| opened.told(error).context("nothing was loaded"))?;
+    if table.replica_count() != options.replica_count {
+        return Err(anyhow::anyhow!(
+            "nothing was loaded: there is a table '{name}' already, with {} replicas and not {}; \
+             leave out --create to load into the table as it is",
+            table.replica_count(),
+            options.replica_count
+        ));
+    }
+    Ok(table)
+}
+
+/// Records of a file, and the table that they go to.
+struct Loading<'a> {
+    source: &'a Source,
+    table: &'a PersistentTable,
+    records: &'a StringRecords,
+}
+
+impl Loading<'_> {
+    fn run(&self, opened: &Opened) -> anyhow::Result<()> {
+        let bar = count_bar("writing", self.records.count() as u64);
+        let written = self.write(opened, &bar);
+        bar.finish_and_clear();
+        written
+    }
+
+    /// SIGINT and SIGTERM stop it between two batches, or while it waits for a server.
+    fn write(&self, opened: &Opened, bar: &ProgressBar) -> anyhow::Result<()> {
+        let watched = Watched::new()?;
+        let interrupted =
+            |written_count| self.partly_loaded(written_count, anyhow::anyhow!("interrupted"));
+        let work = || {
+            let mut written_count = 0;
+            while written_count < self.records.count() {
+                bar.set_position(written_count as u64);
+                if watched.note(written_count) {
+                    return Err(interrupted(written_count));
+                }
+                let batch = self.batch_from(written_count);
+                let put = self.table.multi_put(&batch);
+                put.map_err(|error| self.partly_loaded(written_count, opened.told(error)))?;
+                written_count += batch.len();
+            }
+            Ok(())
+        };
+        let tell_waiting = |written_count: usize| {
+            let key = self.records.shown_key(written_count).unwrap_or_default();
+            tracing::warn!(
+                "waiting at key {key} of table '{}' for a server: `farleaf cluster status` shows \
+                 whether one is missing",
+                self.table.name()
+            );
+        };
+        let give_up = |written_count| {
+            bar.finish_and_clear();
+            tell(&interrupted(written_count));
+            std::process::exit(1);
+        };
+        watched.run(work, tell_waiting, give_up)
+    }
+
+    /// The next records that are written together: one at least.
+    fn batch_from(&self, first: usize) -> Vec<(&[u8], &[u8])> {
+        let mut batch = Vec::new();
+        let mut size_bytes = 0;
+        while let Some((key, value)) = self.records.get(first + batch.len()) {
+            size_bytes += key.len() + value.len();
+            let is_full = batch.len() == BATCH_RECORD_COUNT || size_bytes > BATCH_SIZE_BYTES;
+            if is_full && !batch.is_empty() {
+                break;
+            }
+            batch.push((key, value));
+        }
+        batch
+    }
+
+    fn partly_loaded(&self, written_count: usize, why: anyhow::Error) -> anyhow::Error {
+        let last = written_count.checked_sub(1);
+        let last = last.and_then(|last| self.records.shown_key(last));
+        let which = match last {
+            Some(last) => format!("the keys up to {last}, and perhaps some behind"),
+            None => "perhaps some were all the same".to_owned(),
+        };
+        why.context(format!(
+            "only {} of {} records of {} are known to be written into table '{}' ({which}); \
+             loading the file again begins with the first",
+            count(written_count as u64),
+            count(self.records.count() as u64),
+            self.source,
+            self.table.name(),
+        ))
+    }
+}

@@ -1,0 +1,310 @@
+//! `farleaf region serve`: a server of a cluster, which has regions of persistent tables on its
+//! disk.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use farleaf::persistent::SharedCoordinator;
+use farleaf_cluster::clock::SystemClock;
+use farleaf_cluster::coordinator::{CoordinatorAddress, Embedded};
+use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::record::NUMBER_END;
+use farleaf_cluster::{ClusterError, admin};
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::storage::DirectoryStorage;
+use farleaf_server::{RegionServer, ServerError, ServerOptions};
+
+use super::cluster_way::{coordinator_at, parse_address};
+use super::serve::{allow_descriptors, parse_listen, stop_on, take_signals};
+use crate::arguments::PoolArguments;
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+use crate::quantity::parse_size;
+
+/// What to do.
+#[derive(Debug, Args)]
+pub(crate) struct RegionArguments {
+    #[command(subcommand)]
+    command: RegionCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RegionCommand {
+    /// Serve regions of persistent tables from a directory
+    Serve(Box<ServeArguments>),
+}
+
+/// How a server works.
+#[derive(Debug, Args)]
+struct ServeArguments {
+    /// Directory for all that the server has, made if it is not there
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// Which coordinator the cluster has: `tcp:HOST:PORT`, which another `farleaf region serve`
+    /// serves; `etcd:HOST:PORT[,HOST:PORT...]`; or `dir:PATH`, one in this process, which then
+    /// serves it to others [default: dir:DIR/coordinator]
+    #[arg(long, value_name = "ADDRESS")]
+    coordinator: Option<String>,
+
+    /// Where to listen: IP:PORT, or PORT of this host's loopback; port 0 takes a free one. What
+    /// others than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`)
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
+    #[arg(value_parser = parse_listen, allow_negative_numbers = true)]
+    listen: SocketAddr,
+
+    /// Where others reach it, HOST:PORT, if that is somewhere else than where it listens
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
+    advertise: Option<String>,
+
+    /// Which server it is, from 1 on; one is drawn for a directory that is new if not given
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..NUMBER_END))]
+    number: Option<u64>,
+
+    /// How long a server that has stopped without a word is waited for, from 1 to 600; the same for
+    /// all servers of a cluster
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    lease: u32,
+
+    /// How backups come to their search trees: `sent`, by the primary; or `built`, by each itself
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
+    index: IndexName,
+
+    /// How much a region gathers in memory before it is written as a tree
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_buffer_size)]
+    #[arg(allow_negative_numbers = true)]
+    l0_size: u64,
+
+    /// Memory for blocks of trees, of each region
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_buffer_size)]
+    #[arg(allow_negative_numbers = true)]
+    cache: u64,
+
+    /// How many times larger each level of trees is than the one before, from 2 to 64
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 8,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=64))]
+    growth_factor: u64,
+
+    /// Buffers of 2 MiB that each backup here has for its primary's log, from 2 to 1024
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 4,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=1024))]
+    buffers: u64,
+
+    /// For how long a backup that cannot be reached is waited for, from 1 to 600; then another
+    /// takes its place
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    link_patience: u32,
+
+    /// The most connections of clients and other servers
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1024,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
+    connections: u32,
+
+    /// Never be the master, who gives regions to servers; one server at least must be able to
+    #[arg(long)]
+    no_master: bool,
+}
+
+/// How backups come to their trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum IndexName {
+    #[default]
+    Sent,
+    Built,
+}
+
+fn parse_advertised(text: &str) -> Result<String, &'static str> {
+    match format!("tcp:{text}").parse() {
+        Ok(CoordinatorAddress::Served(place)) => Ok(place),
+        _ => Err("expected HOST:PORT, with a port from 1 to 65535 and an IPv6 address in brackets"),
+    }
+}
+
+fn parse_buffer_size(text: &str) -> Result<u64, String> {
+    const SIZE_BYTES_MIN: u64 = 1 << 20;
+    match parse_size(text) {
+        Ok(size_bytes) if size_bytes >= SIZE_BYTES_MIN => Ok(size_bytes),
+        Ok(_) => Err("expected 1MiB or more".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Does it.
+pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::Result<Ending> {
+    let RegionCommand::Serve(arguments) = &arguments.command;
+    serve(pool, arguments)
+}
+
+/// Serves until SIGINT or SIGTERM. A second signal ends it at once.
+fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
+    let directory = arguments.data.display();
+    let mut options = arguments.options(pool)?;
+    let signals = take_signals()?;
+    let coordinator = arguments.open_coordinator(pool, &mut options)?;
+    let server = RegionServer::start(coordinator.clone(), &options);
+    let server = server.map_err(|error| refused(error, coordinator.name(), &arguments.data))?;
+    let (stop, stopped) = mpsc::channel();
+    stop_on(signals, move || {
+        // Nobody may be waiting any more, which is as good.
+        let _ = stop.send(());
+    })?;
+    let address = match &options.advertised {
+        Some(address) => address.clone(),
+        None => server.address().to_string(),
+    };
+    let shared = if options.serves_coordinator {
+        format!("tcp:{address}")
+    } else {
+        coordinator.name().to_owned()
+    };
+    tracing::info!(
+        address,
+        server = server.number().0,
+        cluster = server.cluster().0,
+        coordinator = coordinator.name(),
+        pid = std::process::id(),
+        "serving"
+    );
+    let ready = format!(
+        "serving {directory} at {address}, {} of {}; `farleaf --cluster {shared} ...` and \
+         `persistent::open(\"{shared}\", ...)` use it, `farleaf region serve --coordinator \
+         {shared}` adds a server; Ctrl-C stops it\n",
+        server.number(),
+        server.cluster(),
+    );
+    // Whoever started it need not listen.
+    let _ = print(ready);
+    // An error: the thread that waits for signals is gone, and so is what this waits for.
+    let _ = stopped.recv();
+    server.stop();
+    tracing::info!(address, "stopped");
+    Ok(Ending::Done)
+}
+
+impl ServeArguments {
+    fn options(&self, pool: &PoolArguments) -> anyhow::Result<ServerOptions> {
+        if self.listen.ip().is_unspecified() && self.advertise.is_none() {
+            let message = format!(
+                "--listen {} is on all addresses of this host, so others cannot tell by which to \
+                 come: give one with --advertise HOST:PORT",
+                self.listen
+            );
+            return Err(BadArgument(message).into());
+        }
+        let mut options = ServerOptions::new(&self.data);
+        options.number = self.number;
+        options.address = self.listen;
+        options.advertised.clone_from(&self.advertise);
+        options.secret = pool.secret()?;
+        options.connection_count_max = self.connections as usize;
+        options.terms = lease_terms(self.lease);
+        options.is_candidate = !self.no_master;
+        options.engine.l0_size_bytes_max = self.l0_size as usize;
+        options.engine.cache_size_bytes = self.cache as usize;
+        options.engine.growth_factor = self.growth_factor;
+        options.replication.index = match self.index {
+            IndexName::Sent => IndexKind::Sent,
+            IndexName::Built => IndexKind::Built,
+        };
+        options.slot_count = self.buffers;
+        options.link_patience = Duration::from_secs(self.link_patience.into());
+        allow_descriptors(u64::from(self.connections));
+        Ok(options)
+    }
+
+    /// The coordinator; one in this process is served to others, and has a cluster then.
+    fn open_coordinator(
+        &self,
+        pool: &PoolArguments,
+        options: &mut ServerOptions,
+    ) -> anyhow::Result<SharedCoordinator> {
+        const OPTION: &str = "--coordinator";
+        let address = match &self.coordinator {
+            Some(text) => parse_address(OPTION, text)?,
+            None => CoordinatorAddress::Directory(self.data.join("coordinator")),
+        };
+        let CoordinatorAddress::Directory(path) = &address else {
+            return coordinator_at(pool, OPTION, &address);
+        };
+        options.serves_coordinator = true;
+        let coordinator = open_embedded(path)
+            .with_context(|| format!("cannot open the coordinator {address}"))?;
+        let coordinator = SharedCoordinator::new(coordinator, &address.to_string());
+        match admin::found(&coordinator) {
+            Ok(cluster) => tracing::info!("founded {cluster} in {address}"),
+            Err(ClusterError::ClusterExists(_)) => {}
+            Err(error) => return Err(anyhow::Error::new(error).context(address.to_string())),
+        }
+        Ok(coordinator)
+    }
+}
+
+fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    let storage = DirectoryStorage::open(path)?;
+    Ok(Embedded::open(Arc::new(storage), Arc::new(SystemClock))?)
+}
+
+/// A lease of so long, with what is left unused besides: a tenth at the most.
+fn lease_terms(seconds: u32) -> LeaseTerms {
+    let defaults = LeaseTerms::default();
+    let time_to_live = Duration::from_secs(seconds.into());
+    LeaseTerms {
+        time_to_live,
+        margin: defaults.margin.min(time_to_live / 10),
+        ..defaults
+    }
+}
+
+fn refused(error: ServerError, coordinator: &str, directory: &Path) -> anyhow::Error {
+    use farleaf_wire::WireError;
+    match error {
+        ServerError::Wire(error @ WireError::NeedsSecret { .. }) => {
+            let hint = "--secret-file or FARLEAF_SECRET gives one";
+            BadArgument(format!("--listen: {error}; {hint}")).into()
+        }
+        ServerError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
+            "the coordinator {coordinator} knows no cluster: `farleaf cluster found --cluster \
+             {coordinator}` founds one, or give the right address"
+        ),
+        other => {
+            let what = format!("cannot serve regions from {}", directory.display());
+            anyhow::Error::new(other).context(what)
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `farleaf table` with `--cluster`: persistent tables.
+
+use comfy_table::CellAlignment;
+use farleaf_cluster::record::TableRecord;
+use farleaf_cluster::view::View;
+use serde::Serialize;
+
+use super::cluster_way::Opened;
+use super::table::TableCommand;
+use crate::cluster_options::PersistentArguments;
+use crate::failure::Ending;
+use crate::log::say;
+use crate::output::{Lines, OutputFormat, grid, print};
+use crate::quantity::{count, size};
+
+/// Does it.
+pub(super) fn run(opened: &Opened, command: &TableCommand) -> anyhow::Result<Ending> {
+    match command {
+        TableCommand::Create {
+            name, persistent, ..
+        } => create(opened, name, persistent)?,
+        TableCommand::List { output } => list(opened, output.output)?,
+        TableCommand::Drop { name, .. } => {
+            let dropped = opened.cluster.drop_table(name);
+            dropped.map_err(|error| opened.told(error))?;
+            print(format_args!("dropped table '{name}'\n"))?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyhow::Result<()> {
+    let options = arguments.options()?;
+    let created = opened.cluster.create_table(name, &options);
+    created.map_err(|error| opened.told(error))?;
+    let (replica_count, region_count) = (options.replica_count, options.split_keys.len() + 1);
+    print(format_args!(
+        "created table '{name}' of {}, {} of each\n",
+        counted(region_count, "region"),
+        counted(replica_count, "replica"),
+    ))?;
+    let alive_count = opened.view()?.lives.len();
+    if alive_count < replica_count {
+        say(format_args!(
+            "warning: {} alive, and each region is to have {replica_count} replicas: {}; \
+             `farleaf region serve` adds a server",
+            match alive_count {
+                0 => "no server is".to_owned(),
+                1 => "1 server is".to_owned(),
+                _ => format!("{alive_count} servers are"),
+            },
+            match alive_count {
+                0 => "nobody serves them until there is one",
+                _ => "they have fewer until there are as many",
+            }
+        ));
+    }
+    Ok(())
+}
+
+/// `1 region`, `2 regions`.
+pub(super) fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number as u64))
+}
+
+/// A table, as `list` and `cluster status` show it.
+#[derive(Serialize)]
+pub(super) struct Listed {
+    pub(super) name: String,
+    pub(super) number: u64,
+    pub(super) replica_count: usize,
+    pub(super) region_count: usize,
+    /// What its primaries have.
+    pub(super) size_bytes: u64,
+    /// How many replicas have everything, of all regions.
+    pub(super) in_sync_count: usize,
+    pub(super) is_dropping: bool,
+}
+
+impl Listed {
+    pub(super) fn new(view: &View, table: &TableRecord) -> Self {
+        let regions = view.regions_of(table.table);
+        let sizes = regions.iter().filter_map(|region| {
+            let report = view.report(region.region, region.primary?)?;
+            Some(report.size_bytes)
+        });
+        let members = regions.iter().flat_map(|region| region.members());
+        Self {
+            name: table.name.clone(),
+            number: table.table.0,
+            replica_count: table.replica_count,
+            region_count: regions.len(),
+            size_bytes: sizes.sum(),
+            in_sync_count: members.filter(|member| view.is_alive(*member)).count(),
+            is_dropping: table.dropping,
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let wanted = self.region_count * self.replica_count;
+        [
+            self.name.clone(),
+            self.number.to_string(),
+            self.replica_count.to_string(),
+            count(self.region_count as u64),
+            size(self.size_bytes),
+            if self.is_dropping {
+                "dropping".to_owned()
+            } else {
+                format!("{} of {}", self.in_sync_count, wanted)
+            },
+        ]
+    }
+}
+
+/// The tables in a grid.
+pub(super) fn text(tables: &[Listed]) -> String {
+    let (left, right) = (CellAlignment::Left, CellAlignment::Right);
+    let header = ["table", "number", "replicas", "regions", "size", "in sync"];
+    let alignments = [left, right, right, right, right, right];
+    grid(header, alignments, tables.iter().map(Listed::cells))
+}
+
+/// The tables of a view, by name.
+pub(super) fn tables_of(view: &View) -> Vec<Listed> {
+    let tables = view.tables.values();
+    let mut tables: Vec<_> = tables.map(|seen| Listed::new(view, &seen.record)).collect();
+    tables.sort_by(|a, b| a.name.cmp(&b.name));
+    tables
+}
+
+fn list(opened: &Opened, format: OutputFormat) -> anyhow::Result<()> {
+    let mut tables = tables_of(&opened.view()?);
+    tables.retain(|table| !table.is_dropping);
+    match format {
+        OutputFormat::Text if tables.is_empty() => print(format_args!(
+            "the cluster at {} has no tables; `farleaf table create NAME` makes one\n",
+            opened.address
+        )),
+        OutputFormat::Text => print(text(&tables)),
+        OutputFormat::Json => {
+            let mut lines = Lines::new(format);
+            for table in &tables {
+                lines.line("", table)?;
+            }
+            lines.finish()
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Clusters: region servers as processes, persistent tables, and what administrators do.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::pool::{Place, Ran, Server, lines};
+
+const COMMON: &[&str] = &["--lease", "1", "--link-patience", "2", "--buffers", "2"];
+
+/// Region servers 1, 2 and so on; the first has the coordinator.
+struct Crew {
+    place: Place,
+    servers: Vec<Server>,
+    cluster: String,
+}
+
+/// Where a server listens, as its first line tells.
+fn address_of(server: &Server) -> String {
+    let (_, after) = server.ready.split_once(" at ").expect(&server.ready);
+    after.split(',').next().expect("a beginning").to_owned()
+}
+
+impl Crew {
+    fn new(server_count: usize) -> Self {
+        let place = Place::new();
+        place.file("secret", "the secret of these tests");
+        let first = serve(&place, 1, &["--listen", "0"]);
+        let cluster = format!("tcp:{}", address_of(&first));
+        let mut crew = Self {
+            place,
+            servers: vec![first],
+            cluster,
+        };
+        for number in 2..=server_count {
+            let server = crew.start(number, "0");
+            crew.servers.push(server);
+        }
+        crew
+    }
+
+    fn start(&self, number: usize, port: &str) -> Server {
+        let coordinator = ["--coordinator", &self.cluster, "--listen", port];
+        let is_first = number == 1;
+        serve(
+            &self.place,
+            number,
+            &coordinator[if is_first { 2 } else { 0 }..],
+        )
+    }
+
+    /// Ends it without a word, and waits for its end.
+    fn kill(&mut self, number: usize) {
+        let server = &mut self.servers[number - 1];
+        server.signal(Signal::KILL);
+        assert_eq!(server.end().0, None);
+    }
+
+    /// Starts it again, where it was.
+    fn restart(&mut self, number: usize) {
+        let address = address_of(&self.servers[number - 1]);
+        let port = address.rsplit(':').next().expect("a port").to_owned();
+        self.servers[number - 1] = self.start(number, &port);
+    }
+
+    fn farleaf(&self, arguments: &[&str]) -> Ran {
+        let cluster = ["--cluster", &self.cluster, "--secret-file", "secret"];
+        self.place.farleaf(&[&cluster, arguments].concat())
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        self.farleaf(arguments).quietly()
+    }
+
+    fn status(&self) -> Value {
+        let ran = self.farleaf(&["cluster", "status", "--output", "json"]);
+        serde_json::from_str(&ran.stdout).expect("one object")
+    }
+
+    /// Waits until `cluster status` says that nothing is lacking.
+    fn wait_whole(&self) {
+        let since = Instant::now();
+        loop {
+            let ran = self.farleaf(&["cluster", "status"]);
+            if ran.status == Some(0) {
+                assert!(ran.stdout.ends_with("all is whole\n"), "{ran:?}");
+                return;
+            }
+            assert_eq!(ran.status, Some(1), "{ran:?}");
+            assert!(since.elapsed() < Duration::from_secs(40), "{}", ran.stdout);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server {
+    let (directory, number) = (format!("data-{number}"), number.to_string());
+    let own = ["region", "serve", "--data", &directory, "--number", &number];
+    let secret = ["--secret-file", "secret"];
+    place.start(&[&own, &secret[..], COMMON, arguments].concat())
+}
+
+/// The primary's number, of the region that has the keys from `from` on.
+fn primary_of(status: &Value, from: &str) -> u64 {
+    let regions = status["regions"].as_array().expect("regions");
+    let region = regions.iter().find(|it| it["from"]["key"] == *from);
+    let primary = &region.expect("a region")["primary"]["server"];
+    primary.as_u64().expect("a primary")
+}
+
+fn refused(ran: &Ran, status: i32, told: &[&str]) {
+    assert_eq!(
+        (ran.status, ran.stdout.as_str()),
+        (Some(status), ""),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("error: "), "{ran:?}");
+    for told in told {
+        assert!(ran.stderr.contains(told), "no {told:?} in {ran:?}");
+    }
+}
+
+/// Promise: the commands of tables of bytes work with persistent tables over three processes, with
+/// the same options and the same output.
+#[test]
+fn commands_work_with_persistent_tables() {
+    let mut crew = Crew::new(3);
+    assert!(crew.run(&["table", "list"]).contains("has no tables"));
+    let made = crew.run(&["table", "create", "t", "--engine", "lsm", "--split-at", "m"]);
+    assert_eq!(made, "created table 't' of 2 regions, 3 replicas of each\n");
+    let run = |arguments: &[&str]| crew.run(&[arguments, &["-t", "t"]].concat());
+    assert_eq!(run(&["put", "mars", "4"]), "inserted mars\n");
+    let put = run(&["put", "mars", "four", "--durability", "sync"]);
+    assert_eq!(put, "updated mars, value 4 before\n");
+    assert_eq!(run(&["put", "00ff", "01", "--hex"]), "inserted 00ff\n");
+    assert_eq!(run(&["get", "mars"]), "mars\tfour\n");
+    assert_eq!(run(&["get", "mars", "--raw"]), "four");
+    let json = run(&["get", "00ff", "--hex", "-o", "json"]);
+    assert_eq!(json, "{\"key_hex\":\"00ff\",\"value_hex\":\"01\"}\n");
+    assert_eq!(run(&["scan"]), "\\x00\\xff\t\\x01\nmars\tfour\n");
+    let scanned = run(&["scan", "--reverse", "--limit", "1", "--keys-only"]);
+    assert_eq!(scanned, "mars\n");
+    let deleted = run(&["del", "00ff", "--hex", "--durability", "sync"]);
+    assert_eq!(deleted, "deleted 00ff, value 01 before\n");
+    let absent = crew.farleaf(&["get", "pluto", "-t", "t"]);
+    assert_eq!((absent.status, absent.stdout.as_str()), (Some(1), ""));
+    assert_eq!(absent.stderr, "key pluto is absent from table 't'\n");
+
+    let records = lines((0..6000).map(|number| format!("{number:04}\tv{number}")));
+    crew.place.file("records", &records);
+    let loaded = crew.run(&["load", "records", "--create", "--replicas", "2", "-t", "u"]);
+    assert_eq!(loaded, "wrote 6,000 records of records into table 'u'\n");
+    assert_eq!(crew.run(&["dump", "-t", "u"]), records);
+    let some = crew.run(&["scan", "--prefix", "012", "--limit", "3", "-t", "u"]);
+    assert_eq!(some, "0120\tv120\n0121\tv121\n0122\tv122\n");
+    let deleted = crew.run(&["del", "--prefix", "5", "-t", "u"]);
+    assert_eq!(deleted, "deleted 1,000 keys that began with 5\n");
+    let again = crew.farleaf(&["load", "records", "--create", "-t", "u"]);
+    refused(
+        &again,
+        1,
+        &[
+            "'u' already, with 2 replicas and not 3",
+            "leave out --create",
+        ],
+    );
+    crew.wait_whole();
+    let listed = crew.run(&["table", "list", "-o", "json"]);
+    assert!(listed.starts_with(r#"{"name":"t","number":1,"replica_count":3,"region_count":2,"#));
+    assert!(listed.contains(r#""in_sync_count":6,"#), "{listed}");
+    assert_eq!(crew.run(&["table", "drop", "t"]), "dropped table 't'\n");
+
+    // Two of three servers are enough for what is left.
+    let drained = crew.farleaf(&["cluster", "drain", "3", "--wait"]);
+    assert_eq!(
+        drained.stdout,
+        "server 3 has nothing any more, and can be stopped\n"
+    );
+    assert_eq!(
+        crew.run(&["cluster", "undrain", "3"]),
+        "server 3 can have replicas\n"
+    );
+    assert_eq!(crew.run(&["dump", "-t", "u"]).lines().count(), 5000);
+    let wide = crew.farleaf(&["table", "create", "wide", "--replicas", "4"]);
+    assert!(wide.stderr.contains("3 servers are alive"), "{wide:?}");
+    for server in crew.servers.iter_mut().rev() {
+        server.signal(Signal::TERM);
+        let (status, log) = server.end();
+        assert_eq!(status, Some(0), "{log}");
+        assert!(log.contains("stopped address="), "{log}");
+    }
+}
+
+/// Promise: a primary whose process is killed is followed by another, with all that was
+/// acknowledged; when it is back, all is whole again; and so it is when the process with the
+/// coordinator was killed.
+#[test]
+fn a_killed_primary_is_followed_by_another() {
+    let mut crew = Crew::new(3);
+    crew.run(&[
+        "table",
+        "create",
+        "default",
+        "--split-at",
+        "k3",
+        "--split-at",
+        "k6",
+    ]);
+    crew.wait_whole();
+    let mut model = BTreeMap::new();
+    let put = |crew: &Crew, model: &mut BTreeMap<_, _>, number: u32, round: u32| {
+        let (key, value) = (format!("k{number}"), format!("{round}"));
+        crew.run(&["put", &key, &value]);
+        model.insert(key, value);
+    };
+    let all = |model: &BTreeMap<String, String>| {
+        lines(model.iter().map(|(key, value)| format!("{key}\t{value}")))
+    };
+    for number in 0..10 {
+        put(&crew, &mut model, number, 0);
+    }
+    // One that is not the coordinator's, too.
+    let froms = ["", "k3", "k6"];
+    let status = crew.status();
+    let mut primaries = froms.iter().map(|from| primary_of(&status, from));
+    let killed = primaries
+        .find(|primary| *primary != 1)
+        .expect("not all are on one");
+    crew.kill(killed as usize);
+    for number in 0..10 {
+        put(&crew, &mut model, number, 1);
+    }
+    assert_eq!(crew.run(&["scan"]), all(&model));
+    let status = crew.status();
+    assert!(
+        froms.iter().all(|from| primary_of(&status, from) != killed),
+        "{status}"
+    );
+    assert_eq!(
+        crew.farleaf(&["cluster", "status"]).status,
+        Some(1),
+        "a replica lacks"
+    );
+    crew.restart(killed as usize);
+    crew.wait_whole();
+    // A hand-over, to the server that was away.
+    let status = crew.status();
+    let region = status["regions"].as_array().expect("regions").iter();
+    let mut moving = region.filter(|it| it["primary"]["server"] != killed);
+    let moving = moving.next().expect("not all are on one");
+    let [region, from] = [&moving["number"], &moving["primary"]["server"]].map(Value::to_string);
+    let to = killed.to_string();
+    let order = ["cluster", "move", "default", "--region", &region];
+    let moved = crew.run(&[&order, &["--from", &from, "--to", &to][..]].concat());
+    assert!(moved.starts_with(&format!(
+        "region {region} moves from server {from} to server {to}"
+    )));
+    put(&crew, &mut model, 3, 2);
+    crew.kill(1);
+    crew.restart(1);
+    for number in 0..10 {
+        put(&crew, &mut model, number, 3);
+    }
+    crew.wait_whole();
+    assert_eq!(crew.run(&["dump"]), all(&model));
+}
+
+/// Promise: what cannot be is refused with what, where and what to do, and changes nothing.
+#[test]
+fn what_a_cluster_cannot_do_is_told() {
+    let crew = Crew::new(1);
+    let place = &crew.place;
+    let serving = |directory: &str, more: &[&str]| {
+        let own = [
+            "region",
+            "serve",
+            "--secret-file",
+            "secret",
+            "--listen",
+            "0",
+            "--data",
+        ];
+        place.farleaf(&[&own, &[directory][..], more].concat())
+    };
+    let locked = serving("data-1", &[]);
+    refused(
+        &locked,
+        1,
+        &[
+            "cannot open the coordinator dir:data-1/coordinator",
+            "is open in",
+        ],
+    );
+    let joining = ["--coordinator", &crew.cluster];
+    let locked = serving("data-1", &joining);
+    refused(
+        &locked,
+        1,
+        &["cannot serve regions from data-1", "open in another server"],
+    );
+    {
+        let mut own = serve(place, 7, &["--listen", "0"]);
+        own.signal(Signal::TERM);
+        assert_eq!(own.end().0, Some(0));
+    }
+    let others = serving("data-7", &joining);
+    refused(
+        &others,
+        1,
+        &["data-7", "belongs to cluster", "give the right address"],
+    );
+    let warned = crew.farleaf(&["table", "create", "t"]);
+    assert_eq!(warned.status, Some(0));
+    assert!(
+        warned.stderr.contains("warning: 1 server is alive"),
+        "{warned:?}"
+    );
+    let again = crew.farleaf(&["table", "create", "t"]);
+    refused(&again, 1, &["there is a table 't' already", &crew.cluster]);
+    let none = crew.farleaf(&["get", "k", "-t", "none"]);
+    refused(
+        &none,
+        1,
+        &["no table 'none'", &crew.cluster, "`farleaf table list`"],
+    );
+    let named = crew.farleaf(&["table", "create", "a/b"]);
+    refused(&named, 2, &["\"a/b\"", "letters, digits"]);
+    let order = [
+        "cluster", "move", "t", "--region", "9", "--from", "1", "--to", "2",
+    ];
+    refused(
+        &crew.farleaf(&order),
+        1,
+        &["table 't' has no region 9", "cluster status --table t"],
+    );
+    let order = [
+        "cluster", "move", "t", "--region", "1", "--from", "1", "--to", "2",
+    ];
+    refused(
+        &crew.farleaf(&order),
+        1,
+        &["there is no server 2", "`farleaf cluster status`"],
+    );
+    let order = ["cluster", "give-up", "t", "--region", "1", "--server", "1"];
+    refused(
+        &crew.farleaf(&order),
+        1,
+        &["the master refuses", "nothing was changed"],
+    );
+    refused(
+        &crew.farleaf(&["cluster", "drain", "8"]),
+        1,
+        &["there is no server 8"],
+    );
+    refused(
+        &crew.farleaf(&["cluster", "found"]),
+        1,
+        &["has cluster", "already"],
+    );
+    place.file("wrong", "this is somebody else's secret");
+    let wrong = [
+        "--cluster",
+        &crew.cluster,
+        "--secret-file",
+        "wrong",
+        "table",
+        "list",
+    ];
+    refused(&place.farleaf(&wrong), 1, &[&crew.cluster, "wrong secret"]);
+    let both = ["--cluster", &crew.cluster, "--pool", "shm:x", "get", "k"];
+    refused(
+        &place.farleaf(&both),
+        2,
+        &["--pool and --cluster cannot be used together"],
+    );
+    let mut command = place.command(&["get", "k"]);
+    command
+        .env("FARLEAF_POOL", "shm:x")
+        .env("FARLEAF_CLUSTER", &crew.cluster);
+    let both = Ran::from(command.output().expect("it starts"));
+    refused(&both, 2, &["FARLEAF_POOL and FARLEAF_CLUSTER are both set"]);
+}

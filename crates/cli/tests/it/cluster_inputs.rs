@@ -1,0 +1,62 @@
+//! Bad input about clusters that no cluster is needed for to refuse; `bad_inputs` has how it is
+//! judged.
+
+use crate::bad_inputs::{Case, case};
+
+/// Addresses, options that go with pools alone or with clusters alone, and numbers that cannot be.
+#[rustfmt::skip]
+pub(crate) const CLUSTERS: &[Case] = &[
+    case(&["table", "create", "t", "--engine", "lsm"], 2, &["--engine lsm needs --cluster", "region serve"]),
+    case(&["table", "create", "t", "--replicas", "2"], 2, &["--replicas cannot be used without --cluster"]),
+    case(&["put", "k", "v", "--durability", "sync"], 2, &["--durability cannot be used without --cluster"]),
+    case(&["load", "f", "--hex"], 2, &["--hex cannot be used without --cluster"]),
+    case(&["cluster", "status"], 2, &["which cluster?", "--cluster ADDRESS"]),
+    case(&["--cluster", "tcp:h:1", "stats"], 2, &["--cluster cannot be used here", "cluster status"]),
+    case(&["--cluster", "tcp:h:1", "bench", "costs"], 2, &["--cluster cannot be used here"]),
+    case(
+        &["--cluster", "tcp:h:1", "region", "serve", "--data", "d"],
+        2,
+        &["--cluster cannot be used here", "--coordinator"],
+    ),
+    case(&["--pool", "shm:x", "region", "serve", "--data", "d"], 2, &["--pool cannot be used here"]),
+    case(&["--cluster", "h:1", "get", "k"], 2, &["--cluster: 'h:1' is no address", "tcp:HOST:PORT"]),
+    case(&["--cluster", "dir:d", "get", "k"], 2, &["'dir:d' is for the process that serves it"]),
+    case(&["--cluster", "tcp:127.0.0.1:1", "get", "k"], 1, &["tcp:127.0.0.1:1 cannot be reached", "running"]),
+    case(&["--cluster", "tcp:h:1", "put", "k", "v", "--rights", "write"], 2, &["--rights cannot be used with a cluster"]),
+    case(&["--cluster", "tcp:h:1", "table", "create", "t", "--kind", "words"], 2, &["--kind words cannot be used"]),
+    case(&["--cluster", "tcp:h:1", "table", "create", "t", "--index", "rpc"], 2, &["--index cannot be used with a cluster"]),
+    case(&["--cluster", "tcp:h:1", "table", "create", "t", "--engine", "memory"], 2, &["--engine memory cannot be used"]),
+    case(&["--cluster", "tcp:h:1", "table", "create", "t", "--replicas", "16"], 2, &["'16'", "--replicas", "1..=15"]),
+    case(&["--cluster", "tcp:h:1", "load", "f", "--replicas", "2"], 2, &["--replicas cannot be used without --create"]),
+    case(&["--cluster", "tcp:h:1", "table", "drop", "t", "--part"], 2, &["--part cannot be used with a cluster"]),
+    case(&["region", "serve", "--data", "d", "--lease", "0"], 2, &["'0'", "--lease", "1..=600"]),
+    case(&["region", "serve", "--data", "d", "--listen", "nowhere"], 2, &["'nowhere'", "--listen"]),
+    case(&["region", "serve", "--data", "d", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0:0", "--advertise HOST:PORT"]),
+    case(&["region", "serve", "--data", "d", "--advertise", "h"], 2, &["'h'", "--advertise", "HOST:PORT"]),
+    case(&["region", "serve", "--data", "d", "--buffers", "1"], 2, &["'1'", "--buffers", "2..=1024"]),
+    case(&["region", "serve", "--data", "d", "--cache", "1KiB"], 2, &["'1KiB'", "--cache", "1MiB or more"]),
+    case(&["region", "serve", "--data", "d", "--number", "0"], 2, &["'0'", "--number"]),
+    case(&["region", "serve", "--data", "d", "--coordinator", "h"], 2, &["--coordinator: 'h' is no address"]),
+    case(
+        &["region", "serve", "--data", "d", "--coordinator", "tcp:127.0.0.1:1"],
+        1,
+        &["tcp:127.0.0.1:1 cannot be reached"],
+    ),
+];
+
+/// Without the feature there is no etcd.
+#[cfg(not(feature = "etcd"))]
+#[test]
+fn etcd_needs_its_feature() {
+    let place = crate::pool::Place::new();
+    let address = "etcd:127.0.0.1:2379";
+    for arguments in [
+        &["region", "serve", "--data", "d", "--coordinator", address][..],
+        &["--cluster", address, "get", "k"],
+    ] {
+        let ran = place.farleaf(arguments);
+        assert_eq!((ran.status, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(ran.stderr.contains("built without etcd"), "{ran:?}");
+        assert!(ran.stderr.contains("--features etcd"), "{ran:?}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Tables on disks, of which several servers have each record: the other kind of table.
+//!
+//! A *cluster* is any number of region servers (`farleaf region serve`) and a coordinator, which
+//! knows who of them has what. [`open`] takes the coordinator's address and yields a [`Cluster`];
+//! a [`PersistentTable`] of it is an ordered map from byte strings to byte strings, as a
+//! [`ByteTable`](crate::ByteTable) is, that is there when all of its servers were off.
+//!
+//! ```no_run
+//! use farleaf::persistent::{ClientOptions, Durability, PersistentTableOptions, open};
+//!
+//! let cluster = open("tcp:127.0.0.1:7480", ClientOptions::default())?;
+//! let table = cluster.create_table("planets", &PersistentTableOptions::default())?;
+//! table.put(b"mars", b"6779")?; // acknowledged when all three servers have it
+//! assert_eq!(table.get(b"mars")?, Some(b"6779".to_vec()));
+//! let on_disks = table.with_durability(Durability::Sync);
+//! on_disks.put(b"venus", b"12104")?; // and now when all three have synced it
+//! for record in on_disks.range(b"n", None) {
+//!     println!("{:?}", record?.key);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The addresses are `tcp:HOST:PORT`, a region server that serves its coordinator to others, and
+//! `etcd:HOST:PORT[,HOST:PORT...]`, members of an etcd cluster. The latter needs the feature `etcd`
+//! of this crate, which is off by default, as building it takes `protoc`.
+
+use farleaf_cluster::coordinator::served::RemoteCoordinator;
+use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorAddressError, CoordinatorError};
+use farleaf_wire::ConnectOptions;
+use thiserror::Error;
+
+pub use farleaf_client::{
+    ClientError, ClientOptions, Cluster, Durability, Insertion, PersistentTable,
+    PersistentTableOptions, Record, Records, SharedCoordinator, Swap,
+};
+
+/// Why a cluster cannot be opened. Nothing was changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address is none.
+    #[error(transparent)]
+    Address(#[from] CoordinatorAddressError),
+    /// It is a directory: what is in there is one process's.
+    #[error(
+        "'{address}' is for the process that serves it: take 'tcp:HOST:PORT', where \
+         `farleaf region serve` serves it to others"
+    )]
+    Directory {
+        /// Which.
+        address: CoordinatorAddress,
+    },
+    /// This program was built without what etcd needs.
+    #[error(
+        "'{address}' cannot be used: this program was built without etcd; build it with the \
+         feature `etcd` (`cargo build -p farleaf-cli --features etcd`), which takes protoc"
+    )]
+    NoEtcd {
+        /// Which.
+        address: CoordinatorAddress,
+    },
+    /// It is not reached, or does not let us in.
+    #[error("the coordinator {address} cannot be reached: {how}")]
+    Unreachable {
+        /// Which.
+        address: CoordinatorAddress,
+        /// What was met.
+        how: String,
+    },
+    /// It is reached, and there is no asking it.
+    #[error(transparent)]
+    Coordinator(CoordinatorError),
+}
+
+/// Opens the cluster whose coordinator is at this address. A round trip to connect and two to be
+/// let in; no server is asked before a table is.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(address: &str, options: ClientOptions) -> Result<Cluster, OpenError> {
+    let coordinator = open_coordinator(&address.parse()?, &options)?;
+    Ok(Cluster::new(coordinator, options))
+}
+
+/// The coordinator at this address, of which clients, servers and administrators are clients.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_coordinator(
+    address: &CoordinatorAddress,
+    options: &ClientOptions,
+) -> Result<SharedCoordinator, OpenError> {
+    match address {
+        CoordinatorAddress::Served(place) => {
+            let connecting = ConnectOptions {
+                secret: options.secret.clone(),
+                connect_timeout: options.connect_timeout,
+                answer_timeout: options.answer_timeout,
+                ..ConnectOptions::default()
+            };
+            let connected = RemoteCoordinator::connect(place, &connecting);
+            let remote = connected.map_err(|error| refused(address, error))?;
+            Ok(SharedCoordinator::new(remote, &address.to_string()))
+        }
+        CoordinatorAddress::Etcd(members) => open_etcd(address, members),
+        CoordinatorAddress::Directory(_) => Err(OpenError::Directory {
+            address: address.clone(),
+        }),
+    }
+}
+
+fn refused(address: &CoordinatorAddress, error: CoordinatorError) -> OpenError {
+    match error {
+        CoordinatorError::Unavailable { how, .. } => OpenError::Unreachable {
+            address: address.clone(),
+            how,
+        },
+        other => OpenError::Coordinator(other),
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd(
+    address: &CoordinatorAddress,
+    members: &[String],
+) -> Result<SharedCoordinator, OpenError> {
+    use farleaf_etcd::{Etcd, EtcdOptions};
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let connected = Etcd::connect(&members, &EtcdOptions::default());
+    let etcd = connected.map_err(|error| refused(address, error))?;
+    Ok(SharedCoordinator::new(etcd, &address.to_string()))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(address: &CoordinatorAddress, _: &[String]) -> Result<SharedCoordinator, OpenError> {
+    Err(OpenError::NoEtcd {
+        address: address.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use farleaf_cluster::coordinator::Embedded;
+    use farleaf_cluster::coordinator::served::CoordinatorService;
+    use farleaf_wire::{ListenOptions, Listener, Secret};
+
+    use super::*;
+
+    fn refusal(address: &str) -> String {
+        let opened = open(address, ClientOptions::default());
+        opened.expect_err(address).to_string()
+    }
+
+    /// Promise: what is no coordinator, or cannot be one here, is refused with what to do.
+    #[test]
+    fn what_cannot_be_opened_says_why() {
+        assert!(refusal("shm:default").contains("take 'tcp:HOST:PORT'"));
+        let directory = refusal("dir:/var/lib/farleaf");
+        assert!(directory.contains("`farleaf region serve`"), "{directory}");
+        let nobody = refusal("tcp:127.0.0.1:1");
+        assert!(nobody.starts_with("the coordinator tcp:127.0.0.1:1 cannot be reached"));
+        assert!(nobody.contains("look whether it is running"), "{nobody}");
+    }
+
+    /// Promise: without the feature, an address of etcd says how to build a program that takes it.
+    #[cfg(not(feature = "etcd"))]
+    #[test]
+    fn etcd_needs_its_feature() {
+        let told = refusal("etcd:127.0.0.1:2379");
+        assert!(
+            told.contains("--features etcd") && told.contains("protoc"),
+            "{told}"
+        );
+    }
+
+    /// Promise: with it, etcd is asked.
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn etcd_is_asked() {
+        let told = refusal("etcd:127.0.0.1:1");
+        assert!(
+            told.starts_with("the coordinator etcd:127.0.0.1:1 cannot be reached"),
+            "{told}"
+        );
+    }
+
+    /// Promise: a coordinator that is served is opened by who knows its secret, and a wrong one is
+    /// told.
+    #[test]
+    fn a_served_coordinator_is_opened() {
+        let secret = Secret::from_text("the secret of this test").expect("long enough");
+        let mut listen = ListenOptions::at(([127, 0, 0, 1], 0).into());
+        listen.secret = Some(secret.clone());
+        let service = Arc::new(CoordinatorService::new(Embedded::default()));
+        let server = Listener::bind(&listen).and_then(|it| it.serve(service));
+        let server = server.expect("a free port");
+        let address = format!("tcp:{}", server.address());
+        let with = |secret| ClientOptions {
+            secret: Some(secret),
+            ..ClientOptions::default()
+        };
+        let cluster = open(&address, with(secret)).expect("it is let in");
+        assert!(cluster.tables().expect("it answers").is_empty());
+        let wrong = Secret::from_text("the secret of another one").expect("long enough");
+        let error = open(&address, with(wrong))
+            .expect_err("a wrong secret")
+            .to_string();
+        assert!(
+            error.contains(&address) && error.contains("wrong secret"),
+            "{error}"
+        );
+    }
+}
