@@ -26,7 +26,7 @@ use crate::directory::ServerDirectory;
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::{Host, OpenReplicas};
-use crate::place::directory_storage;
+use crate::place::OpenStorage;
 
 /// How a region server works.
 #[derive(Clone, Debug)]
@@ -60,6 +60,9 @@ pub struct ServerOptions {
     pub slot_count: u64,
     /// A backup that cannot be reached, or filled, for so long has failed.
     pub link_patience: Duration,
+    /// How directories of data are opened: tests have disks that fail.
+    #[doc(hidden)]
+    pub storage: OpenStorage,
 }
 
 impl ServerOptions {
@@ -80,6 +83,7 @@ impl ServerOptions {
             replication: ReplicationOptions::new(),
             slot_count: 4,
             link_patience: Duration::from_secs(10),
+            storage: OpenStorage::default(),
         }
     }
 }
@@ -121,7 +125,7 @@ impl RegionServer {
         let context = Context::new(
             (coordinator.clone(), directory.server),
             (address.ip(), options.secret.clone()),
-            (directory.regions(), directory_storage()),
+            (directory.regions(), options.storage.clone()),
             ReplicaOptions {
                 engine: options.engine.clone(),
                 replication: options.replication,

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, Source};
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
@@ -107,11 +107,11 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Opens one: its thread begins with this order.
+    /// Opens one: its thread begins with this order, or the newest one by then, at that time.
     pub(crate) fn open(
         context: &Arc<Context>,
         guard: LeaseGuard,
-        wanted: Wanted,
+        (wanted, begins_at): (Wanted, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let order = &wanted.order;
         let replica = Arc::new(Self {
@@ -129,7 +129,7 @@ impl Replica {
         replica.order(wanted);
         let actor = Actor::new(Arc::clone(&replica));
         let thread = std::thread::Builder::new().name(name);
-        let thread = thread.spawn(move || actor.run());
+        let thread = thread.spawn(move || actor.run(begins_at));
         let thread = thread.map_err(|source| ServerError::NoResource {
             what: "thread",
             source,
