@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{
     BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
@@ -124,6 +124,17 @@ struct Open {
     backups: Vec<BackupOrder>,
 }
 
+/// How long a region that has failed here is let alone: at first, and at the most. Each failure
+/// doubles it, until none has come for long.
+const LET_ALONE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+const FORGIVEN: Duration = Duration::from_secs(60);
+
+/// When a region has failed here, and for how long it is let alone.
+struct Failed {
+    at: Instant,
+    rest: Duration,
+}
+
 /// How many operations are executed in a second.
 struct Rate {
     since: Instant,
@@ -139,6 +150,7 @@ pub(crate) struct Host {
     open: BTreeMap<RegionId, Open>,
     /// Threads of replicas that are being closed.
     closing: Vec<JoinHandle<()>>,
+    failed: BTreeMap<RegionId, Failed>,
 }
 
 impl Host {
@@ -149,14 +161,29 @@ impl Host {
             guard: None,
             open: BTreeMap::new(),
             closing: Vec::new(),
+            failed: BTreeMap::new(),
         }
+    }
+
+    /// A disk that fails is not tried all the time: each time the coordinator writes, and the
+    /// primary reads.
+    fn note_broken(&mut self, region: RegionId) {
+        let at = Instant::now();
+        let before = self.failed.get(&region);
+        let before = before.filter(|it| at - it.at < FORGIVEN);
+        let rest = before.map_or(LET_ALONE.0, |it| (it.rest * 2).min(LET_ALONE.1));
+        self.failed.insert(region, Failed { at, rest });
     }
 
     fn open(&mut self, wanted: Wanted) -> Result<(), HostError> {
         let guard = self.guard.clone();
         let guard = guard.ok_or_else(|| HostError("no life has begun".to_owned()))?;
         let region = wanted.order.region;
-        let opened = Replica::open(&self.context, guard, wanted);
+        // Who is to be primary has all that there is, and nobody else can do it.
+        let is_backup = matches!(wanted.role, Role::Backup { .. });
+        let failed = self.failed.get(&region).filter(|_| is_backup);
+        let begins_at = failed.map_or_else(Instant::now, |it| it.at + it.rest);
+        let opened = Replica::open(&self.context, guard, (wanted, begins_at));
         let (replica, thread) = opened.map_err(|error| HostError(error.to_string()))?;
         self.replicas.set(region, Some(Arc::clone(&replica)));
         self.keep(region, (replica, thread));
@@ -384,6 +411,9 @@ impl RegionHost for Host {
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
         let is_same = |open: &Open| open.replica.number == replica;
         if self.open.get(&region).is_some_and(is_same) {
+            if why == Closing::Broken {
+                self.note_broken(region);
+            }
             self.end(region, Ending::Closed(why));
         }
     }
@@ -414,7 +444,7 @@ impl RegionHost for Host {
     }
 
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
-        let open_storage = Arc::clone(&self.context.open_storage);
+        let open_storage = self.context.open_storage.clone();
         let place = ReplicaPlace::new(&self.context.regions, (region, replica), open_storage);
         if let Err(error) = place.remove() {
             tracing::warn!(%error, "a copy that nobody needs stays on the disk");

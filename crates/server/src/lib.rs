@@ -37,4 +37,6 @@ mod served;
 pub mod server;
 
 pub use error::ServerError;
+#[doc(hidden)]
+pub use place::OpenStorage;
 pub use server::{RegionServer, ServerOptions};

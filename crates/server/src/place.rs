@@ -8,6 +8,7 @@
 //! Other `data-` directories are of backups that were not filled, or of copies that a newer one
 //! has replaced: they go when the replica is opened, or another one is begun.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,12 +26,36 @@ use crate::error::ServerError;
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 1;
 
-/// How a directory of data is opened: tests have others that fail.
-pub(crate) type OpenStorage = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync>;
+/// How a directory of data is opened: tests have others, that fail.
+#[derive(Clone)]
+pub struct OpenStorage(Arc<Opener>);
 
-/// As the operating system has it.
-pub(crate) fn directory_storage() -> OpenStorage {
-    Arc::new(|path| Ok(Arc::new(DirectoryStorage::open(path)?)))
+type Opener = dyn Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync;
+
+impl OpenStorage {
+    /// In this way.
+    pub fn new(
+        open: impl Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(open))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn Storage>> {
+        (self.0)(path)
+    }
+}
+
+impl Default for OpenStorage {
+    /// As the operating system has it.
+    fn default() -> Self {
+        Self::new(|path| Ok(Arc::new(DirectoryStorage::open(path)?)))
+    }
+}
+
+impl fmt::Debug for OpenStorage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a way to open directories")
+    }
 }
 
 /// What `REPLICA` says: the copy in force, and the newest epoch that it was opened at (RH5).
@@ -120,7 +145,26 @@ impl ReplicaPlace {
     /// The storage of a generation, which is made if it is not there.
     pub(crate) fn storage(&self, generation: u64) -> Result<Arc<dyn Storage>, ServerError> {
         let path = self.data(generation);
-        (self.open_storage)(&path).map_err(failed("open", &path))
+        self.open_storage.open(&path).map_err(failed("open", &path))
+    }
+
+    /// The storage of the copy that is in force. A directory that has gone, or is empty, is not
+    /// made again: the region would be served as if it had never had a record.
+    pub(crate) fn storage_in_force(&self, note: &Note) -> Result<Arc<dyn Storage>, ServerError> {
+        let path = self.data(note.generation);
+        let damaged = |how: &str| ServerError::Damaged {
+            path: path.clone(),
+            how: how.to_owned(),
+            remedy: "restore it from a copy, or remove the replica's directory if others have all",
+        };
+        if !path.try_exists().map_err(failed("find", &path))? {
+            return Err(damaged("the copy in force is not there"));
+        }
+        let storage = self.storage(note.generation)?;
+        if !Manifest::is_there(&*storage)? {
+            return Err(damaged("the copy in force has no manifest"));
+        }
+        Ok(storage)
     }
 
     /// Makes the directory, if it is not there.
@@ -171,7 +215,7 @@ impl ReplicaPlace {
         let Some(note) = self.note()? else {
             return Ok(None);
         };
-        let storage = self.storage(note.generation)?;
+        let storage = self.storage_in_force(&note)?;
         let (manifest, _) = Manifest::open(storage)?;
         Ok(Some(CopyReport {
             table: note.table,
@@ -210,7 +254,7 @@ pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> Vec<CopyRepo
     };
     let mut copies: Vec<CopyReport> = Vec::new();
     for id in found {
-        let place = ReplicaPlace::new(regions, id, Arc::clone(open_storage));
+        let place = ReplicaPlace::new(regions, id, open_storage.clone());
         match place.copy() {
             Ok(Some(copy)) => copies.push(copy),
             // It was never whole.
@@ -234,7 +278,7 @@ mod tests {
     const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
 
     fn place(scratch: &tempfile::TempDir) -> ReplicaPlace {
-        let place = ReplicaPlace::new(scratch.path(), (ID.1, ID.2), directory_storage());
+        let place = ReplicaPlace::new(scratch.path(), (ID.1, ID.2), OpenStorage::default());
         place.make().expect("made");
         place
     }
@@ -256,13 +300,32 @@ mod tests {
         assert!(error.contains("format version 2"), "{error}");
     }
 
+    /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an empty
+    /// one; that is told, and nothing is made in its place.
+    #[test]
+    fn copies_that_are_lost_are_not_made_anew() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        let note = Note::new(ID, Epoch(9), 4);
+        place.put_in_force(&note).expect("written");
+        let lost = place.storage_in_force(&note).expect_err("it is not there");
+        assert!(lost.to_string().contains("is not there"), "{lost}");
+        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
+        assert!(!place.data(4).exists() && place.note().expect("it can be read").is_some());
+        fs::create_dir(place.data(4)).expect("made");
+        let empty = place.storage_in_force(&note).expect_err("it has nothing");
+        assert!(empty.to_string().contains("no manifest"), "{empty}");
+        assert!(empty.to_string().contains("restore it from a copy"), "{empty}");
+        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
+    }
+
     /// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
     /// note is no copy.
     #[test]
     fn copies_are_those_in_force() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let place = place(&scratch);
-        assert!(copies(scratch.path(), &directory_storage()).is_empty());
+        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
         place.make().expect("made again");
         for generation in [4, 6] {
             let storage = place.storage(generation).expect("opened");
@@ -272,7 +335,7 @@ mod tests {
         place
             .put_in_force(&Note::new(ID, Epoch(9), 4))
             .expect("written");
-        let copies = copies(scratch.path(), &directory_storage());
+        let copies = copies(scratch.path(), &OpenStorage::default());
         assert_eq!(copies.len(), 1);
         assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
         assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);

@@ -26,7 +26,7 @@ use crate::directory::ServerDirectory;
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::{Host, OpenReplicas};
-use crate::place::directory_storage;
+use crate::place::OpenStorage;
 
 /// How a region server works.
 #[derive(Clone, Debug)]
@@ -63,6 +63,9 @@ pub struct ServerOptions {
     /// How often each replica that has nothing else to do reads 2 MiB of its disk, to find what the
     /// disk has lost before somebody needs it.
     pub scrub_interval: Duration,
+    /// How directories of data are opened: tests have disks that fail.
+    #[doc(hidden)]
+    pub storage: OpenStorage,
 }
 
 impl ServerOptions {
@@ -84,6 +87,7 @@ impl ServerOptions {
             slot_count: 4,
             link_patience: Duration::from_secs(10),
             scrub_interval: Duration::from_secs(5),
+            storage: OpenStorage::default(),
         }
     }
 }
@@ -125,7 +129,7 @@ impl RegionServer {
         let context = Context::new(
             (coordinator.clone(), directory.server),
             (address.ip(), options.secret.clone()),
-            (directory.regions(), directory_storage()),
+            (directory.regions(), options.storage.clone()),
             ReplicaOptions {
                 engine: options.engine.clone(),
                 replication: options.replication,

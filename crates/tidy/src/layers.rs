@@ -40,22 +40,29 @@ pub const LAYERS: &[Layer] = &[
         may_use_in_tests: &["fabric"],
         ..layer("cluster", &["lsm", "wire"])
     },
-    Layer {
-        is_optional: true,
-        ..layer("etcd", &["cluster"])
-    },
     layer("message", &["types", "executor", "fabric"]),
     layer(
         "replica",
         &["types", "executor", "fabric", "message", "lsm"],
     ),
     layer("client", &["wire", "cluster"]),
-    layer(
-        "server",
-        &[
-            "types", "fabric", "wire", "lsm", "replica", "cluster", "client",
-        ],
-    ),
+    layer("trial", &["wire", "cluster", "client"]),
+    Layer {
+        // Clients under load, and what is checked of them.
+        may_use_in_tests: &["trial"],
+        ..layer(
+            "server",
+            &[
+                "types", "fabric", "wire", "lsm", "replica", "cluster", "client",
+            ],
+        )
+    },
+    Layer {
+        is_optional: true,
+        // Servers whose coordinator it is.
+        may_use_in_tests: &["wire", "lsm", "client", "trial", "server"],
+        ..layer("etcd", &["cluster"])
+    },
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
     layer("block", &["types", "executor", "fabric", "region"]),

@@ -28,6 +28,18 @@ impl Planner<'_> {
         true
     }
 
+    /// A region of which the primary says that it is open is new no more (CP18): its only server,
+    /// when it comes back without its copy, has lost it.
+    pub(super) fn mark_opened(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        if !seen.record.is_new || self.primary_report(&seen.record).is_none() {
+            return false;
+        }
+        let mut record = seen.record.clone();
+        record.is_new = false;
+        self.step(Action::MarkOpened, seen, &record);
+        true
+    }
+
     /// A replica can do what was ordered: its life goes on, and it has not said that it is broken.
     pub(super) fn is_usable(&self, record: &RegionRecord, replica: Replica) -> bool {
         let report = self.view.report(record.region, replica);

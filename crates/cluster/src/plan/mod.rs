@@ -73,6 +73,8 @@ pub enum Action {
     Recover,
     /// Replicas that are lost leave; and what was being done without them ends.
     DropReplicas,
+    /// A region was opened: it never begins from nothing again.
+    MarkOpened,
     /// Backups count as in sync.
     MarkInSync,
     /// A backup is ordered.
@@ -227,7 +229,8 @@ impl Planner<'_> {
             || self.go_on_with_phase(seen)
             || self.add_backup(seen, wanted)
             || self.remove_surplus(seen, wanted)
-            || self.drain(seen);
+            || self.drain(seen)
+            || self.mark_opened(seen);
     }
 
     /// Regions of dropped tables go, then the tables.

@@ -1,6 +1,6 @@
 //! The thread of a replica: brings about what is ordered, answers other servers, works (RS6).
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
@@ -43,7 +43,7 @@ impl Actor {
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         let context = Arc::clone(&replica.context);
         let id = (replica.region, replica.number);
-        let place = ReplicaPlace::new(&context.regions, id, Arc::clone(&context.open_storage));
+        let place = ReplicaPlace::new(&context.regions, id, context.open_storage.clone());
         Self {
             replica,
             context,
@@ -53,7 +53,8 @@ impl Actor {
         }
     }
 
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, begins_at: Instant) {
+        self.wait_until(begins_at);
         let mut worked_at = Instant::now();
         let mut scrubbed_at = worked_at;
         let mut shown_at = None;
@@ -97,6 +98,19 @@ impl Actor {
         }
     }
 
+    /// Waits, until a time or its end.
+    fn wait_until(&self, time: Instant) {
+        let mut board = self.replica.board();
+        while board.ending.is_none() {
+            let left = time.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.replica.changed.wait_timeout(board, left);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn rest(&self, rest: Duration) {
         let board = self.replica.board();
         let is_idle = board.wanted.is_none()
@@ -129,7 +143,14 @@ impl Actor {
 
     fn work(&mut self) -> Result<bool, String> {
         match &mut self.state {
-            State::Primary(primary) => primary.maintain(),
+            State::Primary(primary) => {
+                // RS8: whoever can be read is closed when another one has all, and not before.
+                let worked = primary.maintain();
+                Ok(worked.unwrap_or_else(|how| {
+                    primary.served().note_failure(how);
+                    false
+                }))
+            }
             State::Backup(backup) => backup.serve(),
             State::Nothing | State::Failed => Ok(false),
         }
@@ -243,6 +264,10 @@ impl Actor {
         let options = self.context.options.engine.clone();
         match source {
             Source::Empty => {
+                // CP18: what is damaged was not reported, and is no reason to begin anew over it.
+                if self.place.note().map_err(text)?.is_some() {
+                    return Err("its copy on this disk cannot be used; it is kept".to_owned());
+                }
                 self.place.make().map_err(text)?;
                 let generation = self.place.clear_but(None).map_err(text)?;
                 let id = (order.table, order.region, order.replica);
@@ -350,7 +375,13 @@ impl Actor {
     fn end(mut self, ending: Ending) {
         let state = std::mem::replace(&mut self.state, State::Failed);
         let closed = self.close_state(state);
-        if ending == Ending::Closed(Closing::Removed) {
+        let is_wanted = match ending {
+            Ending::LifeOver => true,
+            Ending::Closed(Closing::Removed) => false,
+            // One that never had all has nothing that anybody could look into.
+            Ending::Closed(Closing::Broken) => !matches!(self.place.note(), Ok(None)),
+        };
+        if !is_wanted {
             if let Err(error) = self.place.remove() {
                 tracing::warn!(%error, "a replica that is not wanted stays on the disk");
             }

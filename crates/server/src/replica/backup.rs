@@ -210,7 +210,7 @@ pub(super) fn open_copy(
     note: &Note,
     options: EngineOptions,
 ) -> Result<Engine, String> {
-    let storage = place.storage(note.generation);
+    let storage = place.storage_in_force(note);
     let storage = storage.map_err(|error| error.to_string())?;
     if follows(&*storage).map_err(|error| error.to_string())? {
         return promote_directory(storage, options).map_err(|error| error.to_string());

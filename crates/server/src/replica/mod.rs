@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, Source};
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
@@ -124,13 +124,13 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Opens one: its thread begins with this order.
+    /// Opens one: its thread begins with this order, or the newest one by then, at that time.
     pub(crate) fn open(
         context: &Arc<Context>,
         guard: LeaseGuard,
-        wanted: Wanted,
+        (wanted, begins_at): (Wanted, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
-        Self::open_at(context, guard, (wanted, GOES_ON))
+        Self::open_at(context, guard, (wanted, GOES_ON, begins_at))
     }
 
     /// Opens one of a region that is not there yet (RS9).
@@ -139,13 +139,13 @@ impl Replica {
         guard: LeaseGuard,
         wanted: Wanted,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
-        Self::open_at(context, guard, (wanted, PREPARING))
+        Self::open_at(context, guard, (wanted, PREPARING, Instant::now()))
     }
 
     fn open_at(
         context: &Arc<Context>,
         guard: LeaseGuard,
-        (wanted, stage): (Wanted, u8),
+        (wanted, stage, begins_at): (Wanted, u8, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let order = &wanted.order;
         let replica = Arc::new(Self {
@@ -165,7 +165,7 @@ impl Replica {
         replica.order(wanted);
         let actor = Actor::new(Arc::clone(&replica));
         let thread = std::thread::Builder::new().name(name);
-        let thread = thread.spawn(move || actor.run());
+        let thread = thread.spawn(move || actor.run(begins_at));
         let thread = thread.map_err(|source| ServerError::NoResource {
             what: "thread",
             source,

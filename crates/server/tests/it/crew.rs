@@ -1,28 +1,18 @@
 //! Servers of a cluster, and a client.
 
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use farleaf_client::{ClientOptions, Cluster, PersistentTable};
+use farleaf_client::{Cluster, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
-use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::EngineOptions;
-use farleaf_server::{RegionServer, ServerOptions};
-use farleaf_wire::Secret;
+use farleaf_server::{RegionServer, ServerError, ServerOptions};
+use farleaf_trial::fleet::{self, secret, terms};
+use farleaf_trial::load::split_keys;
 
-pub(crate) fn secret() -> Secret {
-    Secret::from_text("the secret of these tests").expect("long enough")
-}
-
-/// A lease that is over soon, for tests that wait for that.
-pub(crate) fn terms() -> LeaseTerms {
-    LeaseTerms {
-        time_to_live: Duration::from_secs(1),
-        ..LeaseTerms::default()
-    }
-}
+/// What a test changes of a server's options: of the one with this index.
+type Change = dyn Fn(usize, &mut ServerOptions);
 
 /// A cluster whose servers are all in this process.
 pub(crate) struct Crew {
@@ -30,28 +20,41 @@ pub(crate) struct Crew {
     /// Before their directories go.
     pub(crate) servers: Vec<Option<RegionServer>>,
     scratch: tempfile::TempDir,
-    pub(crate) change: fn(&mut ServerOptions),
+    change: Box<Change>,
 }
 
 impl Crew {
     pub(crate) fn new(server_count: usize) -> Self {
-        Self::with(server_count, |_| {})
+        Self::with(server_count, |_, _| {})
     }
 
-    pub(crate) fn with(server_count: usize, change: fn(&mut ServerOptions)) -> Self {
+    pub(crate) fn with(
+        server_count: usize,
+        change: impl Fn(usize, &mut ServerOptions) + 'static,
+    ) -> Self {
+        let coordinator = SharedCoordinator::new(Embedded::default(), "here");
+        Self::over(coordinator, server_count, change)
+    }
+
+    /// One of a coordinator that has nothing yet.
+    pub(crate) fn over(
+        coordinator: SharedCoordinator,
+        server_count: usize,
+        change: impl Fn(usize, &mut ServerOptions) + 'static,
+    ) -> Self {
         // `RUST_LOG=info` shows what servers say.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_thread_names(true)
+            .with_writer(std::io::stderr)
             .try_init();
-        let coordinator = SharedCoordinator::new(Embedded::default(), "here");
         admin::found(&coordinator).expect("a new cluster");
         let mut crew = Self {
             coordinator,
             scratch: tempfile::tempdir().expect("a scratch directory"),
             servers: Vec::new(),
-            change,
+            change: Box::new(change),
         };
         for index in 0..server_count {
             crew.servers.push(None);
@@ -70,19 +73,24 @@ impl Crew {
         options.secret = Some(secret());
         options.terms = terms();
         options.slot_count = 2;
-        options.link_patience = Duration::from_secs(3);
+        options.link_patience = std::time::Duration::from_secs(3);
         options.engine = EngineOptions {
             l0_size_bytes_max: 1 << 20,
             l0_entry_count_max: 4096,
             ..EngineOptions::new()
         };
-        (self.change)(&mut options);
+        (self.change)(index, &mut options);
         options
     }
 
+    pub(crate) fn try_start(&mut self, index: usize) -> Result<(), ServerError> {
+        let server = RegionServer::start(self.coordinator.clone(), &self.options(index))?;
+        self.servers[index] = Some(server);
+        Ok(())
+    }
+
     pub(crate) fn start(&mut self, index: usize) {
-        let server = RegionServer::start(self.coordinator.clone(), &self.options(index));
-        self.servers[index] = Some(server.expect("it can be started"));
+        self.try_start(index).expect("it can be started");
     }
 
     pub(crate) fn stop(&mut self, index: usize) {
@@ -90,32 +98,31 @@ impl Crew {
     }
 
     pub(crate) fn client(&self) -> Cluster {
-        let options = ClientOptions {
-            secret: Some(secret()),
-            ..ClientOptions::default()
+        fleet::client(self.coordinator.clone())
+    }
+
+    /// A new table of one region, or of three.
+    pub(crate) fn table(&self, replica_count: usize, is_split: bool) -> PersistentTable {
+        let options = PersistentTableOptions {
+            replica_count,
+            split_keys: if is_split { split_keys() } else { Vec::new() },
         };
-        Cluster::new(self.coordinator.clone(), options)
+        let table = self.client().create_table("t", &options);
+        let table = table.expect("a new table");
+        self.wait_whole(&table, replica_count);
+        table
+    }
+
+    /// Which server is primary of a table's first region.
+    pub(crate) fn primary(&self, table: &PersistentTable) -> usize {
+        let view = fleet::view(&self.coordinator);
+        let primary = view.regions_of(table.id())[0].primary;
+        let ServerId(number) = primary.expect("it has one").server;
+        number as usize - 1
     }
 
     /// Waits until all regions of a table have so many replicas, all in sync.
     pub(crate) fn wait_whole(&self, table: &PersistentTable, replica_count: usize) {
-        use farleaf_cluster::coordinator::Coordinator as _;
-        use farleaf_cluster::view::View;
-        let since = Instant::now();
-        loop {
-            let snapshot = self.coordinator.range("").expect("embedded");
-            let view = View::of(snapshot.revision, &snapshot.entries);
-            let regions = view.regions_of(table.id());
-            let is_whole = regions.iter().all(|region| {
-                region.members().count() == replica_count
-                    && region.replicas().count() == replica_count
-            });
-            if is_whole && !regions.is_empty() {
-                return;
-            }
-            let waited = since.elapsed();
-            assert!(waited < Duration::from_secs(30), "{regions:#?}");
-            thread::sleep(Duration::from_millis(10));
-        }
+        fleet::wait_whole(&self.coordinator, table, replica_count);
     }
 }

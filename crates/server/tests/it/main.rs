@@ -1,5 +1,22 @@
 //! Region servers, over an embedded coordinator and real connections, in one process.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `crew` | servers of a cluster, and a client |
+//! | `disk` | a disk that fails |
+//! | `serving` | tables that are served, and go on when servers end |
+//! | `disks` | disks that fail, are full, or are slow, under load |
+//! | `bits` | bits that are not what was written |
+//! | `outages` | coordinators that are away, and clusters that are started from their disks |
+//! | `moves` | replicas that move, under load |
+//! | `directories` | directories that are another's, or not as they were written |
 
+mod bits;
 mod crew;
+mod directories;
+mod disk;
+mod disks;
+mod moves;
+mod outages;
 mod serving;
 mod splitting;

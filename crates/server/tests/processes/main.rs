@@ -10,22 +10,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `children` | servers as processes of their own, which can be killed |
-//! | `history` | what clients did and saw, with when |
-//! | `check` | whether that is linearizable, key by key |
-//! | `load` | clients that work while servers die |
+//! | `part` | what a server's process does, and where the coordinator of all is |
 //! | `kills` | primaries that are killed; all servers that are |
+//!
+//! Clients, their histories and how these are checked are in `farleaf-trial`.
 
-mod check;
-mod children;
-mod history;
 mod kills;
-mod load;
-
-/// How many processes a run with kills loses.
-fn kill_count(default: u64) -> u64 {
-    std::env::var("FARLEAF_TEST_KILLS").map_or(default, |text| {
-        text.parse()
-            .unwrap_or_else(|error| panic!("FARLEAF_TEST_KILLS is '{text}': {error}"))
-    })
-}
+mod part;

@@ -171,7 +171,9 @@ fn a_region_that_was_never_opened_begins_again() {
     story.go_on(Duration::from_secs(2));
     story.start(ServerId(1));
     let done = story.settle();
-    assert_eq!(done, [Action::Recover]);
+    assert_eq!(done, [Action::Recover, Action::MarkOpened]);
+    // From now on it never begins from nothing: whoever has no copy of it has lost it.
+    assert!(!story.region(table).is_new);
     let mut cache = MapCache::new(story.coordinator.clone());
     let route = found(&mut cache, table, 1);
     assert_eq!(route.epoch, Epoch(2));

@@ -9,6 +9,9 @@ use crate::history::{Act, Operation, Value};
 /// Where a search is: everything before `first` is in order, and these behind it; and the value.
 type Place = (usize, Vec<usize>, Option<Value>);
 
+/// So many operations before and behind the one that does not fit are told.
+const NEAR_COUNT: usize = 12;
+
 /// The value after an operation; none: it cannot take place when the key has this value.
 fn after(act: Act, value: Option<Value>) -> Option<Option<Value>> {
     match act {
@@ -23,7 +26,7 @@ fn after(act: Act, value: Option<Value>) -> Option<Option<Value>> {
 ///
 /// # Errors
 /// The operation that fits into no order behind those before it.
-pub(crate) fn check(operations: &[Operation]) -> Result<(), String> {
+pub fn check(operations: &[Operation]) -> Result<(), String> {
     let mut operations = operations.to_vec();
     operations.sort_by_key(|operation| operation.begun_ns);
     let mut seen: HashSet<Place> = HashSet::new();
@@ -40,8 +43,14 @@ pub(crate) fn check(operations: &[Operation]) -> Result<(), String> {
             return Ok(());
         }
         farthest = farthest.max(first);
-        let ends = open.clone().filter_map(|index| operations[index].ended_ns);
-        let first_end = ends.min().unwrap_or(u64::MAX);
+        let mut first_end = u64::MAX;
+        for index in open.clone() {
+            // Whatever begins behind that has ended later, too.
+            if operations[index].begun_ns > first_end {
+                break;
+            }
+            first_end = first_end.min(operations[index].ended_ns.unwrap_or(u64::MAX));
+        }
         for index in open {
             let operation = operations[index];
             if operation.begun_ns > first_end {
@@ -64,7 +73,8 @@ pub(crate) fn check(operations: &[Operation]) -> Result<(), String> {
             }
         }
     }
-    Err(format!("{:?}", &operations[farthest.saturating_sub(3)..]))
+    let near = farthest.saturating_sub(NEAR_COUNT)..operations.len().min(farthest + NEAR_COUNT);
+    Err(format!("{:?}", &operations[near]))
 }
 
 /// With one more operation in order, or left out.

@@ -1,0 +1,199 @@
+//! Bits that are not what was written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_client::{ClientError, Durability, PersistentTable};
+use farleaf_trial::fleet::wait_regions;
+
+use crate::crew::Crew;
+use crate::disk::disks;
+
+const RECORD_COUNT: u64 = 1500;
+const BLOCK_SIZE_BYTES: usize = 4096;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn key_of(number: u64) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+/// 4 KiB that are another record's nowhere.
+fn value_of(number: u64) -> Vec<u8> {
+    format!("[value {number:06}]").into_bytes().repeat(256)
+}
+
+/// More than L0 holds, and than a segment of the log.
+fn load(table: &PersistentTable) {
+    let records: Vec<_> = (0..RECORD_COUNT)
+        .map(|number| (key_of(number), value_of(number)))
+        .collect();
+    for part in records.chunks(100) {
+        table.multi_put(part).expect("put");
+    }
+}
+
+/// The one directory of data that a server has.
+fn data(crew: &Crew, index: usize) -> PathBuf {
+    let only = |path: &Path, prefix: &str| {
+        let entries = fs::read_dir(path).expect("it is there");
+        let mut names = entries.map(|entry| entry.expect("listed").path());
+        names.find(|path| {
+            let name = path.file_name().and_then(|it| it.to_str());
+            name.is_some_and(|name| name.starts_with(prefix))
+        })
+    };
+    let replica = only(&crew.directory(index).join("regions"), "").expect("a replica");
+    only(&replica, "data-").expect("a copy")
+}
+
+/// Where a value lies in the log, as soon as it does.
+fn find_in_log(data: &Path, value: &[u8]) -> u64 {
+    let since = Instant::now();
+    loop {
+        let log = fs::read(data.join("log")).expect("it is there");
+        let mut windows = log.windows(64);
+        if let Some(at) = windows.position(|window| window == &value[..64]) {
+            return at as u64;
+        }
+        assert!(since.elapsed() < PATIENCE, "it is not in the log");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Reads until there is an answer: it is the value, and before that nothing but errors.
+fn read_at_last(table: &PersistentTable, number: u64) {
+    let since = Instant::now();
+    loop {
+        match table.get(&key_of(number)) {
+            Ok(found) => return assert_eq!(found, Some(value_of(number))),
+            Err(ClientError::Failed { .. } | ClientError::NotServed { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(since.elapsed() < PATIENCE, "key {number} is not repaired");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Bits flip on the disk of the primary of three; all that is read is right, and in the end the
+/// disk of another one serves.
+fn is_repaired(flip: impl Fn(&Crew, &crate::disk::Disk, &Path)) {
+    let disks = disks(3);
+    let of_servers = disks.clone();
+    let crew = Crew::with(3, move |index, options| {
+        options.storage = of_servers[index].opener();
+        options.engine.cache_size_bytes = 1 << 16;
+        options.engine.l0_size_bytes_max = 64 << 10;
+        options.engine.l0_entry_count_max = 256;
+    });
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    load(&table);
+    let primary = crew.primary(&table);
+    let data = data(&crew, primary);
+    flip(&crew, &disks[primary], &data);
+    let before = farleaf_trial::fleet::view(&crew.coordinator);
+    let before = before.regions_of(table.id())[0].primary;
+    for number in 0..RECORD_COUNT {
+        read_at_last(&table, number);
+    }
+    // Found by checksum, repaired from a replica: the one that was damaged is none any more.
+    wait_regions(&crew.coordinator, &table, |_, region| {
+        region.replicas().all(|it| Some(it) != before)
+    });
+    crew.wait_whole(&table, 3);
+    for number in 0..RECORD_COUNT {
+        let found = table.get(&key_of(number)).expect("it is served");
+        assert_eq!(found, Some(value_of(number)));
+    }
+}
+
+/// Promise (RS8): a bit of a record in the log that flips is found by its checksum: nobody reads
+/// what was not written, another replica takes over, and the damaged one is filled anew.
+#[test]
+fn a_record_is_damaged() {
+    is_repaired(|_, disk, data| {
+        let at = find_in_log(data, &value_of(7));
+        disk.flip(data, "log", at + 2000);
+    });
+}
+
+/// The same with bits in the blocks of trees.
+#[test]
+fn trees_are_damaged() {
+    is_repaired(|_, disk, data| {
+        let trees = fs::read(data.join("trees")).expect("flushed");
+        let blocks = trees.chunks(BLOCK_SIZE_BYTES).enumerate();
+        let used = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+        let mut count = 0;
+        for (index, _) in used {
+            disk.flip(data, "trees", (index * BLOCK_SIZE_BYTES + 100) as u64);
+            count += 1;
+        }
+        assert!(count > 4, "{count} blocks are used");
+    });
+}
+
+/// Promise (RS8): with one replica alone an error says who cannot read, and where; everything else
+/// is served, and what is damaged stays on the disk: when the disk is right again, so is the answer.
+#[test]
+fn the_only_record_is_damaged() {
+    let disks = disks(1);
+    let disk = disks[0].clone();
+    let crew = Crew::with(1, move |_, options| options.storage = disk.opener());
+    let table = crew.table(1, false);
+    load(&table);
+    let data = data(&crew, 0);
+    let at = find_in_log(&data, &value_of(7));
+    disks[0].flip(&data, "log", at + 2000);
+    for _ in 0..3 {
+        let error = table
+            .get(&key_of(7))
+            .expect_err("it is damaged")
+            .to_string();
+        assert!(error.contains("could not read"), "{error}");
+        assert!(error.contains("log is damaged at"), "{error}");
+        assert!(error.contains("server 1"), "{error}");
+        for number in (0..RECORD_COUNT).filter(|number| *number != 7).step_by(50) {
+            let found = table.get(&key_of(number)).expect("it is served");
+            assert_eq!(found, Some(value_of(number)));
+        }
+        table.put(b"another", b"one").expect("put");
+    }
+    disks[0].repair();
+    let found = table.get(&key_of(7)).expect("it is served");
+    assert_eq!(found, Some(value_of(7)));
+}
+
+/// Promise (RS8): where the only replica's disk takes no writes, reads go on; writes say what is
+/// wrong; and after a start on a disk that is mended all that was acknowledged is there.
+#[test]
+fn the_only_disk_fails() {
+    let disks = disks(1);
+    let disk = disks[0].clone();
+    let mut crew = Crew::with(1, move |_, options| options.storage = disk.opener());
+    let table = crew.table(1, false);
+    load(&table);
+    disks[0].fail_at(crate::disk::WRITES);
+    let hasty = table.clone().with_durability(Durability::Memory);
+    // More than L0 and the log's buffer hold, so that background work has failed, too.
+    let puts = (0..RECORD_COUNT).map(|number| hasty.put(b"another", &value_of(number)));
+    let failed = puts
+        .filter_map(Result::err)
+        .last()
+        .expect("nothing can be written");
+    assert!(failed.to_string().contains("a fault: "), "{failed}");
+    thread::sleep(Duration::from_millis(100));
+    for number in (0..RECORD_COUNT).step_by(50) {
+        let found = table.get(&key_of(number)).expect("it is read");
+        assert_eq!(found, Some(value_of(number)));
+    }
+    disks[0].repair();
+    crew.stop(0);
+    crew.start(0);
+    for number in 0..RECORD_COUNT {
+        let found = table.get(&key_of(number)).expect("it is served");
+        assert_eq!(found, Some(value_of(number)));
+    }
+    table.put(b"another", b"one").expect("put");
+}

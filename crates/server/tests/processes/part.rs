@@ -1,0 +1,68 @@
+//! What a server's process does, and where the coordinator of all is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_cluster::admin;
+use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::coordinator::served::{CoordinatorService, RemoteCoordinator};
+use farleaf_lsm::EngineOptions;
+use farleaf_server::{RegionServer, ServerOptions};
+use farleaf_trial::Part;
+use farleaf_trial::fleet::{Plan, secret, terms};
+use farleaf_wire::{ConnectOptions, ListenOptions, Listener, Server};
+
+pub(crate) const PART: &str = "part::play_a_server";
+
+/// Serves a coordinator at a free port of this address, and founds a cluster.
+pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, Plan) {
+    admin::found(coordinator).expect("a new cluster");
+    let mut options = ListenOptions::at(SocketAddr::from((host, 0)));
+    options.secret = Some(secret());
+    let listener = Listener::bind(&options).expect("a free port");
+    let service = CoordinatorService::new(coordinator.clone());
+    let service = listener.serve(Arc::new(service)).expect("threads");
+    let plan = Plan::here(PART, &service.address().to_string());
+    (service, plan)
+}
+
+/// A coordinator that another process serves.
+pub(crate) fn remote(address: &str) -> SharedCoordinator {
+    let connect = ConnectOptions {
+        secret: Some(secret()),
+        ..ConnectOptions::default()
+    };
+    let remote = RemoteCoordinator::connect(address, &connect);
+    SharedCoordinator::new(remote.expect("the test serves it"), "the test's")
+}
+
+/// The part of a server: what a process does that the tests start; a test that was not started by
+/// one has none to play.
+#[test]
+#[ignore = "a part that other tests have processes play"]
+fn play_a_server() {
+    let part = Part::told();
+    let mut options = ServerOptions::new(&part.directory);
+    options.number = Some(part.number);
+    options.address = part.address;
+    options.secret = Some(secret());
+    options.terms = terms();
+    options.slot_count = 2;
+    options.link_patience = Duration::from_secs(3);
+    options.engine = EngineOptions {
+        l0_size_bytes_max: 1 << 20,
+        l0_entry_count_max: 2048,
+        ..EngineOptions::new()
+    };
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let coordinator = remote(&part.coordinator);
+    let server = RegionServer::start(coordinator, &options).expect("it can be started");
+    part.play();
+    server.stop();
+}
