@@ -12,12 +12,12 @@ use farleaf_cluster::ids::TableId;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{TABLE_PREFIX, TableRecord, table_key};
 use farleaf_cluster::view::View;
-use farleaf_wire::Secret;
+use farleaf_wire::{Secret, WireError};
 
 use crate::connections::{Connections, Way};
 use crate::error::{ClientError, unknown};
 use crate::protocol::{Body, Header, Malformed, Reply, Request, Status};
-use crate::table::PersistentTable;
+use crate::table::{Durability, PersistentTable};
 
 /// How a client works.
 #[derive(Clone, Debug)]
@@ -212,7 +212,7 @@ impl Cluster {
     /// trip where the map is right.
     pub(crate) fn ask<A: Ask>(
         &self,
-        (table, is_durable): (&PersistentTable, bool),
+        table: &PersistentTable,
         place: Place<'_>,
         ask: &mut A,
     ) -> Result<A::Answer, ClientError> {
@@ -220,7 +220,7 @@ impl Cluster {
         let mut rest = REST.0;
         loop {
             let last = match self.look(table, place) {
-                Ok(Lookup::Found(route)) => match self.try_at(&route, is_durable, ask)? {
+                Ok(Lookup::Found(route)) => match self.try_at(&route, table, ask)? {
                     Tried::Over(answer) => return Ok(answer),
                     Tried::Again(how) => how,
                 },
@@ -257,7 +257,7 @@ impl Cluster {
     fn try_at<A: Ask>(
         &self,
         route: &Route,
-        is_durable: bool,
+        table: &PersistentTable,
         ask: &mut A,
     ) -> Result<Tried<A::Answer>, ClientError> {
         let connections = &self.shared.connections;
@@ -266,7 +266,7 @@ impl Cluster {
             Err(error) => {
                 connections.forget(&route.address);
                 self.map().lost(route);
-                return Ok(Tried::Again(error.to_string()));
+                return again(error);
             }
         };
         let Way {
@@ -280,7 +280,9 @@ impl Cluster {
             table: route.table,
             region: route.region,
             epoch: route.epoch,
-            is_durable,
+            is_durable: table.durability() == Durability::Sync,
+            // Who has one replica, and says memory, means it.
+            is_one_enough: table.replica_count() == 1,
         };
         Request { header, body }.encode(request);
         let answered = connection.call(request);
@@ -291,7 +293,7 @@ impl Cluster {
                 connections.forget(&route.address);
                 self.map().lost(route);
                 if is_read || error.is_unsent() {
-                    return Ok(Tried::Again(error.to_string()));
+                    return again(error);
                 }
                 return Err(unknown(&server(), &error));
             }
@@ -347,6 +349,19 @@ impl Cluster {
             }
             Status::Failed { how, .. } => Err(Answered::Failed(how)),
         }
+    }
+}
+
+/// What was not done may be tried again, unless it will be the same for ever.
+fn again<T>(error: WireError) -> Result<Tried<T>, ClientError> {
+    match error {
+        WireError::RequestTooLarge { .. }
+        | WireError::NotProven { .. }
+        | WireError::NoSecret { .. }
+        | WireError::Version { .. } => Err(ClientError::Refused {
+            how: error.to_string(),
+        }),
+        error => Ok(Tried::Again(error.to_string())),
     }
 }
 

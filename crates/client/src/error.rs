@@ -69,6 +69,16 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The same, of a call that has several parts, when the first ones were done.
+    pub(crate) fn behind(self, done_count: u64) -> Self {
+        if done_count == 0 {
+            return self;
+        }
+        Self::OutcomeUnknown {
+            how: format!("{done_count} records were written, and then: {self}"),
+        }
+    }
+
     /// Whether what was asked for may have been done all the same.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })

@@ -134,8 +134,7 @@ impl PersistentTable {
         place: Place<'_>,
         ask: &mut A,
     ) -> Result<A::Answer, ClientError> {
-        let is_durable = self.durability == Durability::Sync;
-        self.cluster.ask((self, is_durable), place, ask)
+        self.cluster.ask(self, place, ask)
     }
 
     /// A key's value. One round trip.
@@ -213,9 +212,12 @@ impl PersistentTable {
         &self,
         mut records: &[(&[u8], Option<&[u8]>)],
     ) -> Result<(), ClientError> {
+        let mut done_count = 0;
         while let Some((first, _)) = records.first() {
             let part = &records[..part_count(records)];
-            let written = self.ask(Place::At(first), &mut Write { records: part })?;
+            let written = self.ask(Place::At(first), &mut Write { records: part });
+            let written = written.map_err(|error| error.behind(done_count))?;
+            done_count += written as u64;
             records = &records[written..];
         }
         Ok(())
@@ -285,6 +287,7 @@ impl PersistentTable {
         new: Option<&[u8]>,
     ) -> Result<Swap, ClientError> {
         check(key, new.unwrap_or_default())?;
+        check_size("value", expected.unwrap_or_default(), VALUE_SIZE_BYTES_MAX)?;
         let condition = expected.map_or(Condition::Absent, Condition::Equals);
         let exchanged = self.exchange(key, (condition, new), true)?;
         Ok(if exchanged.is_done {
@@ -323,7 +326,8 @@ impl PersistentTable {
                 upper: end,
                 count_max: REQUEST_COUNT as u32,
             };
-            let (deleted, next) = self.ask(Place::At(&lower), &mut ask)?;
+            let deleted = self.ask(Place::At(&lower), &mut ask);
+            let (deleted, next) = deleted.map_err(|error| error.behind(count))?;
             count += u64::from(deleted);
             from = next;
         }

@@ -1,7 +1,7 @@
 //! Where clients find the primary of a key: a map that may be old, and what they do when it is
 //! (CP21).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
@@ -62,6 +62,8 @@ pub enum AfterStale {
 pub struct MapCache<C> {
     coordinator: C,
     tables: BTreeMap<TableId, Vec<RegionRecord>>,
+    /// Tables whose regions may be others by now.
+    suspect: BTreeSet<TableId>,
     servers: BTreeMap<ServerId, (Life, ServerRecord)>,
     round_trip_count: u64,
 }
@@ -72,6 +74,7 @@ impl<C: Coordinator> MapCache<C> {
         Self {
             coordinator,
             tables: BTreeMap::new(),
+            suspect: BTreeSet::new(),
             servers: BTreeMap::new(),
             round_trip_count: 0,
         }
@@ -119,14 +122,21 @@ impl<C: Coordinator> MapCache<C> {
         begins_before: impl Fn(&RegionRecord) -> bool,
         has_it: impl Fn(&RegionRecord) -> bool,
     ) -> Result<Lookup, ClusterError> {
-        if !self.tables.contains_key(&table) {
-            let prefix = table_regions_prefix(table);
-            let view = self.read(&prefix)?;
-            let regions: Vec<_> = view.regions_of(table).into_iter().cloned().collect();
-            if regions.is_empty() {
-                return Ok(Lookup::NoTable);
+        let is_suspect = self.suspect.remove(&table);
+        if is_suspect || !self.tables.contains_key(&table) {
+            match self.read(&table_regions_prefix(table)) {
+                Ok(view) => {
+                    let regions: Vec<_> = view.regions_of(table).into_iter().cloned().collect();
+                    if regions.is_empty() {
+                        self.tables.remove(&table);
+                        return Ok(Lookup::NoTable);
+                    }
+                    self.tables.insert(table, regions);
+                }
+                // What it was suspected for is of one region; the others may be as they were.
+                Err(_) if self.tables.contains_key(&table) => {}
+                Err(error) => return Err(error),
             }
-            self.tables.insert(table, regions);
         }
         let regions = &self.tables[&table];
         let behind = regions.partition_point(begins_before);
@@ -191,7 +201,7 @@ impl<C: Coordinator> MapCache<C> {
             |record: &RegionRecord| record.region == route.region && record.epoch == route.epoch;
         let regions = self.tables.get(&route.table);
         if regions.is_some_and(|regions| regions.iter().any(is_same)) {
-            self.tables.remove(&route.table);
+            self.suspect.insert(route.table);
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Links<E> {
     /// And durable on all, the primary among them.
     synced_to: AtomicU64,
     syncing: Turns,
+    /// Up to where somebody waits for that.
+    sync_wanted: AtomicU64,
     failure: Mutex<Option<Failure>>,
 }
 
@@ -94,6 +96,7 @@ impl<E: Endpoint + Send> Links<E> {
             replicating: Turns::default(),
             synced_to: AtomicU64::new(0),
             syncing: Turns::default(),
+            sync_wanted: AtomicU64::new(0),
             failure: Mutex::new(None),
         }
     }
@@ -123,6 +126,11 @@ impl<E: Endpoint + Send> Links<E> {
             Some(failure @ Failure::Deposed { .. }) => Err(failure.clone().into()),
             _ => Ok(()),
         }
+    }
+
+    /// Up to where the log is to be durable, as far as anybody has waited for that.
+    pub(crate) fn sync_wanted(&self) -> LogPosition {
+        LogPosition(self.sync_wanted.load(Ordering::Relaxed))
     }
 
     /// Everything before this place is on all backups.
@@ -164,6 +172,7 @@ impl<E: Endpoint + Send> Links<E> {
             };
             let target = self.log.end();
             self.replicate_to(target)?;
+            self.sync_wanted.fetch_max(target.0, Ordering::Relaxed);
             for_all(&mut self.ways(), |sender, endpoint| {
                 sender.ask_for_sync(endpoint, target)
             })
@@ -236,6 +245,19 @@ impl<E: Endpoint + Send> Links<E> {
             *first = Some(failure.clone());
         }
         failure.into()
+    }
+
+    /// RP6: a backup that hangs is lost.
+    pub(crate) fn lose(&self, backup: BackupId, how: &str) {
+        let member = self.members().get(&backup).map(Arc::clone);
+        let Some(member) = member else {
+            return;
+        };
+        let how = how.to_owned();
+        tracing::warn!("{backup} is lost: {how}");
+        // In this order: whoever waits for it finds that it is lost, and not that it was removed.
+        drop(self.fail(Failure::Lost { backup, how }));
+        member.give_up();
     }
 
     /// RP6: goes on without a backup, or does not fill it any more.

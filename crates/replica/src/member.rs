@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use farleaf_lsm::follow::Edit;
 use farleaf_lsm::place::{LogNumber, LogPosition};
@@ -108,6 +108,8 @@ pub struct LinkStatus {
     pub written_to: LogPosition,
     /// and durable, up to there.
     pub synced_to: LogPosition,
+    /// Something is being brought to it now, or asked of it.
+    pub is_being_asked: bool,
     /// Edits of the manifest that it has not got yet.
     pub edit_count: usize,
     /// Batches that brought it the log, and bytes of the log in them.
@@ -130,6 +132,7 @@ impl<E> Member<E> {
             sent_to: LogPosition(load(&counters.sent_to)),
             written_to: LogPosition(load(&counters.written_to)),
             synced_to: LogPosition(load(&counters.synced_to)),
+            is_being_asked: matches!(self.index.try_lock(), Err(TryLockError::WouldBlock)),
             edit_count: self.edits().len(),
             round_count: load(&counters.round_count),
             log_size_bytes: load(&counters.log_size_bytes),

@@ -48,8 +48,10 @@ pub struct PrimaryStatus {
     pub is_stopped: bool,
     /// The end of its log;
     pub log_end: LogPosition,
-    /// and how much of it all backups have.
+    /// and how much of it all backups have;
     pub replicated_to: LogPosition,
+    /// and is to be durable on all.
+    pub sync_wanted: LogPosition,
     /// Its backups, and those that are being filled.
     pub backups: Vec<LinkStatus>,
     /// What scrubbing has done, and found.
@@ -132,6 +134,12 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// [`ReplicaError::WrongBackup`]: there is none of this number.
     pub fn remove_backup(&self, id: BackupId) -> Result<(), ReplicaError> {
         self.links.remove(id)
+    }
+
+    /// RP6: a backup that has not failed, and does nothing any more, counts as lost; whoever waits for
+    /// it waits no longer. Nothing happens if there is none of this number.
+    pub fn lose_backup(&self, id: BackupId, how: &str) {
+        self.links.lose(id, how);
     }
 
     /// Gives a key a value. Returns when all backups have it in their buffers: one round trip to
@@ -331,6 +339,7 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
             is_stopped: self.links.check_goes_on().is_err(),
             log_end: self.links.log.end(),
             replicated_to: self.links.replicated_to(),
+            sync_wanted: self.links.sync_wanted(),
             backups: self
                 .links
                 .members()

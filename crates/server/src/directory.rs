@@ -261,7 +261,10 @@ mod tests {
         drop(opened);
         fs::remove_file(scratch.path().join(SERVER)).expect("it was there");
         let lost = ServerDirectory::open(scratch.path(), CLUSTER, None);
-        assert!(matches!(lost, Err(ServerError::Damaged { .. })), "it has regions");
+        assert!(
+            matches!(lost, Err(ServerError::Damaged { .. })),
+            "it has regions"
+        );
     }
 
     /// Promise: a file of another version, or that is none, is refused with what to do.

@@ -64,6 +64,15 @@ pub enum ServerError {
         /// Whose it was said to be.
         asked: u64,
     },
+    /// Nobody would find it there.
+    #[error(
+        "{address} is where this server listens, and no address that others can reach it at: say \
+         that one, too"
+    )]
+    NotAdvertised {
+        /// Where it would listen.
+        address: std::net::SocketAddr,
+    },
     /// A number that no server can have.
     #[error("a server's number can be 1 to 9007199254740991, and {0} is not")]
     BadNumber(u64),

@@ -89,7 +89,7 @@ impl Front {
                 to,
             } => return self.replicas.prepare_backup(of, (child, from, to)),
             PeerRequest::Abandon { child, .. } => {
-                self.replicas.abandon(child);
+                drop(self.replicas.abandon(child));
                 return PeerReply::Abandoned;
             }
         };

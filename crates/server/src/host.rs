@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::peer::{PeerReply, ReplicaName};
 use crate::place::{ReplicaPlace, copies};
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
+use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
 
 /// The replicas that are open, for whoever answers requests; those of regions that are being split
 /// off among them (RS9).
@@ -48,14 +49,14 @@ impl OpenReplicas {
     }
 
     /// RS9: opens a replica of a region that is being split off; if there is one, it stays.
-    fn prepare(&self, wanted: Wanted) -> Result<Arc<Replica>, String> {
+    fn prepare(&self, wanted: Wanted, parent: &Replica) -> Result<Arc<Replica>, String> {
         let child = wanted.order.region;
         let mut prepared = self.prepared();
         if let Some((replica, _)) = prepared.by_region.get(&child) {
             return Ok(Arc::clone(replica));
         }
         let guard = prepared.guard.clone().ok_or("no life has begun")?;
-        let made = Replica::prepare(&self.context, guard, wanted);
+        let made = Replica::prepare(&self.context, (guard, parent.stripes()), wanted);
         let (replica, thread) = made.map_err(|error| error.to_string())?;
         self.set(child, Some(Arc::clone(&replica)));
         let kept = (Arc::clone(&replica), thread);
@@ -84,25 +85,45 @@ impl OpenReplicas {
             epoch: of.epoch.next(),
             replica: of.replica,
         };
-        match self.prepare(backup(&order, of.primary)) {
+        match self.prepare(backup(&order, of.primary), &parent) {
             Ok(_) => PeerReply::Prepared,
             Err(how) => PeerReply::Refused(how),
         }
     }
 
     /// RS9: what was prepared for a region that never came into being goes.
-    pub(crate) fn abandon(&self, child: RegionId) {
+    /// The thread that does it, if there was anything.
+    pub(crate) fn abandon(&self, child: RegionId) -> Option<JoinHandle<()>> {
         let prepared = self.prepared().by_region.remove(&child);
-        if let Some((replica, _)) = prepared {
-            self.set(child, None);
-            replica.end(Ending::Closed(Closing::Removed));
-        }
+        let (replica, thread) = prepared?;
+        self.unset(child, &replica);
+        replica.end(Ending::Closed(Closing::Removed));
+        Some(thread)
     }
 
     pub(crate) fn get(&self, region: RegionId) -> Option<Arc<Replica>> {
         let by_region = self.by_region.read();
         let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
         by_region.get(&region).cloned()
+    }
+
+    /// It is not there any more; another one of the region may be.
+    fn unset(&self, region: RegionId, replica: &Arc<Replica>) {
+        let by_region = self.by_region.write();
+        let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        if by_region
+            .get(&region)
+            .is_some_and(|it| Arc::ptr_eq(it, replica))
+        {
+            by_region.remove(&region);
+        }
+    }
+
+    /// All that are open, and those that are prepared.
+    pub(crate) fn all(&self) -> Vec<Arc<Replica>> {
+        let by_region = self.by_region.read();
+        let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        by_region.values().cloned().collect()
     }
 
     fn set(&self, region: RegionId, replica: Option<Arc<Replica>>) {
@@ -151,6 +172,8 @@ pub(crate) struct Host {
     /// Threads of replicas that are being closed.
     closing: Vec<JoinHandle<()>>,
     failed: BTreeMap<RegionId, Failed>,
+    /// Splits that are begun again: of which region, where, and what is left of the first try.
+    again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
 }
 
 impl Host {
@@ -162,6 +185,7 @@ impl Host {
             open: BTreeMap::new(),
             closing: Vec::new(),
             failed: BTreeMap::new(),
+            again: BTreeMap::new(),
         }
     }
 
@@ -234,22 +258,57 @@ impl Host {
         }
     }
 
+    /// Splits that could not be prepared are begun again, as long as the region is at the epoch at
+    /// which they were ordered: when what is left of the first try is gone. Backups keep what they
+    /// have prepared, which is filled anew.
+    fn begin_splits_again(&mut self) {
+        let mut again = Vec::new();
+        for open in self.open.values() {
+            let Some(served) = open.replica.served() else {
+                continue;
+            };
+            let mut split = open.replica.split();
+            if let Some(failed) = split.take_if(|split| split.is_to_be_begun_again()) {
+                failed.give_up();
+                again.push((served.order.clone(), failed.at().clone(), failed.child));
+            }
+        }
+        for (order, at, child) in again {
+            let ending = self.replicas.abandon(child);
+            self.again.insert(child, (order, at, ending));
+        }
+        let is_gone = |ending: &Option<JoinHandle<()>>| {
+            let thread = ending.as_ref();
+            thread.is_none_or(JoinHandle::is_finished)
+        };
+        let due = self
+            .again
+            .extract_if(.., |_, (_, _, ending)| is_gone(ending));
+        let due: Vec<_> = due.collect();
+        for (child, (order, at, _)) in due {
+            if let Err(HostError(how)) = self.prepare_split(&order, &at, child) {
+                tracing::warn!("{child} cannot be split off again: {how}");
+            }
+        }
+    }
+
     /// RS9: the region that was split off is one of its own.
     fn end_split(&mut self, parent: RegionId) {
         let open = self.open.get(&parent);
         if let Some(split) = open.and_then(|open| open.replica.split().take()) {
-            split.end();
+            split.give_up();
         }
     }
 
     fn end(&mut self, region: RegionId, ending: Ending) {
         self.replicas.set(region, None);
         if let Some(open) = self.open.remove(&region) {
-            if let Some(split) = open.replica.split().take() {
-                split.end();
-            }
             open.replica.end(ending);
             self.closing.push(open.thread);
+            // Its thread may wait for other servers, and nobody waits for it here.
+            if let Some(split) = open.replica.split().take() {
+                split.give_up();
+            }
         }
         self.closing.retain(|thread| !thread.is_finished());
     }
@@ -279,6 +338,7 @@ impl RegionHost for Host {
     }
 
     fn end_life(&mut self) {
+        self.again.clear();
         let prepared = std::mem::take(&mut *self.replicas.prepared());
         for (region, (replica, thread)) in prepared.by_region {
             self.replicas.set(region, None);
@@ -286,7 +346,16 @@ impl RegionHost for Host {
             self.closing.push(thread);
         }
         let regions: Vec<RegionId> = self.open.keys().copied().collect();
-        // All at once: none waits for another one's disk.
+        // All at once: none waits for another one's operations, or disk.
+        self.open
+            .values()
+            .for_each(|open| open.replica.begin_stop());
+        let since = Instant::now();
+        while self.open.values().any(|open| open.replica.is_at_work())
+            && since.elapsed() < DRAIN_TIME_MAX
+        {
+            std::thread::sleep(DRAIN_REST);
+        }
         for region in regions {
             self.end(region, Ending::LifeOver);
         }
@@ -383,7 +452,8 @@ impl RegionHost for Host {
             ..order.clone()
         };
         let wanted = primary(&of_child, &backups, Source::Empty);
-        let replica = self.replicas.prepare(wanted).map_err(HostError)?;
+        let replica = self.replicas.prepare(wanted, &open.replica);
+        let replica = replica.map_err(HostError)?;
         let of = (child, at.clone(), order.epoch);
         let started = Split::start((&open.replica, &self.context), of, (replica, backups));
         *split = Some(started.map_err(|error| HostError(error.to_string()))?);
@@ -391,6 +461,7 @@ impl RegionHost for Host {
     }
 
     fn abandon_split(&mut self, child: RegionId) {
+        self.again.remove(&child);
         for (region, open) in &self.open {
             let mut split = open.replica.split();
             if let Some(split) = split.take_if(|split| split.child == child) {
@@ -405,7 +476,7 @@ impl RegionHost for Host {
                 }
             }
         }
-        self.replicas.abandon(child);
+        self.closing.extend(self.replicas.abandon(child));
     }
 
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
@@ -419,6 +490,7 @@ impl RegionHost for Host {
     }
 
     fn status(&mut self) -> Vec<ReplicaStatus> {
+        self.begin_splits_again();
         let open = self.open.iter_mut();
         open.map(|(region, open)| {
             let shown = open.replica.shown();
@@ -430,7 +502,11 @@ impl RegionHost for Host {
                 // It is open at none until its thread has followed the order.
                 epoch: shown.epoch.unwrap_or(Epoch(0)),
                 primary: shown.primary,
-                failure: shown.failure,
+                // One whose thread has panicked does nothing any more.
+                failure: shown.failure.or_else(|| {
+                    let is_over = open.thread.is_finished();
+                    is_over.then(|| "its thread has ended".to_owned())
+                }),
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,
@@ -446,7 +522,14 @@ impl RegionHost for Host {
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
         let open_storage = self.context.open_storage.clone();
         let place = ReplicaPlace::new(&self.context.regions, (region, replica), open_storage);
-        if let Err(error) = place.remove() {
+        // It may be large, and a lease is kept by who calls this.
+        let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
+        let removing = thread.spawn(move || {
+            if let Err(error) = place.remove() {
+                tracing::warn!(%error, "a copy that nobody needs stays on the disk");
+            }
+        });
+        if let Err(error) = removing {
             tracing::warn!(%error, "a copy that nobody needs stays on the disk");
         }
     }

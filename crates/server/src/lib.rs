@@ -21,6 +21,7 @@
 //! | `operations` | what clients ask, done |
 //! | `peer` | what servers ask each other |
 //! | `front` | who answers which request |
+//! | `watchdog` | finds backups that hang |
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod place;
 mod replica;
 mod served;
 pub mod server;
+mod watchdog;
 
 pub use error::ServerError;
 #[doc(hidden)]

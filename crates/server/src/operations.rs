@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_client::protocol::{
-    Body, Condition, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
+    Body, Condition, Header, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
 };
 use farleaf_cluster::client::Stale;
+use farleaf_cluster::record::region::Key;
 use farleaf_fabric::tcp::TcpEndpoint;
 use farleaf_lsm::engine::Direction;
 use farleaf_lsm::place::LogPosition;
@@ -30,7 +31,13 @@ pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>)
     if let Err(status) = check_keys(served, &request.body) {
         return status.encode(out);
     }
-    let durability = if request.header.is_durable {
+    let Header {
+        is_durable,
+        is_one_enough,
+        ..
+    } = request.header;
+    // RS2.
+    let durability = if is_durable || (served.is_alone() && !is_one_enough) {
         Durability::Sync
     } else {
         Durability::Memory
@@ -123,6 +130,15 @@ fn read_failed(served: &Served, error: &ReplicaError) -> Status {
     }
 }
 
+/// A failure to put a record into the log.
+fn append_failed(served: &Served, error: &ReplicaError, written: Written) -> Status {
+    match error {
+        // RS3: nothing was put there.
+        ReplicaError::Stopped if written.end.is_none() => not_now(served, Standing::Stopped),
+        error => write_failed(served, error),
+    }
+}
+
 /// A failure of a write: what was appended may be there.
 fn write_failed(served: &Served, error: &ReplicaError) -> Status {
     match error {
@@ -188,7 +204,22 @@ fn get(served: &Served, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Status>
         }
     }
     reply::end(out, 0, count);
-    Ok(())
+    let has_some = |at: &Key| keys.iter().any(|key| *key >= at.0.as_slice());
+    wait_for_child(served, has_some)
+}
+
+/// RS9: what was read of keys that are split off is in the region that gets them, before anybody is
+/// told of it.
+fn wait_for_child(served: &Served, has_some: impl FnOnce(&Key) -> bool) -> Result<(), Status> {
+    let written = Written {
+        end: None,
+        end_of_child: served.end_of_child(has_some),
+    };
+    let waited = wait_for(served, written, Durability::Memory);
+    waited.map_err(|status| match status {
+        Status::Failed { how, .. } => Status::NotNow(how),
+        other => other,
+    })
 }
 
 fn write(
@@ -207,7 +238,6 @@ fn write(
             break;
         }
     }
-    let failed = |error: ReplicaError| write_failed(served, &error);
     wait_for(served, written, durability)?;
     match appended {
         Err(error) if written.end.is_some() => Err(Status::Failed {
@@ -215,7 +245,7 @@ fn write(
             how: format!("some were written, and then: {error}"),
         }),
         other => {
-            other.map_err(failed)?;
+            other.map_err(|error| append_failed(served, &error, written))?;
             reply::begin(out);
             Ok(())
         }
@@ -255,9 +285,10 @@ impl Exchange<'_> {
             let mut written = Written::default();
             if changes {
                 let appended = served.append(self.key, self.new, &mut written);
-                appended.map_err(|error| write_failed(served, &error))?;
+                appended.map_err(|error| append_failed(served, &error, written))?;
             } else {
                 written.end = Some(primary.log_end());
+                written.end_of_child = served.end_of_child(|at| self.key >= at.0.as_slice());
             }
             (previous, is_done, written)
         };
@@ -332,7 +363,9 @@ fn scan(served: &Served, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Statu
         }
     }
     reply::end(out, u8::from(has_more), count);
-    Ok(())
+    wait_for_child(served, |at| {
+        range.1.is_none_or(|upper| upper > at.0.as_slice())
+    })
 }
 
 fn delete_range(
@@ -343,29 +376,52 @@ fn delete_range(
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
-    let mut next = None;
-    let (mut count, mut written) = (0, Written::default());
-    if let Some(range) = clamp(served, lower, upper) {
-        let failed = |error: ReplicaError| read_failed(served, &error);
-        let snapshot = served.primary.snapshot().map_err(failed)?;
-        let keys = snapshot
-            .scan(bounds(range), Direction::Ascending)
-            .map_err(|error| failed(error.into()))?;
-        for record in keys {
-            let (key, _) = record.map_err(|error| failed(error.into()))?;
-            if count == count_max {
-                next = Some(key);
-                break;
-            }
-            let _stripe = served.stripe(&key);
-            let appended = served.append(&key, None, &mut written);
-            appended.map_err(|error| write_failed(served, &error))?;
-            count += 1;
-        }
-    }
+    let mut written = Written::default();
+    let deleted = delete_keys(served, (lower, upper), count_max, &mut written);
+    // What was deleted before a failure is not told to be undone by anybody.
+    let (count, next) = deleted.map_err(|status| match (status, written.end) {
+        (Status::Failed { how, .. } | Status::NotNow(how), Some(_)) => Status::Failed {
+            is_unknown: true,
+            how: format!("some were deleted, and then: {how}"),
+        },
+        (Status::Stale(_), Some(_)) => Status::Failed {
+            is_unknown: true,
+            how: "some were deleted, and then the region was given to another server".to_owned(),
+        },
+        (status, _) => status,
+    })?;
     wait_for(served, written, durability)?;
     reply::begin(out);
     reply::put_value(out, next.as_deref());
     reply::end(out, 0, count);
     Ok(())
+}
+
+/// Deletes the first keys of a range, and waits for nobody; how many, and where to go on.
+fn delete_keys(
+    served: &Served,
+    (lower, upper): (&[u8], Option<&[u8]>),
+    count_max: u32,
+    written: &mut Written,
+) -> Result<(u32, Option<Vec<u8>>), Status> {
+    let Some(range) = clamp(served, lower, upper) else {
+        return Ok((0, None));
+    };
+    let failed = |error: ReplicaError| read_failed(served, &error);
+    let snapshot = served.primary.snapshot().map_err(failed)?;
+    let keys = snapshot
+        .scan(bounds(range), Direction::Ascending)
+        .map_err(|error| failed(error.into()))?;
+    let mut count = 0;
+    for record in keys {
+        let (key, _) = record.map_err(|error| failed(error.into()))?;
+        if count == count_max {
+            return Ok((count, Some(key)));
+        }
+        let _stripe = served.stripe(&key);
+        let appended = served.append(&key, None, written);
+        appended.map_err(|error| append_failed(served, &error, *written))?;
+        count += 1;
+    }
+    Ok((count, None))
 }

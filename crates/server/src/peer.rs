@@ -1,5 +1,6 @@
 //! What servers ask each other: JSON behind the tag `R` (RS5).
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
@@ -44,8 +45,8 @@ pub(crate) enum PeerRequest {
     Abandon { of: ReplicaName, child: RegionId },
 }
 
-/// What it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What it answers. Shown without the secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerReply {
     /// Where the memory is.
@@ -66,6 +67,25 @@ pub(crate) enum PeerReply {
     NotYet(String),
     /// It cannot, or will not.
     Refused(String),
+}
+
+impl fmt::Display for PeerReply {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attached { attachment, .. } => write!(formatter, "attachment {attachment}"),
+            Self::Committed => formatter.write_str("it is in force"),
+            Self::Prepared => formatter.write_str("it is prepared"),
+            Self::Abandoned => formatter.write_str("it is gone"),
+            Self::NotYet(how) => write!(formatter, "not yet: {how}"),
+            Self::Refused(how) => write!(formatter, "refused: {how}"),
+        }
+    }
+}
+
+impl fmt::Debug for PeerReply {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
 }
 
 #[derive(Serialize, Deserialize)]

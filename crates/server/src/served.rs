@@ -1,7 +1,7 @@
 //! A region as clients see it, at one epoch, and when an operation may be acknowledged (RS2).
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,8 +25,25 @@ const STOPPED: u8 = 3;
 
 /// For how long a stop waits for operations that have begun: their clients would not know what
 /// became of them.
-const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
-const DRAIN_REST: Duration = Duration::from_micros(100);
+pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
+pub(crate) const DRAIN_REST: Duration = Duration::from_micros(100);
+
+/// RS3: what keeps writes of a key apart: the same at all epochs of a replica, and in a region that
+/// is split off it, so that an operation which began before cannot come between later ones.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    locks: Box<[Mutex<()>]>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+}
+
+impl Default for Stripes {
+    fn default() -> Self {
+        Self {
+            locks: (0..STRIPE_COUNT).map(|_| Mutex::default()).collect(),
+            hasher: BuildHasherDefault::default(),
+        }
+    }
+}
 
 /// A region of which this server is primary, at one epoch.
 pub(crate) struct Served {
@@ -36,8 +53,9 @@ pub(crate) struct Served {
     state: AtomicU8,
     /// Operations that have begun and are not over.
     begun_count: AtomicU64,
-    stripes: Box<[Mutex<()>]>,
-    hasher: BuildHasherDefault<DefaultHasher>,
+    stripes: Arc<Stripes>,
+    /// RS2: nobody else has what it has, so nothing is acknowledged that is not on its disk.
+    is_alone: AtomicBool,
     pub(crate) operation_count: AtomicU64,
     /// Why an engine's answer was none, the first time (RS8).
     failure: Mutex<Option<String>>,
@@ -84,7 +102,7 @@ impl Served {
     pub(crate) fn new(
         order: RegionOrder,
         primary: Primary<TcpEndpoint>,
-        guard: LeaseGuard,
+        (guard, stripes): (LeaseGuard, Arc<Stripes>),
     ) -> Self {
         Self {
             order,
@@ -92,8 +110,8 @@ impl Served {
             guard,
             state: AtomicU8::new(OPENING),
             begun_count: AtomicU64::new(0),
-            stripes: (0..STRIPE_COUNT).map(|_| Mutex::default()).collect(),
-            hasher: BuildHasherDefault::default(),
+            stripes,
+            is_alone: AtomicBool::new(true),
             operation_count: AtomicU64::new(0),
             failure: Mutex::default(),
             split: RwLock::default(),
@@ -121,18 +139,26 @@ impl Served {
 
     /// The same, but operations that have begun are acknowledged, if they are over soon.
     pub(crate) fn drain(&self) {
-        let exchange = (OPEN, STOPPING);
-        let was_open =
-            self.state
-                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+        self.begin_stop();
         let since = Instant::now();
-        while was_open.is_ok()
-            && self.begun_count.load(Ordering::SeqCst) > 0
-            && since.elapsed() < DRAIN_TIME_MAX
-        {
+        while self.is_at_work() && since.elapsed() < DRAIN_TIME_MAX {
             thread::sleep(DRAIN_REST);
         }
         self.stop();
+    }
+
+    /// Nothing else begins.
+    pub(crate) fn begin_stop(&self) {
+        let exchange = (OPEN, STOPPING);
+        let state = &self.state;
+        // One that is not open, or has stopped, stays so.
+        let _ = state.compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Whether operations have begun that are not over and may be acknowledged.
+    pub(crate) fn is_at_work(&self) -> bool {
+        let is_stopping = self.state.load(Ordering::SeqCst) == STOPPING;
+        is_stopping && self.begun_count.load(Ordering::SeqCst) > 0
     }
 
     /// RS2: an operation begins, if the region is open.
@@ -162,10 +188,9 @@ impl Served {
 
     /// RS3: keeps other writes of a key, and of some others, from coming between.
     pub(crate) fn stripe(&self, key: &[u8]) -> MutexGuard<'_, ()> {
-        let stripe = self.hasher.hash_one(key) as usize % STRIPE_COUNT;
-        self.stripes[stripe]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let Stripes { locks, hasher } = &*self.stripes;
+        let stripe = hasher.hash_one(key) as usize % STRIPE_COUNT;
+        locks[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// RS9: from when this returns, all writes of the child's keys go to it, too; and those that
@@ -179,7 +204,9 @@ impl Served {
         split.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes a record, that nobody waits for yet; whoever calls it has the key's stripe.
+    /// Writes a record, that nobody waits for yet; whoever calls it has the key's stripe. RS3: what
+    /// comes behind a stop is not written, as another epoch may have begun. RS9: into the child
+    /// first, so that who sees it here finds it there.
     pub(crate) fn append(
         &self,
         key: &[u8],
@@ -187,13 +214,32 @@ impl Served {
         written: &mut Written,
     ) -> Result<(), ReplicaError> {
         let split = self.split.read().unwrap_or_else(PoisonError::into_inner);
-        written.end = Some(self.primary.append(key, value)?);
+        if self.state.load(Ordering::SeqCst) == STOPPED {
+            return Err(ReplicaError::Stopped);
+        }
         if let Some(SplitTarget { at, child }) = &*split
             && key >= at.0.as_slice()
         {
             written.end_of_child = Some(child.primary.append(key, value)?);
         }
+        written.end = Some(self.primary.append(key, value)?);
         Ok(())
+    }
+
+    /// RS9: where the log of the region that is split off ends, if it has one of these keys: what was
+    /// read here is there before.
+    pub(crate) fn end_of_child(&self, has_some: impl FnOnce(&Key) -> bool) -> Option<LogPosition> {
+        let SplitTarget { at, child } = self.split()?;
+        has_some(&at).then(|| child.primary.log_end())
+    }
+
+    /// RS2: whether somebody else has all that this one has.
+    pub(crate) fn set_alone(&self, is_alone: bool) {
+        self.is_alone.store(is_alone, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::SeqCst)
     }
 
     pub(crate) fn has(&self, key: &[u8]) -> bool {

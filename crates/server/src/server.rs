@@ -27,6 +27,7 @@ use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::{Host, OpenReplicas};
 use crate::place::OpenStorage;
+use crate::watchdog::watch;
 
 /// How a region server works.
 #[derive(Clone, Debug)]
@@ -124,6 +125,11 @@ impl RegionServer {
         listen.secret.clone_from(&options.secret);
         listen.connection_count_max = options.connection_count_max;
         listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
+        if options.address.ip().is_unspecified() && options.advertised.is_none() {
+            return Err(ServerError::NotAdvertised {
+                address: options.address,
+            });
+        }
         let listener = Listener::bind(&listen)?;
         let address = listener.address();
         let context = Context::new(
@@ -142,6 +148,7 @@ impl RegionServer {
         let replicas = Arc::new(OpenReplicas::new(Arc::clone(&context)));
         let host = Host::new(context, Arc::clone(&replicas));
         let serves = options.serves_coordinator;
+        let watched = Arc::clone(&replicas);
         let front = Front {
             replicas,
             coordinator: serves.then(|| CoordinatorService::new(coordinator.clone())),
@@ -156,6 +163,10 @@ impl RegionServer {
             front: Some(front),
             _directory: directory,
         };
+        let patience = options.link_patience;
+        server.spawn("watchdog", move |is_over| {
+            watch(&watched, patience, is_over)
+        })?;
         server.start_agent(coordinator.clone(), options, host)?;
         if options.is_candidate {
             server.start_master(coordinator, options)?;

@@ -8,7 +8,7 @@ use farleaf_cluster::admin;
 use farleaf_cluster::record::WishKind;
 use farleaf_cluster::record::region::Key;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, wait_regions};
 use crate::load::{CLIENT_COUNT, KEY_COUNT, Trial, key_of, wait_served};
 
 /// Leases are of a second; then somebody else is to serve.
@@ -84,6 +84,13 @@ pub fn splits(fleet: &mut Fleet, table: &PersistentTable, trial: Trial) {
             fleet.start_server(killed);
             fleet.wait_whole(table, 3);
         }
+        // And one that nobody hinders.
+        let before = fleet.view().regions_of(table.id()).len();
+        wish_split(fleet, table, b"45-free".to_vec());
+        wait_regions(&fleet.coordinator, table, |view, _| {
+            view.regions_of(table.id()).len() > before
+        });
+        fleet.wait_whole(table, 3);
     });
     eprintln!(
         "{} regions; {} operations done, {} unknown",

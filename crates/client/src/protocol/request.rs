@@ -12,6 +12,10 @@ use farleaf_cluster::ids::{Epoch, RegionId, TableId};
 use super::codec::{Malformed, Reader, put_bytes, put_option, put_u32, put_u64};
 use super::{COUNT_MAX, KEY_SIZE_BYTES_MAX, TAG, VALUE_SIZE_BYTES_MAX, VERSION};
 
+/// Bits of the flags.
+const DURABLE: u8 = 1;
+const ONE_ENOUGH: u8 = 2;
+
 /// To whom a request goes (CP21), and how durable what it writes is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -24,6 +28,9 @@ pub struct Header {
     /// What is written is on the devices of all members before it is acknowledged; else in the
     /// memory of all.
     pub is_durable: bool,
+    /// The memory of one server is enough, if there are no others; else what is written is on its
+    /// device then.
+    pub is_one_enough: bool,
 }
 
 /// When an exchange takes place.
@@ -124,10 +131,12 @@ impl Request<'_> {
             region,
             epoch,
             is_durable,
+            is_one_enough,
         } = self.header;
         out.clear();
         let operation = self.body.operation();
-        out.extend_from_slice(&[TAG, VERSION, operation, u8::from(is_durable)]);
+        let flags = u8::from(is_durable) * DURABLE | u8::from(is_one_enough) * ONE_ENOUGH;
+        out.extend_from_slice(&[TAG, VERSION, operation, flags]);
         put_u32(out, self.body.count());
         for number in [table.0, region.0, epoch.0] {
             put_u64(out, number);
@@ -215,7 +224,10 @@ impl<'b> Request<'b> {
             )));
         }
         let operation = reader.u8()?;
-        let is_durable = reader.flag()?;
+        let flags = reader.u8()?;
+        if flags & !(DURABLE | ONE_ENOUGH) != 0 {
+            return Err(Malformed(format!("there are no flags {flags}")));
+        }
         let count = reader.u32()?;
         if count > COUNT_MAX {
             return Err(Malformed(format!(
@@ -226,7 +238,8 @@ impl<'b> Request<'b> {
             table: TableId(reader.u64()?),
             region: RegionId(reader.u64()?),
             epoch: Epoch(reader.u64()?),
-            is_durable,
+            is_durable: flags & DURABLE != 0,
+            is_one_enough: flags & ONE_ENOUGH != 0,
         };
         let body = decode_body(operation, count, &mut reader)?;
         reader.end()?;
@@ -306,6 +319,7 @@ mod tests {
         region: RegionId(2),
         epoch: Epoch(3),
         is_durable: true,
+        is_one_enough: false,
     };
 
     fn all() -> Vec<Request<'static>> {

@@ -12,6 +12,7 @@ use crate::coordinator::{Coordinator, Revision};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{Phase, RegionRecord, Replica, region_key};
+use crate::view::View;
 
 /// A replica as the host was told to have it.
 #[derive(Clone, Debug)]
@@ -91,14 +92,20 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             .iter()
             .map(|(record, _, replica)| (record.region, replica.number))
             .collect();
-        let damaged = &self.mirror.view().damaged;
+        let View {
+            damaged, regions, ..
+        } = self.mirror.view();
         let host = &mut self.host;
         self.held.retain(|region, held| {
             let is_wanted = numbers.get(region) == Some(&held.replica);
             if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
                 return true;
             }
-            if let Some(child) = held.splitting {
+            // One that was accepted is a region of its own, which may be this server's.
+            if let Some(child) = held.splitting
+                && !regions.contains_key(&child)
+                && !damaged.contains_key(&region_key(held.table, child))
+            {
                 host.abandon_split(child);
             }
             if held.broken.is_none() {

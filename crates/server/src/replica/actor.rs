@@ -16,8 +16,12 @@ use crate::place::{Note, ReplicaPlace};
 
 /// How long it rests when there is nothing to do: as long as there was something a while ago, and
 /// after a while.
-const REST: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(5));
-const BUSY_TIME: Duration = Duration::from_millis(100);
+const REST: [Duration; 3] = [
+    Duration::from_micros(200),
+    Duration::from_millis(5),
+    Duration::from_millis(25),
+];
+const BUSY_TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// How often it shows how it is doing, while it works.
 const SHOW_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -92,8 +96,9 @@ impl Actor {
             if is_busy {
                 worked_at = now;
             } else {
-                let is_recent = now - worked_at < BUSY_TIME;
-                self.rest(if is_recent { REST.0 } else { REST.1 });
+                let idle_time = now - worked_at;
+                let passed = BUSY_TIME.iter().filter(|it| idle_time >= **it);
+                self.rest(REST[passed.count()]);
             }
         }
     }
@@ -234,12 +239,17 @@ impl Actor {
     fn become_primary(&mut self, order: &RegionOrder, source: Source) -> Result<(), String> {
         let (engine, note) = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Primary(mut primary) => {
-                if primary.served().epoch() < order.epoch {
-                    primary.raise(&self.replica, order)?;
+                let is_later = primary.served().epoch() < order.epoch;
+                let raised = if is_later {
+                    primary.raise(&self.replica, order)
+                } else {
+                    Ok(())
+                };
+                if is_later && raised.is_ok() {
                     self.replica.set_served(Some(Arc::clone(primary.served())));
                 }
                 self.state = State::Primary(primary);
-                return Ok(());
+                return raised;
             }
             State::Backup(backup) => {
                 backup.promote((order.epoch, self.context.options.engine.clone()))?

@@ -111,12 +111,8 @@ impl Link {
         if let Some(client) = self.shared.client().take() {
             client.hang_up();
         }
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that fills {} has panicked", self.id);
-        }
-        let _ = self.primary.remove_backup(self.id);
+        // The thread may wait for another server: it sees that it has ended, and leaves nothing.
+        drop(self.thread.take());
     }
 }
 
@@ -194,21 +190,28 @@ impl Work {
                 }
             }
             Ok((other, _)) => {
-                return Tried::Failed(format!("it has answered something else: {other:?}"));
+                return Tried::Failed(format!("it has answered something else: {other}"));
             }
         };
         let filled = self.fill(&client, slot_count).and_then(|()| {
+            if self.shared.is_ended() {
+                return Err("it is not wanted any more".to_owned());
+            }
             let commit = PeerRequest::Commit {
                 of: self.name,
                 attachment,
             };
             match peer::ask(&self.context, self.server, commit)? {
                 (PeerReply::Committed, _) => Ok(()),
-                (other, _) => Err(format!("its copy is not in force: {other:?}")),
+                (other, _) => Err(format!("its copy is not in force: {other}")),
             }
         });
         match filled {
-            Ok(()) => Tried::Done,
+            Ok(()) if !self.shared.is_ended() => Tried::Done,
+            Ok(()) => {
+                let _ = self.primary.remove_backup(self.id);
+                Tried::Failed("it is not wanted any more".to_owned())
+            }
             Err(how) => {
                 let _ = self.primary.remove_backup(self.id);
                 *self.shared.client() = None;

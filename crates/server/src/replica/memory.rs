@@ -19,11 +19,11 @@ use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 /// A primary has two sessions, each with a connection, and one for control; one that comes again
 /// may do so before the old ones are gone.
 const CONNECTION_COUNT_MAX: usize = 16;
-/// A primary writes, or asks, or its process is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(3600);
+/// An idle region's primary says nothing: whether it is there is the control plane's affair, and when
+/// it is not, this is closed. So nobody is hung up on for being silent: ten years.
+const SILENCE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Memory that a primary writes into, as long as this is there.
-#[derive(Debug)]
 pub(super) struct BackupMemory {
     region: Arc<MappedRegion>,
     pub(super) layout: Layout,

@@ -38,7 +38,7 @@ pub(crate) use self::split::Split;
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};
-use crate::served::Served;
+use crate::served::{Served, Stripes};
 
 /// What a replica is to be.
 #[derive(Clone, Debug)]
@@ -118,6 +118,7 @@ pub(crate) struct Replica {
     changed: Condvar,
     shown: Mutex<Shown>,
     served: Mutex<Option<Arc<Served>>>,
+    stripes: Arc<Stripes>,
     stage: AtomicU8,
     /// RS9: what is being split off this one.
     split: Mutex<Option<Arc<Split>>>,
@@ -130,21 +131,24 @@ impl Replica {
         guard: LeaseGuard,
         (wanted, begins_at): (Wanted, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
-        Self::open_at(context, guard, (wanted, GOES_ON, begins_at))
+        let stripes = Arc::default();
+        Self::open_at(context, (guard, stripes), (wanted, GOES_ON, begins_at))
     }
 
-    /// Opens one of a region that is not there yet (RS9).
+    /// Opens one of a region that is not there yet (RS9), with the stripes of the one that it is
+    /// split off from.
     pub(crate) fn prepare(
         context: &Arc<Context>,
-        guard: LeaseGuard,
+        (guard, stripes): (LeaseGuard, Arc<Stripes>),
         wanted: Wanted,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
-        Self::open_at(context, guard, (wanted, PREPARING, Instant::now()))
+        let stage = (wanted, PREPARING, Instant::now());
+        Self::open_at(context, (guard, stripes), stage)
     }
 
     fn open_at(
         context: &Arc<Context>,
-        guard: LeaseGuard,
+        (guard, stripes): (LeaseGuard, Arc<Stripes>),
         (wanted, stage, begins_at): (Wanted, u8, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let order = &wanted.order;
@@ -158,6 +162,7 @@ impl Replica {
             changed: Condvar::new(),
             shown: Mutex::default(),
             served: Mutex::default(),
+            stripes,
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
         });
@@ -248,6 +253,8 @@ impl Replica {
         };
         if let Some(served) = self.served().filter(|served| !is_same_primary(served)) {
             served.stop();
+            // RP13: its thread may wait for a backup that hangs, and is to read this.
+            served.primary.stop();
         }
         self.show().ordered = Some(wanted.order.epoch);
         self.board().wanted = Some(wanted);
@@ -261,15 +268,35 @@ impl Replica {
         }
     }
 
-    /// Its thread ends, soon; nothing more is acknowledged from now on.
+    /// Begins to stop: what has begun is acknowledged still, and nothing else begins.
+    pub(crate) fn begin_stop(&self) {
+        if let Some(served) = self.served() {
+            served.begin_stop();
+        }
+    }
+
+    /// Whether anything that has begun is not over.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.served().is_some_and(|served| served.is_at_work())
+    }
+
+    pub(crate) fn stripes(&self) -> Arc<Stripes> {
+        Arc::clone(&self.stripes)
+    }
+
+    /// Its thread ends, soon; nothing more is acknowledged from now on, and nobody of it waits for a
+    /// backup (RP13).
     pub(crate) fn end(&self, ending: Ending) {
-        self.stop();
+        if let Some(served) = self.served() {
+            served.stop();
+            served.primary.stop();
+        }
         self.board().ending = Some(ending);
         self.changed.notify_all();
     }
 
     /// Has its thread look again.
-    fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         self.board().is_nudged = true;
         self.changed.notify_all();
     }

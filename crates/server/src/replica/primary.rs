@@ -8,9 +8,9 @@ use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::ids::ReplicaNumber;
 use farleaf_cluster::record::PrimaryReport;
 use farleaf_fabric::tcp::TcpEndpoint;
-use farleaf_lsm::Engine;
 use farleaf_lsm::engine::Worked;
-use farleaf_replica::{Primary, PrimaryWorked};
+use farleaf_lsm::{Engine, LsmError};
+use farleaf_replica::{Primary, PrimaryWorked, ReplicaError};
 
 use super::backup::epoch_of;
 use super::link::{Link, Stage};
@@ -43,7 +43,8 @@ impl PrimaryReplica {
     ) -> Self {
         let epoch = epoch_of(order.epoch);
         let primary = Primary::new(engine, epoch, context.options.replication);
-        let served = Served::new(order.clone(), primary.clone(), replica.guard.clone());
+        let of = (replica.guard.clone(), replica.stripes());
+        let served = Served::new(order.clone(), primary.clone(), of);
         Self {
             place,
             note,
@@ -72,6 +73,7 @@ impl PrimaryReplica {
             }
         }
         self.needed.retain(|number| listed.contains(number));
+        self.note_alone();
         for backup in backups {
             if backup.in_sync {
                 self.needed.insert(backup.replica);
@@ -87,6 +89,21 @@ impl PrimaryReplica {
             });
         }
         self.open_if_due(replica);
+    }
+
+    /// RS2: without a backup that has all, what was acknowledged is in this memory alone; it is on
+    /// the disk before this goes on.
+    fn note_alone(&self) {
+        let mut stages = self.links.values().map(Link::stage);
+        let is_alone = !stages.any(|stage| stage == Stage::InSync);
+        let was_alone = self.served.is_alone();
+        self.served.set_alone(is_alone);
+        if is_alone
+            && !was_alone
+            && let Err(error) = self.primary.engine().sync()
+        {
+            self.served.note_failure(error.to_string());
+        }
     }
 
     /// RS9: as long as nobody has been told which backups have all, one that fails leaves.
@@ -137,7 +154,8 @@ impl PrimaryReplica {
         self.note = note;
         let raised = self.primary.raise(epoch_of(epoch));
         raised.map_err(|error| error.to_string())?;
-        let served = Served::new(order.clone(), self.primary.clone(), replica.guard.clone());
+        let of = (replica.guard.clone(), replica.stripes());
+        let served = Served::new(order.clone(), self.primary.clone(), of);
         self.served = Arc::new(served);
         Ok(())
     }
@@ -157,6 +175,7 @@ impl PrimaryReplica {
 
     /// What it says of its backups; and opens it, when those that are needed have all.
     pub(super) fn report(&self, replica: &Replica) -> PrimaryReport {
+        self.note_alone();
         self.open_if_due(replica);
         let mut report = PrimaryReport::default();
         for (number, link) in &self.links {
@@ -171,9 +190,17 @@ impl PrimaryReplica {
 
     /// A step of what there is to do; false: nothing.
     pub(super) fn maintain(&self) -> Result<bool, String> {
-        let worked = self.primary.maintain();
-        let worked = worked.map_err(|error| error.to_string())?;
-        Ok(worked != PrimaryWorked::Engine(Worked::Nothing))
+        match self.primary.maintain() {
+            Ok(worked) => Ok(worked != PrimaryWorked::Engine(Worked::Nothing)),
+            // RP6, RP13: writes wait for a backup, and so does this; or another epoch is to come.
+            Err(
+                ReplicaError::Engine(LsmError::NotFollowed { .. })
+                | ReplicaError::Deposed { .. }
+                | ReplicaError::BackupLost { .. }
+                | ReplicaError::Stopped,
+            ) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// RS8: reads a part of the disk; `Err`: it is damaged.

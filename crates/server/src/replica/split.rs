@@ -19,6 +19,8 @@ use crate::error::ServerError;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{Served, SplitTarget, Standing};
 
+/// A split that could not be prepared is begun again so long later.
+const AGAIN_AFTER: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_millis(5);
 /// For how long the new region is waited for; longer than its backups may take to fail.
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
@@ -34,6 +36,8 @@ pub(crate) struct Split {
     backups: Vec<BackupOrder>,
     is_over: AtomicBool,
     prepared: Mutex<Option<Vec<ReplicaNumber>>>,
+    /// When it could not be prepared: it is begun again a while later.
+    failed_at: Mutex<Option<Instant>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -52,6 +56,7 @@ impl Split {
             backups,
             is_over: AtomicBool::new(false),
             prepared: Mutex::default(),
+            failed_at: Mutex::default(),
             thread: Mutex::default(),
         });
         let (of, parent, context) = (split.clone(), Arc::clone(parent), Arc::clone(context));
@@ -59,6 +64,8 @@ impl Split {
         let spawned = thread.spawn(move || {
             if let Err(how) = of.prepare(&parent, &context) {
                 tracing::warn!("{child} is not split off: {how}");
+                let mut failed_at = of.failed_at.lock().unwrap_or_else(PoisonError::into_inner);
+                *failed_at = Some(Instant::now());
             }
         });
         *split.thread() = Some(spawned.map_err(|source| ServerError::NoResource {
@@ -99,8 +106,28 @@ impl Split {
         }
     }
 
-    /// It is not wanted any more, or is a region of its own.
-    pub(crate) fn end(&self) {
+    /// Whether it could not be prepared, a while ago, and where it is to be.
+    pub(crate) fn is_to_be_begun_again(&self) -> bool {
+        let failed_at = self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = !self.is_over.load(Ordering::Acquire);
+        is_wanted && failed_at.is_some_and(|at| at.elapsed() > AGAIN_AFTER)
+    }
+
+    /// From which key on.
+    pub(crate) fn at(&self) -> &Key {
+        &self.at
+    }
+
+    /// It is not wanted any more, or is a region of its own: its thread ends soon.
+    pub(crate) fn give_up(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// The same, and waits for it.
+    fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread().take()
             && thread.join().is_err()
@@ -143,27 +170,34 @@ impl Split {
         done
     }
 
-    /// Has the servers of the parent's backups open the child's.
+    /// Has the servers of the parent's backups open the child's, all at once.
     fn prepare_backups(&self, parent: &Served, context: &Context) {
-        for backup in &self.backups {
-            let of = ReplicaName {
-                region: parent.order.region,
-                replica: backup.replica,
-                epoch: parent.epoch(),
-                primary: context.server,
-            };
-            let request = PeerRequest::Prepare {
-                of,
-                child: self.child,
-                from: self.at.clone(),
-                to: parent.order.to.clone(),
-            };
-            match peer::ask(context, backup.server, request) {
-                Ok((PeerReply::Prepared, _)) => {}
-                // It will not be filled, and the region begins without it.
-                other => tracing::warn!("{} does not prepare a split: {other:?}", backup.server),
+        thread::scope(|scope| {
+            for backup in &self.backups {
+                let of = ReplicaName {
+                    region: parent.order.region,
+                    replica: backup.replica,
+                    epoch: parent.epoch(),
+                    primary: context.server,
+                };
+                let request = PeerRequest::Prepare {
+                    of,
+                    child: self.child,
+                    from: self.at.clone(),
+                    to: parent.order.to.clone(),
+                };
+                let server = backup.server;
+                scope.spawn(move || {
+                    let how = match peer::ask(context, server, request) {
+                        Ok((PeerReply::Prepared, _)) => return,
+                        Ok((other, _)) => other.to_string(),
+                        Err(how) => how,
+                    };
+                    // It will not be filled, and the region begins without it.
+                    tracing::warn!("{server} does not prepare a split: {how}");
+                });
             }
-        }
+        });
     }
 
     fn wait_opened(&self, parent: &Served) -> Result<Arc<Served>, String> {
