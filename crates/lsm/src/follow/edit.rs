@@ -9,7 +9,7 @@ use crate::error::LsmError;
 use crate::place::{
     BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BLOCKS, TreeId,
 };
-use crate::tree::{BlockSource, TreeShape};
+use crate::tree::{BlockSource, TreeShape, check_blocks};
 use crate::version::LiveTree;
 
 /// Who follows an engine. Called by the threads that do its background work, never by who writes
@@ -97,7 +97,7 @@ impl SharedTree {
     /// cache.
     ///
     /// # Errors
-    /// They cannot be read, or there is no such segment.
+    /// [`LsmError::DamagedTree`]; they cannot be read, or there is no such segment.
     pub fn read_segment(&self, index: usize, buffer: &mut Vec<u8>) -> Result<(), LsmError> {
         let entry = self.live.entry();
         let first = index as u64 * u64::from(SEGMENT_SIZE_BLOCKS);
@@ -109,6 +109,8 @@ impl SharedTree {
             id: entry.id,
             segments: entry.segments.clone(),
         };
-        source.read(BlockNumber(first as u32), buffer)
+        source.read(BlockNumber(first as u32), buffer)?;
+        // What is damaged here is no reason to refuse whoever it is brought to.
+        check_blocks(entry.id, BlockNumber(first as u32), buffer)
     }
 }
