@@ -135,7 +135,7 @@ fn trees_are_damaged() {
 }
 
 /// Promise (RS8): with one replica alone an error says who cannot read, and where; everything else
-/// is served, and what is damaged stays on the disk: when the disk is right again, so is the answer.
+/// is served, and what is damaged stays on the disk: when that is right again, so is the answer.
 #[test]
 fn the_only_record_is_damaged() {
     let disks = disks(1);
