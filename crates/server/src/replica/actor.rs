@@ -73,7 +73,7 @@ impl Actor {
                 self.note(followed);
             }
             for errand in errands {
-                self.answer(errand);
+                self.answer(&errand);
             }
             let worked = self.work();
             let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
@@ -276,7 +276,7 @@ impl Actor {
         raised
     }
 
-    fn answer(&mut self, errand: Errand) {
+    fn answer(&mut self, errand: &Errand) {
         let reply = self.answer_to(errand.request);
         let reply = match reply {
             Ok(reply) => reply,

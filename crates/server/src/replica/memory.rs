@@ -22,7 +22,7 @@ use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 /// may do so before the old ones are gone.
 const CONNECTION_COUNT_MAX: usize = 16;
 /// A primary writes, or asks, or its process is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(3600);
+const SILENCE_MAX: Duration = Duration::from_hours(1);
 
 /// Memory that a primary writes into, as long as this is there.
 #[derive(Debug)]
