@@ -19,6 +19,10 @@ fn key_of(number: u64) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
+fn another_key(number: u64) -> Vec<u8> {
+    format!("other-{number:06}").into_bytes()
+}
+
 /// 4 KiB that are another record's nowhere.
 fn value_of(number: u64) -> Vec<u8> {
     format!("[value {number:06}]").into_bytes().repeat(256)
@@ -171,15 +175,20 @@ fn the_only_record_is_damaged() {
 fn the_only_disk_fails() {
     let disks = disks(1);
     let disk = disks[0].clone();
-    let mut crew = Crew::with(1, move |_, options| options.storage = disk.opener());
+    let mut crew = Crew::with(1, move |_, options| {
+        options.storage = disk.opener();
+        options.engine.l0_entry_count_max = 256;
+    });
     let table = crew.table(1, false);
     load(&table);
     disks[0].fail_at(crate::disk::WRITES);
     let hasty = table.clone().with_durability(Durability::Memory);
-    // More than L0 and the log's buffer hold, so that background work has failed, too.
+    // More than L0 holds, so that background work has failed, too.
     let mut failed = None;
     for number in 0..RECORD_COUNT {
-        let put = hasty.put(b"another", &value_of(number));
+        let put = hasty.put(&another_key(number), b"another");
+        let is_away = matches!(put, Err(ClientError::NotServed { .. }));
+        assert!(!is_away, "{put:?}");
         failed = put.err().or(failed);
     }
     let failed = failed.expect("not all can be written");
