@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farleaf_cluster::client::Route;
 use farleaf_cluster::ids::TableId;
 
-use crate::asks::{DeleteRange, Exchange, Get, Exchanged, ScanPart, Write};
+use crate::asks::{DeleteRange, Exchange, Exchanged, Get, ScanPart, Write};
 use crate::cluster::{Cluster, Place};
 use crate::error::ClientError;
 use crate::protocol::{Condition, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
@@ -85,11 +85,7 @@ impl fmt::Debug for PersistentTable {
 }
 
 impl PersistentTable {
-    pub(crate) fn new(
-        cluster: Cluster,
-        (name, id): (&str, TableId),
-        replica_count: usize,
-    ) -> Self {
+    pub(crate) fn new(cluster: Cluster, (name, id): (&str, TableId), replica_count: usize) -> Self {
         let durability = if replica_count > 1 {
             Durability::Memory
         } else {
@@ -425,11 +421,7 @@ fn check(key: &[u8], value: &[u8]) -> Result<(), ClientError> {
     check_size("value", value, VALUE_SIZE_BYTES_MAX)
 }
 
-fn check_size(
-    what: &'static str,
-    bytes: &[u8],
-    size_bytes_max: usize,
-) -> Result<(), ClientError> {
+fn check_size(what: &'static str, bytes: &[u8], size_bytes_max: usize) -> Result<(), ClientError> {
     if bytes.len() <= size_bytes_max {
         return Ok(());
     }

@@ -168,7 +168,10 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     let identity: Identity =
         serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     if identity.server.0 == 0 || identity.server.0 >= NUMBER_END {
-        return Err(damaged(format!("no server has number {}", identity.server.0)));
+        return Err(damaged(format!(
+            "no server has number {}",
+            identity.server.0
+        )));
     }
     Ok(identity)
 }
@@ -223,7 +226,10 @@ mod tests {
         let open = |cluster, asked| ServerDirectory::open(&path, cluster, asked);
         let first = open(CLUSTER, None).expect("made");
         let number = first.server;
-        assert!(matches!(open(CLUSTER, None), Err(ServerError::Locked { .. })));
+        assert!(matches!(
+            open(CLUSTER, None),
+            Err(ServerError::Locked { .. })
+        ));
         drop(first);
         assert_eq!(open(CLUSTER, None).expect("there").server, number);
         let other = Some(ServerId(number.0 + 1));

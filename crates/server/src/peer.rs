@@ -139,7 +139,8 @@ mod tests {
             of: NAME,
             attachment: 4,
         };
-        let golden = format!(r#"R{{"version":1,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
+        let golden =
+            format!(r#"R{{"version":1,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&encode_request(commit)), golden);
         let mut out = Vec::new();
         let attached = PeerReply::Attached {

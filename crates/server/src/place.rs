@@ -315,7 +315,10 @@ mod tests {
         fs::create_dir(place.data(4)).expect("made");
         let empty = place.storage_in_force(&note).expect_err("it has nothing");
         assert!(empty.to_string().contains("no manifest"), "{empty}");
-        assert!(empty.to_string().contains("restore it from a copy"), "{empty}");
+        assert!(
+            empty.to_string().contains("restore it from a copy"),
+            "{empty}"
+        );
         assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
     }
 

@@ -68,12 +68,9 @@ impl Served {
     pub(crate) fn open(&self) {
         let exchange = (OPENING, OPEN);
         // One that has stopped stays so.
-        let _ = self.state.compare_exchange(
-            exchange.0,
-            exchange.1,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let _ =
+            self.state
+                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// RH4: what has not been looked at by [`standing`](Self::standing) when this returns is not

@@ -200,7 +200,11 @@ impl RegionServer {
             while !is_over.load(Ordering::Acquire) {
                 let ticked = master.tick(TICK);
                 let is_master = ticked.as_ref().is_ok_and(|tick| tick.is_master);
-                tell_once(&mut told, "the master", ticked.map(drop).map_err(ClusterError::from));
+                tell_once(
+                    &mut told,
+                    "the master",
+                    ticked.map(drop).map_err(ClusterError::from),
+                );
                 if !is_master {
                     thread::sleep(TICK);
                 }
@@ -219,10 +223,11 @@ impl RegionServer {
         let is_over = Arc::clone(&self.is_over);
         let thread = thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || body(&is_over));
-        self.threads.push(thread.map_err(|source| ServerError::NoResource {
-            what: "thread",
-            source,
-        })?);
+        self.threads
+            .push(thread.map_err(|source| ServerError::NoResource {
+                what: "thread",
+                source,
+            })?);
         Ok(())
     }
 

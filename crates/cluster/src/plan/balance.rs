@@ -93,8 +93,8 @@ impl<'v> Planner<'v> {
                 let difference = here.saturating_sub(there);
                 // A tenth of what a server does is not worth a stop, nor are a few operations,
                 // which come and go.
-                let is_worth = difference > here / 10
-                    && difference >= self.options.imbalance_operations_min;
+                let is_worth =
+                    difference > here / 10 && difference >= self.options.imbalance_operations_min;
                 let evens = operations.saturating_mul(2) <= difference && is_worth && !is_drained;
                 if evens && best.is_none_or(|(_, _, gain)| operations > gain) {
                     best = Some((seen, backup.replica.number, operations));

@@ -219,11 +219,7 @@ impl Actor {
     }
 
     /// RH5: the note is durable before the engine is served.
-    fn open_engine(
-        &self,
-        order: &RegionOrder,
-        source: Source,
-    ) -> Result<(Engine, Note), String> {
+    fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<(Engine, Note), String> {
         let text = |error: crate::error::ServerError| error.to_string();
         let options = self.context.options.engine.clone();
         match source {
@@ -300,7 +296,9 @@ impl Actor {
         };
         // RH3: nothing of an epoch below its own; and what it has not been told of, it waits for.
         if open_at < Some(name.epoch) {
-            return Ok(PeerReply::NotYet("it does not know of this epoch".to_owned()));
+            return Ok(PeerReply::NotYet(
+                "it does not know of this epoch".to_owned(),
+            ));
         }
         if open_at > Some(name.epoch) {
             let how = format!("it is at a later epoch than {}", name.epoch);

@@ -177,7 +177,11 @@ impl BackupReplica {
         let Some(note) = self.note else {
             return Err("it never had all, so it cannot be primary".to_owned());
         };
-        let engine = match self.live.take().filter(|it| it.generation == note.generation) {
+        let engine = match self
+            .live
+            .take()
+            .filter(|it| it.generation == note.generation)
+        {
             Some(live) => {
                 let promoted = live.backup.promote(epoch_of(epoch), options);
                 promoted.map_err(|error| error.to_string())?

@@ -11,9 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpListenOptions, TcpListener, TcpService,
-};
+use farleaf_fabric::tcp::{Grant, Rights, Secret, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_replica::Layout;
 use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};

@@ -151,7 +151,10 @@ impl Replica {
         let served = self.served();
         if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
             // RS8: while nobody else has all, what can be read is served.
-            let has_other = shown.primary.as_ref().is_some_and(|it| !it.in_sync.is_empty());
+            let has_other = shown
+                .primary
+                .as_ref()
+                .is_some_and(|it| !it.in_sync.is_empty());
             if has_other {
                 shown.failure.get_or_insert(failure);
             }

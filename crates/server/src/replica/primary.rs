@@ -83,11 +83,7 @@ impl PrimaryReplica {
                     epoch: self.served.epoch(),
                     primary: context.server,
                 };
-                Link::start(
-                    (replica, context),
-                    &self.primary,
-                    (backup.server, name),
-                )
+                Link::start((replica, context), &self.primary, (backup.server, name))
             });
         }
         self.open_if_due();
@@ -114,10 +110,7 @@ impl PrimaryReplica {
             }
         }
         // RH5.
-        let note = Note {
-            epoch,
-            ..self.note
-        };
+        let note = Note { epoch, ..self.note };
         let put = self.place.put_in_force(&note);
         put.map_err(|error| error.to_string())?;
         self.note = note;

@@ -29,17 +29,29 @@ fn operations_do_what_they_say() {
     assert_eq!(table.get(b"mars").expect("got"), Some(b"4".to_vec()));
     assert_eq!(table.get(b"pluto").expect("got"), None);
     let got = table.multi_get(&[&b"uranus"[..], b"none", b"earth"]);
-    assert_eq!(got.expect("got"), [Some(b"7".to_vec()), None, Some(b"3".to_vec())]);
+    assert_eq!(
+        got.expect("got"),
+        [Some(b"7".to_vec()), None, Some(b"3".to_vec())]
+    );
     let inserted = table.insert(b"mars", b"5").expect("inserted");
     assert_eq!(inserted, Insertion::AlreadyPresent(b"4".to_vec()));
-    assert_eq!(table.insert(b"venus", b"2").expect("inserted"), Insertion::Inserted);
+    assert_eq!(
+        table.insert(b"venus", b"2").expect("inserted"),
+        Insertion::Inserted
+    );
     assert!(table.update(b"venus", b"two").expect("updated"));
     assert!(!table.update(b"pluto", b"9").expect("updated"));
     let differs = table.compare_and_swap(b"venus", Some(b"2"), Some(b"ii"));
-    assert_eq!(differs.expect("asked"), Swap::Differs(Some(b"two".to_vec())));
+    assert_eq!(
+        differs.expect("asked"),
+        Swap::Differs(Some(b"two".to_vec()))
+    );
     let swapped = table.compare_and_swap(b"venus", Some(b"two"), None);
     assert_eq!(swapped.expect("asked"), Swap::Swapped);
-    assert_eq!(table.replace(b"earth", b"III").expect("replaced"), Some(b"3".to_vec()));
+    assert_eq!(
+        table.replace(b"earth", b"III").expect("replaced"),
+        Some(b"3".to_vec())
+    );
     assert!(table.delete(b"uranus").expect("deleted"));
     assert!(!table.delete(b"uranus").expect("deleted"));
     assert_eq!(table.take(b"mars").expect("taken"), Some(b"4".to_vec()));
@@ -71,11 +83,18 @@ fn scans_go_over_regions() {
         .map(|(key, value)| (key.into_bytes(), value.into_bytes()))
         .collect();
     let pair = |record: Record| (record.key, record.value);
-    for (start, end) in [("", None), ("2", Some("5")), ("300", Some("301")), ("9", Some("1"))] {
+    for (start, end) in [
+        ("", None),
+        ("2", Some("5")),
+        ("300", Some("301")),
+        ("9", Some("1")),
+    ] {
         let (start, end) = (start.as_bytes(), end.map(str::as_bytes));
         let expected: Vec<_> = model
             .iter()
-            .filter(|(key, _)| key.as_slice() >= start && end.is_none_or(|end| key.as_slice() < end))
+            .filter(|(key, _)| {
+                key.as_slice() >= start && end.is_none_or(|end| key.as_slice() < end)
+            })
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let found: Result<Vec<_>, _> = table.range(start, end).map(|it| it.map(pair)).collect();
@@ -91,7 +110,10 @@ fn scans_go_over_regions() {
     let keys = table.prefix(b"12").keys_only();
     let keys: Vec<Record> = keys.collect::<Result<_, _>>().expect("scanned");
     assert!(keys.len() == 10 && keys.iter().all(|it| it.value.is_empty()));
-    assert_eq!(table.delete_range(b"250", Some(b"750")).expect("deleted"), 500);
+    assert_eq!(
+        table.delete_range(b"250", Some(b"750")).expect("deleted"),
+        500
+    );
     assert_eq!(table.delete_prefix(b"").expect("deleted"), 500);
     assert!(table.scan(b"", None, 9).expect("scanned").is_empty());
 }
