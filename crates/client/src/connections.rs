@@ -34,7 +34,6 @@ impl Connections {
             secret,
             connect_timeout: connect,
             answer_timeout: answer,
-            ..ConnectOptions::default()
         };
         Self {
             idle: Mutex::default(),

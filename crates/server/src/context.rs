@@ -95,7 +95,6 @@ impl Context {
             secret: self.secret.clone(),
             connect_timeout: PEER_CONNECT_TIMEOUT,
             answer_timeout: PEER_ANSWER_TIMEOUT,
-            ..ConnectOptions::default()
         };
         Connection::connect(&address.to_string(), &options)
     }

@@ -148,7 +148,7 @@ struct Open {
 /// How long a region that has failed here is let alone: at first, and at the most. Each failure
 /// doubles it, until none has come for long.
 const LET_ALONE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-const FORGIVEN: Duration = Duration::from_secs(60);
+const FORGIVEN: Duration = Duration::from_mins(1);
 
 /// When a region has failed here, and for how long it is let alone.
 struct Failed {

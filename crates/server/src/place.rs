@@ -300,8 +300,8 @@ mod tests {
         assert!(error.contains("format version 2"), "{error}");
     }
 
-    /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an empty
-    /// one; that is told, and nothing is made in its place.
+    /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an
+    /// empty one; that is told, and nothing is made in its place.
     #[test]
     fn copies_that_are_lost_are_not_made_anew() {
         let scratch = tempfile::tempdir().expect("a scratch directory");

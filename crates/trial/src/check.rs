@@ -12,13 +12,20 @@ type Place = (usize, Vec<usize>, Option<Value>);
 /// So many operations before and behind the one that does not fit are told.
 const NEAR_COUNT: usize = 12;
 
-/// The value after an operation; none: it cannot take place when the key has this value.
-fn after(act: Act, value: Option<Value>) -> Option<Option<Value>> {
+/// Has an operation take place; false: it cannot when the key has this value.
+fn take_place(act: Act, value: &mut Option<Value>) -> bool {
     match act {
-        Act::Write(new) => Some(new),
-        Act::Read(found) => (found == value).then_some(value),
-        Act::Swap(expected, new, true) => (expected == value).then_some(new),
-        Act::Swap(expected, _, false) => (expected != value).then_some(value),
+        Act::Write(new) => {
+            *value = new;
+            true
+        }
+        Act::Read(found) => found == *value,
+        Act::Swap(expected, new, true) => {
+            let is_right = expected == *value;
+            *value = new;
+            is_right
+        }
+        Act::Swap(expected, _, false) => expected != *value,
     }
 }
 
@@ -56,9 +63,10 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
             if operation.begun_ns > first_end {
                 break;
             }
-            let Some(value) = after(operation.act, value) else {
+            let mut value = value;
+            if !take_place(operation.act, &mut value) {
                 continue;
-            };
+            }
             let place = go_on(&operations, (first, &behind), index, value);
             if seen.insert(place.clone()) {
                 stack.push(place);

@@ -21,7 +21,7 @@ const COORDINATOR: &str = "FARLEAF_TEST_COORDINATOR";
 const ADDRESS: &str = "FARLEAF_TEST_ADDRESS";
 
 /// Something comes about in this time, or never.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// What all processes of a trial know.

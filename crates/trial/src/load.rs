@@ -37,6 +37,25 @@ pub enum Course {
     Troubled,
 }
 
+/// Numbers that look random, and are the same for a seed.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Those of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// One from 0 to below this.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) % bound
+    }
+}
+
 /// Clients at work, and what they saw.
 #[derive(Debug, Default)]
 pub struct Trial {
@@ -50,14 +69,19 @@ pub struct Trial {
     next_value: AtomicU64,
 }
 
-fn bytes_of(value: Value) -> Vec<u8> {
+/// What is written as a value.
+pub fn bytes_of(value: Value) -> Vec<u8> {
     // Of many sizes, so that segments of the log end at many places.
     let mut bytes = value.to_le_bytes().to_vec();
     bytes.resize(8 + (value % 97 * 31) as usize, value as u8);
     bytes
 }
 
-fn value_of(bytes: &[u8]) -> Value {
+/// The value that was written as this.
+///
+/// # Panics
+/// It is no value that a client wrote.
+pub fn value_of(bytes: &[u8]) -> Value {
     let value = Value::from_le_bytes(bytes[..8].try_into().expect("eight"));
     assert_eq!(bytes, bytes_of(value), "a value is as it was written");
     value
@@ -90,6 +114,11 @@ impl Trial {
     /// Operations of which it is known that nothing was done.
     pub fn refused_count(&self) -> u64 {
         self.refused_count.load(Ordering::Relaxed)
+    }
+
+    /// A value that nobody has written.
+    pub fn draw_value(&self) -> Value {
+        self.next_value.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Has one client work at each of these tables, which may be the same one, while `body` does
@@ -127,7 +156,7 @@ impl Trial {
             let done_count = self.done_count() - before;
             let is_over = self.is_over.load(Ordering::Acquire);
             assert!(!is_over, "a client has ended");
-            assert!(since.elapsed() < Duration::from_secs(60), "{done_count}");
+            assert!(since.elapsed() < Duration::from_mins(1), "{done_count}");
             thread::sleep(LOOK_PAUSE);
         }
     }
@@ -136,18 +165,12 @@ impl Trial {
     fn work(&self, table: &PersistentTable, seed: u64) {
         // One that panics ends the trial of the others.
         let over = Over(&self.is_over);
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut next = move |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random >> 33) % bound
-        };
+        let mut random = Random::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
-            let number = next(KEY_COUNT);
-            let value = self.next_value.fetch_add(1, Ordering::Relaxed);
+            let number = random.below(KEY_COUNT);
+            let value = self.draw_value();
             let begun_ns = self.history.now_ns();
-            let done = operate(table, &key_of(number), (next(10), value));
+            let done = operate(table, &key_of(number), (random.below(10), value));
             let ended_ns = self.history.now_ns();
             let (act, ended_ns) = match done {
                 Ok(act) => {

@@ -55,7 +55,7 @@ impl Outage {
         // Calls that are on their way come to an end.
         thread::sleep(UNREACHED);
         // What is alive stays so until it is back: it has no clock while it is away.
-        self.inner.renew_all_leases_after(Duration::from_secs(3600));
+        self.inner.renew_all_leases_after(Duration::from_hours(1));
         let answer = while_away();
         self.inner.renew_all_leases_after(Duration::ZERO);
         self.heal();

@@ -1,5 +1,6 @@
 //! A real etcd keeps the promises of a coordinator.
 
+mod clusters;
 mod server;
 
 use std::sync::Arc;

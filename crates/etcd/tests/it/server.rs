@@ -59,6 +59,8 @@ impl Server {
                 &peer,
             ])
             .args(["--initial-cluster", &format!("test={peer}")])
+            // Leases are granted for one and a half election timeouts at the least.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .stdout(Stdio::null())
             .stderr(log.expect("a log can be made"))
             .spawn();

@@ -78,7 +78,7 @@ impl Actor {
                 self.note(followed);
             }
             for errand in errands {
-                self.answer(errand);
+                self.answer(&errand);
             }
             let worked = self.work();
             let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
@@ -322,8 +322,8 @@ impl Actor {
         raised
     }
 
-    fn answer(&mut self, errand: Errand) {
-        let reply = self.answer_to(errand.request);
+    fn answer(&mut self, errand: &Errand) {
+        let reply = self.answer_to(&errand.request);
         let reply = match reply {
             Ok(reply) => reply,
             Err(how) => {
@@ -336,9 +336,9 @@ impl Actor {
     }
 
     /// `Err`: the replica cannot go on.
-    fn answer_to(&mut self, request: PeerRequest) -> Result<PeerReply, String> {
+    fn answer_to(&mut self, request: &PeerRequest) -> Result<PeerReply, String> {
         let name = match request {
-            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => name,
+            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => *name,
             // Whoever has the board of replicas answers it.
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
                 return Ok(PeerReply::Refused("it is no replica's".to_owned()));
@@ -366,7 +366,7 @@ impl Actor {
             PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch),
             PeerRequest::Commit { attachment, .. } => {
                 let id = (self.replica.table, name.region, name.replica);
-                backup.commit(Note::new(id, name.epoch, 0), attachment)
+                backup.commit(Note::new(id, name.epoch, 0), *attachment)
             }
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
                 unreachable!("they were answered")

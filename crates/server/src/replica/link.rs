@@ -173,7 +173,11 @@ impl Work {
         let asked = peer::ask(&self.context, self.server, PeerRequest::Attach(self.name));
         let (attachment, client, slot_count) = match asked {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
-            Ok((PeerReply::NotYet(how), _)) => return Tried::NotYet(how),
+            Ok((PeerReply::NotYet(how), _)) => {
+                // Perhaps another server listens there by now, which never will have it.
+                self.context.forget_address(self.server);
+                return Tried::NotYet(how);
+            }
             Ok((
                 PeerReply::Attached {
                     attachment,

@@ -95,8 +95,8 @@ fn a_backup_fails() {
     trial.judge(&table);
 }
 
-/// Promise: a disk that stays broken, of the only server that could have a replica, is tried now and
-/// then, and not all the time; what is tried leaves nothing on it; and when it is mended, it is
+/// Promise: a disk that stays broken, of the only server that could have a replica, is tried now
+/// and then, and not all the time; what is tried leaves nothing on it; and when it is mended, it is
 /// found to be so.
 #[test]
 fn a_backup_stays_broken() {

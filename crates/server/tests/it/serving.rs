@@ -1,6 +1,8 @@
 //! Tables that are served, and go on when servers end.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 
 use farleaf_client::{Durability, Insertion, PersistentTableOptions, Record, Swap};
 
@@ -149,4 +151,31 @@ fn servers_end_and_come_back() {
         crew.start(index);
     }
     crew.wait_whole(&table, 3);
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound")
+}
+
+/// Promise (RS5): where a server listens at the address that another one had, a primary that knew
+/// that one there does not ask the wrong one for ever.
+#[test]
+fn servers_exchange_addresses() {
+    let addresses = Arc::new(Mutex::new([0, 1, 2].map(|_| free_address())));
+    let of_servers = Arc::clone(&addresses);
+    let mut crew = Crew::with(3, move |index, options| {
+        options.address = of_servers.lock().expect("no panic")[index];
+    });
+    let table = crew.table(3, false);
+    let primary = crew.primary(&table);
+    let [one, other] = [1, 2].map(|step| (primary + step) % 3);
+    crew.stop(one);
+    crew.stop(other);
+    table.put(b"key", b"value").expect("put");
+    addresses.lock().expect("no panic").swap(one, other);
+    crew.start(one);
+    crew.start(other);
+    crew.wait_whole(&table, 3);
+    assert_eq!(table.get(b"key").expect("got"), Some(b"value".to_vec()));
 }

@@ -11,9 +11,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `part` | what a server's process does, and where the coordinator of all is |
+//! | `network` | a network of a test's own, in namespaces, and ways that are cut |
 //! | `kills` | primaries that are killed; all servers that are |
+//! | `partitions` | servers that are cut off |
+//! | `soak` | everything that can happen, at random, for long |
 //!
 //! Clients, their histories and how these are checked are in `farleaf-trial`.
 
 mod kills;
+mod network;
 mod part;
+mod partitions;
+mod soak;

@@ -1,0 +1,232 @@
+//! Servers that are cut off: never do two acknowledge for one region at the same time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_client::protocol::{Body, Header, Reply, Request, Status};
+use farleaf_client::{ClientOptions, Cluster, PersistentTable, PersistentTableOptions};
+use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
+use farleaf_trial::fleet::secret;
+use farleaf_trial::history::{Act, Operation};
+use farleaf_trial::load::{KEY_COUNT, bytes_of, key_of, split_keys, value_of, wait_served};
+use farleaf_trial::{Course, Fleet, Trial};
+use farleaf_wire::{ConnectOptions, Connection};
+
+use crate::network::{Host, OUTSIDE, address, cut_between, enter, on_a_network, prefix};
+use crate::part::{remote, serve};
+
+/// Clients outside, and on the host that is cut off.
+const CLIENT_COUNTS: (usize, usize) = (4, 2);
+/// Longer than leases.
+const CUT_TIME: Duration = Duration::from_secs(4);
+
+/// A primary waits four seconds for an answer of a backup that is cut off; then for the record not
+/// to name it any more.
+const AWAY_TIME_MAX: Duration = Duration::from_secs(9);
+
+/// Clients that do not wait long for whoever does not answer.
+fn hasty(coordinator: SharedCoordinator) -> Cluster {
+    let options = ClientOptions {
+        secret: Some(secret()),
+        patience: Duration::from_secs(2),
+        connect_timeout: Duration::from_millis(500),
+        answer_timeout: Duration::from_secs(1),
+    };
+    Cluster::new(coordinator, options)
+}
+
+/// Cuts the host that is primary of a table's first region off from these hosts, while clients
+/// outside and on that host work; for how long nothing was served outside, at the most.
+fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
+    let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
+    let (service, mut plan) = serve(&coordinator, OUTSIDE);
+    plan.prefixes = (0..3).map(prefix).collect();
+    plan.addresses = (0..3).map(address).collect();
+    let fleet = Fleet::start(coordinator, plan, 3);
+    let cluster = hasty(fleet.coordinator.clone());
+    let options = PersistentTableOptions {
+        replica_count: 3,
+        split_keys: split_keys(),
+    };
+    let table = cluster.create_table("t", &options).expect("a new table");
+    fleet.wait_whole(&table, 3);
+    let primary = fleet.primary(&table).expect("it has one");
+    // As a client on that host: its way to the coordinator begins there, too.
+    let inside = thread::scope(|scope| {
+        let at = service.address().to_string();
+        let connected = scope.spawn(move || -> PersistentTable {
+            enter(primary);
+            let cluster = hasty(remote(&at));
+            cluster.open_table("t").expect("it was made")
+        });
+        connected.join().expect("it is not cut off yet")
+    });
+    let mut clients = vec![table.clone(); CLIENT_COUNTS.0];
+    clients.extend(vec![inside; CLIENT_COUNTS.1]);
+    let whole = Trial::new(Course::Troubled);
+    let begin = |index: usize| {
+        if index >= CLIENT_COUNTS.0 {
+            enter(primary);
+        }
+    };
+    let stubborn = Stubborn::of(&fleet, &table, primary);
+    let is_cut = AtomicBool::new(true);
+    let (stubborn, is_cut, trial) = (&stubborn, &is_cut, &whole);
+    let away = trial.run_each(&clients, begin, || {
+        trial.wait_done(200);
+        let mut away = Duration::ZERO;
+        let host = Host::At(primary);
+        let loses_lease = others(host).contains(&Host::Outside);
+        thread::scope(|scope| {
+            let begin = |writes| scope.spawn(move || stubborn.work(trial, is_cut, writes));
+            let handles = [false, true].map(begin);
+            cut_between(host, &others(host), || {
+                let since = Instant::now();
+                away = wait_served(&table);
+                thread::sleep(CUT_TIME.saturating_sub(since.elapsed()));
+                is_cut.store(false, Ordering::Release);
+            });
+            let counts = handles.map(|it| it.join().expect("it was answered"));
+            eprintln!("asked stubbornly: {counts:?} (done, not done; reads alone, and writes)");
+            assert!(counts.iter().all(|it| it.0 > 0), "{counts:?}");
+            // Whoever has no lease reads nothing.
+            assert!(counts[0].1 > 0 || !loses_lease, "{counts:?}");
+        });
+        trial.wait_done(200);
+        fleet.wait_whole(&table, 3);
+        trial.wait_done(200);
+        away
+    });
+    eprintln!(
+        "cut off for {CUT_TIME:?}: served again outside after {away:?}; {} operations done, {} \
+         unknown, {} not done",
+        trial.done_count(),
+        trial.unknown_count(),
+        trial.refused_count()
+    );
+    assert!(away < away_time_max, "{away:?}");
+    whole.judge(&table);
+}
+
+/// Whoever asks one server at one epoch, whatever the records say by then: it would be answered
+/// wrongly, if anybody were.
+struct Stubborn {
+    primary: usize,
+    header: Header,
+    keys: Vec<u64>,
+}
+
+impl Stubborn {
+    /// About the first region of a table, as it is now.
+    fn of(fleet: &Fleet, table: &PersistentTable, primary: usize) -> Self {
+        let view = fleet.view();
+        let region = view.regions_of(table.id())[0];
+        let header = Header {
+            table: table.id(),
+            region: region.region,
+            epoch: region.epoch,
+            is_durable: false,
+        };
+        let keys = 0..KEY_COUNT;
+        Self {
+            primary,
+            header,
+            keys: keys.filter(|it| region.covers(&key_of(*it))).collect(),
+        }
+    }
+
+    /// Reads, and writes if it is to, from the server's own host; how much was done, and was not.
+    fn work(&self, trial: &Trial, is_cut: &AtomicBool, writes: bool) -> (u64, u64) {
+        enter(self.primary);
+        let options = ConnectOptions {
+            secret: Some(secret()),
+            ..ConnectOptions::default()
+        };
+        let at = address(self.primary).to_string();
+        let mut connection = Connection::connect(&at, &options).expect("it is there");
+        let (mut done_count, mut refused_count, mut request) = (0, 0, Vec::new());
+        for number in self.keys.iter().copied().cycle() {
+            if !is_cut.load(Ordering::Acquire) {
+                break;
+            }
+            let (key, value) = (key_of(number), trial.draw_value());
+            let new = bytes_of(value);
+            let is_read = !writes || value % 2 == 0;
+            let body = if is_read {
+                Body::Get(vec![&key])
+            } else {
+                Body::Write(vec![(&key, Some(&new))])
+            };
+            let header = self.header;
+            Request { header, body }.encode(&mut request);
+            let begun_ns = trial.history.now_ns();
+            let reply = connection.call(&request).expect("it is on this host");
+            let ended_ns = Some(trial.history.now_ns());
+            let mut reply = Reply::decode(reply).expect("a reply");
+            let (act, ended_ns) = match &reply.status {
+                Status::Done if is_read => {
+                    let found = reply.value().expect("a value");
+                    (Act::Read(found.map(value_of)), ended_ns)
+                }
+                Status::Done => (Act::Write(Some(value)), ended_ns),
+                Status::Failed {
+                    is_unknown: true, ..
+                } => (Act::Write(Some(value)), None),
+                _ => {
+                    refused_count += 1;
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+            };
+            done_count += u64::from(ended_ns.is_some());
+            let operation = Operation {
+                act,
+                begun_ns,
+                ended_ns,
+            };
+            trial.history.note(number, operation);
+            thread::sleep(Duration::from_millis(1));
+        }
+        (done_count, refused_count)
+    }
+}
+
+fn servers_but(host: Host) -> Vec<Host> {
+    let all = (0..3).map(Host::At);
+    all.filter(|it| *it != host).collect()
+}
+
+/// Promise (CP9, CP10, CP13): a primary that nobody reaches any more acknowledges nothing once
+/// another one may: clients on both sides together see one linearizable history.
+#[test]
+fn a_primary_is_cut_off_from_all() {
+    on_a_network("partitions::a_primary_is_cut_off_from_all", || {
+        let all = |host| [servers_but(host), vec![Host::Outside]].concat();
+        cut_off(all, AWAY_TIME_MAX);
+    });
+}
+
+/// Promise (CP10): the same for one that its clients and backups reach, and the coordinator does
+/// not. (The clients outside are on the coordinator's host.)
+#[test]
+fn a_primary_is_cut_off_from_the_coordinator() {
+    on_a_network(
+        "partitions::a_primary_is_cut_off_from_the_coordinator",
+        || {
+            cut_off(|_| vec![Host::Outside], AWAY_TIME_MAX);
+        },
+    );
+}
+
+/// Promise (CP14): one that reaches the coordinator and no other server goes on alone, as soon as
+/// the record does not name its backups any more.
+#[test]
+fn a_primary_is_cut_off_from_other_servers() {
+    on_a_network(
+        "partitions::a_primary_is_cut_off_from_other_servers",
+        || {
+            cut_off(servers_but, 2 * AWAY_TIME_MAX);
+        },
+    );
+}
