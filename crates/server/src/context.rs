@@ -29,6 +29,8 @@ pub(crate) struct ReplicaOptions {
     pub(crate) slot_count: u64,
     /// A backup that cannot be reached, or filled, for so long has failed.
     pub(crate) link_patience: Duration,
+    /// A backup's memory that does not answer for so long is lost.
+    pub(crate) answer_time_max: Duration,
     /// RS8: how often a replica that has nothing else to do reads 2 MiB of its disk.
     pub(crate) scrub_interval: Duration,
 }

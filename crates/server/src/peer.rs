@@ -137,13 +137,13 @@ fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 pub(crate) fn ask(
     context: &Context,
     server: ServerId,
-    request: PeerRequest,
+    request: &PeerRequest,
 ) -> Result<(PeerReply, SocketAddr), String> {
     let address = context.address_of(server)?;
     let asked = || -> Result<PeerReply, String> {
         let connected = context.connect(address);
         let mut connection = connected.map_err(|error| error.to_string())?;
-        let answer = connection.call(&encode_request(&request));
+        let answer = connection.call(&encode_request(request));
         decode(answer.map_err(|error| error.to_string())?)
     };
     let reply = asked().inspect_err(|_| context.forget_address(server))?;

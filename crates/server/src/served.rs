@@ -226,8 +226,8 @@ impl Served {
         Ok(())
     }
 
-    /// RS9: where the log of the region that is split off ends, if it has one of these keys: what was
-    /// read here is there before.
+    /// RS9: where the log of the region that is split off ends, if it has one of these keys: what
+    /// was read here is there before.
     pub(crate) fn end_of_child(&self, has_some: impl FnOnce(&Key) -> bool) -> Option<LogPosition> {
         let SplitTarget { at, child } = self.split()?;
         has_some(&at).then(|| child.primary.log_end())

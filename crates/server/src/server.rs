@@ -93,6 +93,10 @@ impl ServerOptions {
     }
 }
 
+/// A backup's memory is lost when it has not answered for as long as a lease is, but no sooner and
+/// no later than this.
+const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+
 /// How long agent and master wait for a change of the records before they look at everything else.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -141,6 +145,10 @@ impl RegionServer {
                 replication: options.replication,
                 slot_count: options.slot_count,
                 link_patience: options.link_patience,
+                answer_time_max: options
+                    .terms
+                    .time_to_live
+                    .clamp(ANSWER_TIME.0, ANSWER_TIME.1),
                 scrub_interval: options.scrub_interval,
             },
         );
@@ -165,7 +173,7 @@ impl RegionServer {
         };
         let patience = options.link_patience;
         server.spawn("watchdog", move |is_over| {
-            watch(&watched, patience, is_over)
+            watch(&watched, patience, is_over);
         })?;
         server.start_agent(coordinator.clone(), options, host)?;
         if options.is_candidate {

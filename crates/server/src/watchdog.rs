@@ -1,5 +1,5 @@
-//! Finds backups that hang: they answer, and do nothing any more (RS4). Whoever brings them something
-//! waits for them, and cannot look itself.
+//! Finds backups that hang: they answer, and do nothing any more (RS4). Whoever brings them
+//! something waits for them, and cannot look itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

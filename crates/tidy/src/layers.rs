@@ -45,7 +45,11 @@ pub const LAYERS: &[Layer] = &[
         "replica",
         &["types", "executor", "fabric", "message", "lsm"],
     ),
-    layer("client", &["wire", "cluster"]),
+    Layer {
+        // How decoders are fuzzed.
+        may_use_in_tests: &["fabric"],
+        ..layer("client", &["wire", "cluster"])
+    },
     layer("trial", &["wire", "cluster", "client"]),
     Layer {
         // Clients under load, and what is checked of them.

@@ -18,8 +18,6 @@ use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 
 /// Between two tries.
 const REST: Duration = Duration::from_millis(20);
-/// A backup's memory that does not answer for so long is lost.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +168,7 @@ impl Work {
     }
 
     fn attach(&self) -> Tried {
-        let asked = peer::ask(&self.context, self.server, PeerRequest::Attach(self.name));
+        let asked = peer::ask(&self.context, self.server, &PeerRequest::Attach(self.name));
         let (attachment, client, slot_count) = match asked {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => {
@@ -188,7 +186,8 @@ impl Work {
                 address,
             )) => {
                 let address = SocketAddr::new(address.ip(), port);
-                match connect(address, &secret) {
+                let answer_time_max = self.context.options.answer_time_max;
+                match connect(address, &secret, answer_time_max) {
                     Ok(client) => (attachment, client, slot_count),
                     Err(how) => return Tried::Failed(how),
                 }
@@ -205,7 +204,7 @@ impl Work {
                 of: self.name,
                 attachment,
             };
-            match peer::ask(&self.context, self.server, commit)? {
+            match peer::ask(&self.context, self.server, &commit)? {
                 (PeerReply::Committed, _) => Ok(()),
                 (other, _) => Err(format!("its copy is not in force: {other}")),
             }
@@ -240,11 +239,15 @@ impl Work {
     }
 }
 
-fn connect(address: SocketAddr, secret: &str) -> Result<Arc<TcpClient>, String> {
+fn connect(
+    address: SocketAddr,
+    secret: &str,
+    answer_time_max: Duration,
+) -> Result<Arc<TcpClient>, String> {
     let secret = Secret::from_text(secret).map_err(|error| error.to_string())?;
     let options = TcpConnectOptions {
         secret: Some(secret),
-        answer_time_max: ANSWER_TIME_MAX,
+        answer_time_max,
         ..TcpConnectOptions::default()
     };
     let client = TcpClient::connect(&address.to_string(), &options);

@@ -100,7 +100,7 @@ impl Split {
                 of,
                 child: self.child,
             };
-            if let Err(how) = peer::ask(context, backup.server, request) {
+            if let Err(how) = peer::ask(context, backup.server, &request) {
                 tracing::debug!("{} keeps what it has prepared: {how}", backup.server);
             }
         }
@@ -188,7 +188,7 @@ impl Split {
                 };
                 let server = backup.server;
                 scope.spawn(move || {
-                    let how = match peer::ask(context, server, request) {
+                    let how = match peer::ask(context, server, &request) {
                         Ok((PeerReply::Prepared, _)) => return,
                         Ok((other, _)) => other.to_string(),
                         Err(how) => how,

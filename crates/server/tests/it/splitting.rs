@@ -68,7 +68,40 @@ fn again(act: impl Fn() -> Result<(), ClientError>) {
     }
 }
 
-/// Promise: a region is split while it is written and read. Everything that was acknowledged is there, before and after servers end one after the other, and each new region
+/// Writes and deletes keys that nobody else does, until the course is over; what they have then, or
+/// nothing if they were deleted.
+fn write(
+    table: PersistentTable,
+    writer: usize,
+    (is_over, written): (&AtomicBool, &AtomicU64),
+) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let durability = if writer == 0 {
+        Durability::Sync
+    } else {
+        Durability::Memory
+    };
+    let table = table.with_durability(durability);
+    let mut model = BTreeMap::new();
+    let mut number = writer;
+    while !is_over.load(Ordering::Acquire) {
+        number = (number * 7919 + 3 * writer + 1) % 3000;
+        let key = format!("{:04}", number / 3 * 3 + writer).into_bytes();
+        let value = written.fetch_add(1, Ordering::Relaxed).to_string();
+        if value.ends_with('7') {
+            again(|| table.delete(&key).map(drop));
+            model.insert(key.clone(), Vec::new());
+        } else {
+            again(|| table.put(&key, value.as_bytes()));
+            model.insert(key.clone(), value.into_bytes());
+        }
+        let found = table.get(&key).expect("got").unwrap_or_default();
+        assert_eq!(&found, &model[&key]);
+    }
+    model
+}
+
+/// Promise: a region is split while it is written and read. Everything that was acknowledged is
+/// there, before and after servers end one after the other, and each new region
 /// has all of its replicas from its first moment on.
 #[test]
 fn regions_are_split_under_load() {
@@ -86,31 +119,7 @@ fn regions_are_split_under_load() {
         let writers: Vec<_> = (0..3_usize)
             .map(|writer| {
                 let (table, is_over, written) = (table.clone(), &is_over, &written);
-                scope.spawn(move || {
-                    let table = table.with_durability(if writer == 0 {
-                        Durability::Sync
-                    } else {
-                        Durability::Memory
-                    });
-                    let mut model = BTreeMap::new();
-                    let mut number = writer;
-                    while !is_over.load(Ordering::Acquire) {
-                        number = (number * 7919 + 3 * writer + 1) % 3000;
-                        let number = number / 3 * 3 + writer;
-                        let key = format!("{number:04}").into_bytes();
-                        let value = written.fetch_add(1, Ordering::Relaxed).to_string();
-                        if value.ends_with('7') {
-                            again(|| table.delete(&key).map(drop));
-                            model.insert(key.clone(), Vec::new());
-                        } else {
-                            again(|| table.put(&key, value.as_bytes()));
-                            model.insert(key.clone(), value.clone().into_bytes());
-                        }
-                        let found = table.get(&key).expect("got").unwrap_or_default();
-                        assert_eq!(&found, &model[&key]);
-                    }
-                    model
-                })
+                scope.spawn(move || write(table, writer, (is_over, written)))
             })
             .collect();
         // Also if what follows panics: the writers would go on for ever.

@@ -127,6 +127,7 @@ impl Stubborn {
             region: region.region,
             epoch: region.epoch,
             is_durable: false,
+            is_one_enough: false,
         };
         let keys = 0..KEY_COUNT;
         Self {
