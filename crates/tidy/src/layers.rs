@@ -49,7 +49,11 @@ pub const LAYERS: &[Layer] = &[
         "replica",
         &["types", "executor", "fabric", "message", "lsm"],
     ),
-    layer("client", &["wire", "cluster"]),
+    Layer {
+        // How decoders are fuzzed.
+        may_use_in_tests: &["fabric"],
+        ..layer("client", &["wire", "cluster"])
+    },
     layer(
         "server",
         &[
