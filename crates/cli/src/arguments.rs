@@ -59,8 +59,9 @@ pub(crate) struct PoolArguments {
     #[arg(default_value = "shm:default")]
     pub(crate) pool: String,
 
-    /// Which cluster to work with, for persistent tables: its coordinator's address, `tcp:HOST:PORT`,
-    /// which `farleaf region serve` tells, or `etcd:HOST:PORT[,HOST:PORT...]`; in place of --pool
+    /// Which cluster to work with, for persistent tables: its coordinator's address,
+    /// `tcp:HOST:PORT`, which `farleaf region serve` tells, or `etcd:HOST:PORT[,HOST:PORT...]`; in
+    /// place of --pool
     #[arg(
         long,
         global = true,

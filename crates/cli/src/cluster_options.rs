@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
 use farleaf::persistent::{Durability, PersistentTableOptions};
+use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
 use crate::failure::BadArgument;
 use crate::needless::exit;
@@ -32,7 +33,7 @@ pub(crate) struct PersistentArguments {
 
     /// Of a persistent table: how many servers have each record, 1 to 15 [default: 3]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=15))]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=REPLICA_COUNT_MAX as i64 - 1))]
     replicas: Option<u8>,
 
     /// Of a persistent table: a key at which a region begins, can be given again and again, in the

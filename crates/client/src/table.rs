@@ -459,6 +459,6 @@ mod tests {
         let record = (&b"k"[..], Some(&half[..]));
         assert_eq!(part_count(&[record; 5]), 2);
         let small = (&b"k"[..], None);
-        assert_eq!(part_count(&[small; 5000]), REQUEST_COUNT);
+        assert_eq!(part_count(&vec![small; 5000]), REQUEST_COUNT);
     }
 }

@@ -136,8 +136,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.links.remove(id)
     }
 
-    /// RP6: a backup that has not failed, and does nothing any more, counts as lost; whoever waits for
-    /// it waits no longer. Nothing happens if there is none of this number.
+    /// RP6: a backup that has not failed, and does nothing any more, counts as lost; whoever waits
+    /// for it waits no longer. Nothing happens if there is none of this number.
     pub fn lose_backup(&self, id: BackupId, how: &str) {
         self.links.lose(id, how);
     }

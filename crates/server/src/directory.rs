@@ -145,7 +145,8 @@ fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
     let entries = fs::read_dir(path).map_err(failed("list", path))?;
     for entry in entries {
         let name = entry.map_err(failed("list", path))?.file_name();
-        if name != LOCK && name != COORDINATOR {
+        // A first start that was cut short leaves what it had begun to write.
+        if name != LOCK && name != COORDINATOR && name != "SERVER.new" {
             return Err(ServerError::Damaged {
                 path: path.join(SERVER),
                 how: format!("there is none, and the directory has {}", name.display()),

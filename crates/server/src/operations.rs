@@ -154,8 +154,8 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
     }
 }
 
-/// RS4: returns when everything before a place is replicated. While a backup is lost this waits: for
-/// the record not to name it any more, or for the region to be another server's.
+/// RS4: returns when everything before a place is replicated. While a backup is lost this waits:
+/// for the record not to name it any more, or for the region to be another server's.
 fn wait_for(served: &Served, written: Written, durability: Durability) -> Result<(), Status> {
     if let Some(end) = written.end {
         wait_until(served, (&served.primary, end), durability)?;

@@ -61,8 +61,8 @@ pub fn primaries(fleet: &mut Fleet, table: &PersistentTable, trial: Trial) {
 }
 
 /// Wishes for splits under load, `FARLEAF_TEST_KILLS` times (3), and kills a server in the middle
-/// of each: mostly the primary. The split was, or it was not; what was done is linearizable. Tells the
-/// figures.
+/// of each: mostly the primary. The split was, or it was not; what was done is linearizable. Tells
+/// the figures.
 ///
 /// # Panics
 /// It is not so.

@@ -87,15 +87,13 @@ impl Opened {
 
 /// An error as it is told to who has typed the command.
 pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
-    let no_table = |name: &str| {
-        anyhow::anyhow!(
-            "there is no table '{name}' in the cluster at {address}; `farleaf table list` shows \
-             what there is"
-        )
-    };
     match error {
-        ClientError::Cluster(ClusterError::NoTable(name)) => no_table(&name),
-        ClientError::TableGone { name } => no_table(&name),
+        ClientError::Cluster(ClusterError::NoTable(name)) | ClientError::TableGone { name } => {
+            anyhow::anyhow!(
+                "there is no table '{name}' in the cluster at {address}; `farleaf table list` \
+                 shows what there is"
+            )
+        }
         ClientError::Cluster(ClusterError::TableExists(name)) => {
             anyhow::anyhow!("there is a table '{name}' already in the cluster at {address}")
         }

@@ -267,9 +267,10 @@ fn a_killed_primary_is_followed_by_another() {
     assert_eq!(crew.run(&["dump"]), all(&model));
 }
 
-/// Promise: what cannot be is refused with what, where and what to do, and changes nothing.
+/// Promise: a directory that another process has, or that is another cluster's, is refused with
+/// what to do, and nothing is changed.
 #[test]
-fn what_a_cluster_cannot_do_is_told() {
+fn directories_of_others_are_refused() {
     let crew = Crew::new(1);
     let place = &crew.place;
     let serving = |directory: &str, more: &[&str]| {
@@ -311,6 +312,13 @@ fn what_a_cluster_cannot_do_is_told() {
         1,
         &["data-7", "belongs to cluster", "give the right address"],
     );
+}
+
+/// Promise: tables, regions and servers that there are not, or that are there already, are told
+/// with where that is, and what shows those that there are.
+#[test]
+fn what_a_cluster_does_not_have_is_told() {
+    let crew = Crew::new(1);
     let warned = crew.farleaf(&["table", "create", "t"]);
     assert_eq!(warned.status, Some(0));
     assert!(
@@ -359,6 +367,14 @@ fn what_a_cluster_cannot_do_is_told() {
         1,
         &["has cluster", "already"],
     );
+}
+
+/// Promise: who does not know the secret is not let in, and who says both pool and cluster is asked
+/// which is meant.
+#[test]
+fn a_cluster_is_named_and_its_secret_known() {
+    let crew = Crew::new(1);
+    let place = &crew.place;
     place.file("wrong", "this is somebody else's secret");
     let wrong = [
         "--cluster",

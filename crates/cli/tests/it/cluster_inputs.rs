@@ -1,7 +1,8 @@
 //! Bad input about clusters that no cluster is needed for to refuse; `bad_inputs` has how it is
 //! judged.
 
-use crate::bad_inputs::{Case, case};
+use crate::bad_inputs::{Case, case, check};
+use crate::pool::Place;
 
 /// Addresses, options that go with pools alone or with clusters alone, and numbers that cannot be.
 #[rustfmt::skip]
@@ -44,11 +45,21 @@ pub(crate) const CLUSTERS: &[Case] = &[
     ),
 ];
 
-/// Without the feature there is no etcd.
+/// Promise: each is refused with what is wrong and what to do, before anything is asked or made.
+#[test]
+fn bad_arguments_about_clusters_are_refused() {
+    let place = Place::new();
+    for case in CLUSTERS {
+        check(&place, case);
+    }
+    assert!(!place.path().join("d").exists(), "no directory was made");
+}
+
+/// Promise: without the feature, an address of etcd says how to build a program that takes it.
 #[cfg(not(feature = "etcd"))]
 #[test]
 fn etcd_needs_its_feature() {
-    let place = crate::pool::Place::new();
+    let place = Place::new();
     let address = "etcd:127.0.0.1:2379";
     for arguments in [
         &["region", "serve", "--data", "d", "--coordinator", address][..],

@@ -175,7 +175,8 @@ mod tests {
         ]
     }
 
-    /// The format: a later version that changes it must say so ([`VERSION`](super::super::VERSION)).
+    /// The format: a later version that changes it must say so
+    /// ([`VERSION`](super::super::VERSION)).
     #[test]
     fn replies_are_golden() {
         let mut bytes = Vec::new();

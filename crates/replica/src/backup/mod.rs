@@ -219,9 +219,10 @@ impl<E: Endpoint> Backup<E> {
         counts
     }
 
-    /// Ends with everything on the device that was in the buffers, durable: what is there is a whole
-    /// copy, for [`promote_directory`], if the backup was filled. The sessions of its primary are
-    /// fenced before (F6), so that nothing is acknowledged that comes later. One write, one sync.
+    /// Ends with everything on the device that was in the buffers, durable: what is there is a
+    /// whole copy, for [`promote_directory`], if the backup was filled. The sessions of its primary
+    /// are fenced before (F6), so that nothing is acknowledged that comes later. One write, one
+    /// sync.
     ///
     /// # Errors
     /// The log cannot be written, or is none.

@@ -161,8 +161,8 @@ impl Actor {
         }
     }
 
-    /// RS8: looks for what the disk has lost. A primary that nobody else has all of goes on with what
-    /// can be read.
+    /// RS8: looks for what the disk has lost. A primary that nobody else has all of goes on with
+    /// what can be read.
     fn scrub(&mut self) -> Result<(), String> {
         let found = match &mut self.state {
             State::Primary(primary) => primary.scrub(),

@@ -284,8 +284,8 @@ impl Replica {
         Arc::clone(&self.stripes)
     }
 
-    /// Its thread ends, soon; nothing more is acknowledged from now on, and nobody of it waits for a
-    /// backup (RP13).
+    /// Its thread ends, soon; nothing more is acknowledged from now on, and nobody of it waits for
+    /// a backup (RP13).
     pub(crate) fn end(&self, ending: Ending) {
         if let Some(served) = self.served() {
             served.stop();

@@ -157,7 +157,10 @@ fn the_largest_value_comes_back() {
         let scanned = table.scan(b"", None, 10).expect("scanned");
         assert!(scanned.len() == 1 && scanned[0].value == largest);
         let keys = table.range_reverse(b"", None).keys_only();
-        assert!(keys.map(|it| it.expect("a key").value).eq([vec![]]));
+        assert!(
+            keys.map(|it| it.expect("a key").value)
+                .eq([Vec::<u8>::new()])
+        );
         let error = table.put(b"larger", &vec![0; (64 << 20) + 1]);
         assert_eq!(
             error.expect_err("too long").to_string(),
