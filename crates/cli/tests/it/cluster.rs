@@ -258,6 +258,17 @@ fn a_killed_primary_is_followed_by_another() {
         "region {region} moves from server {from} to server {to}"
     )));
     put(&crew, &mut model, 3, 2);
+    let before = crew.status()["regions"].as_array().expect("regions").len();
+    let split = crew.run(&["cluster", "split", "default", "k5"]);
+    assert!(
+        split.contains("is split at k5; `farleaf cluster status`"),
+        "{split}"
+    );
+    let since = Instant::now();
+    while crew.status()["regions"].as_array().expect("regions").len() == before {
+        assert!(since.elapsed() < Duration::from_secs(20), "it is not split");
+    }
+    crew.wait_whole();
     crew.kill(1);
     crew.restart(1);
     for number in 0..10 {

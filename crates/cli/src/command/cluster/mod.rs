@@ -2,13 +2,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `orders` | what is done when an administrator says so: moves, drains, giving up |
+//! | `orders` | what is done when an administrator says so: moves, splits, drains, giving up |
 //! | `seen` | what is seen of a cluster, and whether all is whole |
 //! | `status` | that as text and as JSON |
 
 mod orders;
 mod seen;
 mod status;
+
+use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 use farleaf_cluster::admin;
@@ -17,6 +19,7 @@ use super::cluster_way::{Opened, open_cluster};
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::failure::Ending;
 use crate::output::print;
+use crate::strings::EncodingArguments;
 
 /// What to do with a cluster.
 #[derive(Debug, Args)]
@@ -53,6 +56,18 @@ enum ClusterCommand {
         /// Which is to have it
         #[arg(long, value_name = "SERVER", allow_negative_numbers = true)]
         to: u64,
+        #[command(flatten)]
+        patience: PatienceArgument,
+    },
+    /// Split the region that has a key: the second one begins with that key
+    Split {
+        /// Of which table
+        table: String,
+        /// The first key of the new region
+        #[arg(allow_negative_numbers = true)]
+        key: OsString,
+        #[command(flatten)]
+        encoding: EncodingArguments,
         #[command(flatten)]
         patience: PatienceArgument,
     },
@@ -116,6 +131,12 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
             to,
             patience,
         } => orders::move_replica(&opened, (table, *region), (*from, *to), *patience),
+        ClusterCommand::Split {
+            table,
+            key,
+            encoding,
+            patience,
+        } => orders::split(&opened, (table, key), *encoding, *patience),
         ClusterCommand::Drain { server, wait } => orders::drain(&opened, *server, *wait),
         ClusterCommand::Undrain { server } => orders::undrain(&opened, *server),
         ClusterCommand::GiveUp {

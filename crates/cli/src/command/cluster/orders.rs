@@ -1,10 +1,12 @@
 //! What is done when an administrator says so.
 
+use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::{RegionId, ServerId, TableId};
+use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{WishAnswer, WishKind};
 use farleaf_cluster::view::View;
 
@@ -15,6 +17,7 @@ use crate::command::table_cluster::counted;
 use crate::failure::Ending;
 use crate::log::say;
 use crate::output::print;
+use crate::strings::EncodingArguments;
 
 /// How often it is looked whether something is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -39,6 +42,34 @@ pub(super) fn move_replica(
     order(opened, kind, patience)?;
     print(format_args!(
         "{region} moves from {from} to {to}; `farleaf cluster status` shows when it is there\n"
+    ))?;
+    Ok(Ending::Done)
+}
+
+pub(super) fn split(
+    opened: &Opened,
+    (name, key): (&str, &OsStr),
+    encoding: EncodingArguments,
+    patience: PatienceArgument,
+) -> anyhow::Result<Ending> {
+    let at = Key(encoding.read_key(key)?);
+    let view = opened.view()?;
+    let named = admin::table_named(opened.coordinator(), name);
+    let table = named.map_err(|error| opened.told(error))?;
+    let regions = view.regions_of(table);
+    let found = regions.iter().find(|region| region.covers(&at.0));
+    let region = found.map(|record| record.region).ok_or_else(|| {
+        anyhow::anyhow!(
+            "no region of table '{name}' has the key {}; `farleaf cluster status --table {name}` \
+             shows those that it has",
+            encoding.show(&at.0)
+        )
+    })?;
+    let shown = encoding.show(&at.0).to_string();
+    let kind = WishKind::Split { table, region, at };
+    order(opened, kind, patience)?;
+    print(format_args!(
+        "{region} is split at {shown}; `farleaf cluster status` shows when it is done\n"
     ))?;
     Ok(Ending::Done)
 }
