@@ -193,6 +193,19 @@ fn commands_work_with_persistent_tables() {
     }
 }
 
+/// Splits the region of a key, and waits until there is one more.
+fn split(crew: &Crew, key: &str) {
+    let region_count = |status: Value| status["regions"].as_array().expect("regions").len();
+    let before = region_count(crew.status());
+    let split = crew.run(&["cluster", "split", "default", key]);
+    let told = format!("is split at {key}; `farleaf cluster status`");
+    assert!(split.contains(&told), "{split}");
+    let since = Instant::now();
+    while region_count(crew.status()) == before {
+        assert!(since.elapsed() < Duration::from_secs(20), "it is not split");
+    }
+}
+
 /// Promise: a primary whose process is killed is followed by another, with all that was
 /// acknowledged; when it is back, all is whole again; and so it is when the process with the
 /// coordinator was killed.
@@ -258,16 +271,7 @@ fn a_killed_primary_is_followed_by_another() {
         "region {region} moves from server {from} to server {to}"
     )));
     put(&crew, &mut model, 3, 2);
-    let before = crew.status()["regions"].as_array().expect("regions").len();
-    let split = crew.run(&["cluster", "split", "default", "k5"]);
-    assert!(
-        split.contains("is split at k5; `farleaf cluster status`"),
-        "{split}"
-    );
-    let since = Instant::now();
-    while crew.status()["regions"].as_array().expect("regions").len() == before {
-        assert!(since.elapsed() < Duration::from_secs(20), "it is not split");
-    }
+    split(&crew, "k5");
     crew.wait_whole();
     crew.kill(1);
     crew.restart(1);
