@@ -4,7 +4,7 @@ use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
 use farleaf_lsm::{Engine, EngineOptions};
-use farleaf_replica::{Backup, BackupOptions, promote_directory};
+use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
 use super::memory::BackupMemory;
 use crate::context::Context;
@@ -62,9 +62,11 @@ impl BackupReplica {
             self.live = None;
         }
         if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
-            let raised = live.backup.raise(epoch_of(epoch));
-            raised.map_err(|error| error.to_string())?;
-            live.epoch = epoch;
+            match live.backup.raise(epoch_of(epoch)) {
+                // Its primary was first, at this epoch, or at a later one that this order is not of.
+                Ok(()) | Err(ReplicaError::NotLater { .. }) => live.epoch = epoch,
+                Err(error) => return Err(error.to_string()),
+            }
         }
         // RH5: nothing is acknowledged at the new epoch before a copy says that it was opened at
         // it: this one, or the one that comes in its place.

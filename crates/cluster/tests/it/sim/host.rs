@@ -148,6 +148,14 @@ impl RegionHost for SimHost {
     }
 
     fn follow(&mut self, order: &RegionOrder, _: ServerId) -> Result<(), HostError> {
+        // Its primary may have been first, at a later epoch: then this order is an old one.
+        let is_old = self.with(|server| {
+            let open = server.open.get(&order.region);
+            open.is_some_and(|it| it.number == order.replica && it.epoch > order.epoch)
+        });
+        if is_old {
+            return Ok(());
+        }
         self.change(order, |replica| replica.primary = None)
     }
 
