@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod bench_budget;
 mod bench_calls;
 mod bench_costs;
+mod bench_replication;
 mod bench_timeline;
 mod connection;
 pub(crate) mod del;
