@@ -288,7 +288,7 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         Some("secret") => "`secret` works with no pool",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",
-        Some("figures") => "`figures` simulates pools of its own",
+        Some("figures") => "`figures` makes what it measures or simulates by itself",
         _ => return,
     };
     if is_given("pool") {

@@ -99,7 +99,12 @@ pub const LAYERS: &[Layer] = &[
             "node",
         ],
     ),
-    layer("bench", &["types", "executor", "store", "chart"]),
+    layer(
+        "bench",
+        &[
+            "types", "executor", "fabric", "lsm", "replica", "store", "chart",
+        ],
+    ),
     layer(
         "sim",
         &[

@@ -10,7 +10,7 @@ use super::requests::{is_value, number_of, region_of};
 use super::servers::{EPOCH, Place};
 use super::strings_of;
 
-/// Promotes all backups, and looks up records of each region there and at its primary, as many in
+/// Promotes all backups, which are by server and region, and looks up records of each region there and at its primary, as many in
 /// all as the configuration says.
 ///
 /// # Errors
@@ -18,7 +18,7 @@ use super::strings_of;
 pub(super) fn check_promoted<E: Endpoint + Send + 'static>(
     place: &Place<'_>,
     primaries: &[Primary<E>],
-    backups: Vec<Vec<Backup<MappedEndpoint>>>,
+    backups: Vec<Backup<MappedEndpoint>>,
     record_count: u64,
 ) -> Result<u64, ReplicationError> {
     let config = place.config;
@@ -61,19 +61,18 @@ pub(super) fn check_promoted<E: Endpoint + Send + 'static>(
 /// The engines of all backups, by region; none without replication.
 fn promote(
     place: &Place<'_>,
-    backups: Vec<Vec<Backup<MappedEndpoint>>>,
+    backups: Vec<Backup<MappedEndpoint>>,
 ) -> Result<Vec<Option<Engine>>, ReplicationError> {
     let mut promoted: Vec<Option<Engine>> = Vec::new();
     promoted.resize_with(place.config.region_count(), || None);
-    for (server, backups) in backups.into_iter().enumerate() {
-        for (index, backup) in backups.into_iter().enumerate() {
-            let region = place.first_backed_up(server) + index;
-            let engine = backup.promote(Epoch(EPOCH.0 + 1), place.engine_options());
-            let engine = engine.map_err(ReplicationError::replica(format!(
-                "promoting the backup of region {region}"
-            )))?;
-            promoted[region] = Some(engine);
-        }
+    for (index, backup) in backups.into_iter().enumerate() {
+        let regions = place.config.regions as usize;
+        let region = place.first_backed_up(index / regions) + index % regions;
+        let engine = backup.promote(Epoch(EPOCH.0 + 1), place.engine_options());
+        let engine = engine.map_err(ReplicationError::replica(format!(
+            "promoting the backup of region {region}"
+        )))?;
+        promoted[region] = Some(engine);
     }
     Ok(promoted)
 }

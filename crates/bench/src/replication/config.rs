@@ -42,6 +42,8 @@ pub struct ReplicationConfig {
     pub growth_factor: u64,
     /// Threads of clients, which call primaries directly.
     pub threads: usize,
+    /// Threads of a server that do background work of its primaries; as many serve its backups.
+    pub background: usize,
     /// When a put returns.
     pub promise: Promise,
     /// What takes verbs to backups.
@@ -72,6 +74,7 @@ impl Default for ReplicationConfig {
             l0_entries: 1_000,
             growth_factor: 8,
             threads: 2,
+            background: 2,
             promise: Promise::Memory,
             fabric: ReplicationFabric::Mem,
             directory: std::env::temp_dir(),
@@ -100,6 +103,11 @@ impl ReplicationConfig {
             ("regions", self.regions.into(), REGION_COUNT_MAX.into()),
             ("l0-entries", self.l0_entries, RECORD_COUNT_MAX),
             ("threads", self.threads as u64, CLIENT_COUNT_MAX as u64),
+            (
+                "background",
+                self.background as u64,
+                u64::from(self.regions),
+            ),
             ("rounds", self.rounds.into(), ROUND_COUNT_MAX.into()),
         ];
         for (option, given, max) in counts {
@@ -194,6 +202,8 @@ mod tests {
             change(&mut config);
             config.validate().expect_err("out of range").to_string()
         };
+        let told = refused(|config| config.background = 17);
+        assert_eq!(told, "--background is 17: it must be 1 to 16");
         let told = refused(|config| config.regions = 65);
         assert_eq!(told, "--regions is 65: it must be 1 to 64");
         assert!(refused(|config| config.records = 0).starts_with("--records is 0"));

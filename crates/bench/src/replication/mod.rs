@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Real code on real files: each server has a directory, memory that the other one's primaries
-//! WRITE into, one thread that does the background work of its primaries (flushes, merges, sending
-//! trees) and one that serves its backups. There is no network between clients and servers: what is
+//! WRITE into, threads that do the background work of its primaries (flushes, merges, sending trees)
+//! and threads that serve its backups. There is no network between clients and servers: what is
 //! measured is the servers.
 //!
 //! Rules that hold throughout:

@@ -140,6 +140,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(60));
         assert!(lap.end() < 30_000_000);
         let before_ns = process_time_ns();
+        lap.end();
         let until = Instant::now() + Duration::from_secs(10);
         let mut worked_ns = 0;
         while worked_ns < 20_000_000 {

@@ -73,8 +73,11 @@ pub struct ReplicationRow {
     pub settled_time_s: f64,
     /// Processor time by part, in the order of [`Part::ALL`].
     pub processor_ns: PartTimes,
-    /// Of that of operations: the verbs that bring the log to backups, as one batch of 16 tells.
+    /// Of that of operations: the verbs that bring the log to backups, most of them as one batch of
+    /// 16 tells.
     pub log_verbs_ns: u64,
+    /// Of that of sending: the WRITEs that bring trees.
+    pub index_verbs_ns: u64,
     /// Beside all parts: making requests and checking what was found.
     pub generator_ns: u64,
     /// And all other threads: over `tcp`, those that execute verbs in a NIC's place.
@@ -124,6 +127,7 @@ impl ReplicationRow {
             settled_time_s: (settled - done.started).as_secs_f64(),
             processor_ns: times,
             log_verbs_ns: log_traffic.processor_ns().min(times.of(Part::Operations)),
+            index_verbs_ns: index_traffic.large_ns().min(times.of(Part::Sending)),
             generator_ns: done.generator_ns,
             other_ns: (after.process_ns - before.process_ns).saturating_sub(known_ns),
             primaries: after.primaries.since(&before.primaries),
@@ -164,6 +168,11 @@ impl ReplicationRow {
         self.per_operation(parts.map(|part| self.processor_ns.of(part)).iter().sum())
     }
 
+    /// The same without the WRITEs that bring trees, which a NIC would do.
+    pub fn index_ns_per_operation_but_writes(&self) -> f64 {
+        self.index_ns_per_operation() - self.per_operation(self.index_verbs_ns)
+    }
+
     fn per_operation(&self, of: u64) -> f64 {
         of as f64 / self.operation_count.max(1) as f64
     }
@@ -171,6 +180,14 @@ impl ReplicationRow {
     /// Bytes from and to devices, for each byte of keys and values that was put or found.
     pub fn io_amplification(&self) -> f64 {
         let size_bytes = self.primaries.size_bytes() + self.backups.size_bytes();
+        size_bytes as f64 / self.user_size_bytes.max(1) as f64
+    }
+
+    /// The same without what is read of new trees to send them: they were written just before, so
+    /// the system has them in memory still, and a primary that sent what it writes would not read.
+    pub fn io_amplification_but_sending(&self) -> f64 {
+        let size_bytes = self.primaries.size_bytes() + self.backups.size_bytes();
+        let size_bytes = size_bytes.saturating_sub(self.network_index_size_bytes);
         size_bytes as f64 / self.user_size_bytes.max(1) as f64
     }
 

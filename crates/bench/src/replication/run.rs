@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread::{self, Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -20,9 +20,6 @@ use super::shared::{DeviceCounts, Over, Role, SERVER_COUNT, Shared};
 use super::tending::{serve_backups, tend_primaries};
 use super::{ReplicationSink, traffic::Counted};
 
-/// How often it is looked whether all background work is done.
-const LOOK_INTERVAL: Duration = Duration::from_micros(500);
-
 /// Runs one kind of replication in a directory that is empty.
 pub(super) fn run_one(
     config: &ReplicationConfig,
@@ -32,7 +29,7 @@ pub(super) fn run_one(
 ) -> Result<Vec<ReplicationRow>, ReplicationError> {
     let run = Run {
         place: Place::new(config, kind, directory)?,
-        shared: Shared::new(config.region_count()),
+        shared: Shared::new(config.region_count(), SERVER_COUNT * config.background),
         round,
         sink,
     };
@@ -77,8 +74,9 @@ impl Run<'_> {
                 thread.join().expect("background work does not panic");
             }
             self.shared.end(Role::Backups);
+            // By server, and by region in each.
             let backups = threads.backups.into_iter();
-            let backups = backups.map(|it| it.join().expect("a backup does not panic"));
+            let backups = backups.flat_map(|it| it.join().expect("a backup does not panic"));
             Ok::<_, ReplicationError>((ran, backups.collect::<Vec<_>>()))
         })?;
         // What the servers say is the cause of what clients have seen.
@@ -96,8 +94,9 @@ impl Run<'_> {
         primaries: &'s [Primary<Counted<E>>],
         backups: Vec<Vec<Backup<MappedEndpoint>>>,
     ) -> Result<Threads<'s>, ReplicationError> {
+        let per_server = self.place.config.background;
         let failed = |source| ReplicationError::Thread {
-            thread_count: 2 * SERVER_COUNT,
+            thread_count: 2 * SERVER_COUNT * per_server,
             source,
         };
         let mut threads = Threads {
@@ -105,15 +104,23 @@ impl Run<'_> {
             backups: Vec::new(),
         };
         let shared = &self.shared;
-        let each = primaries.chunks(self.place.config.regions as usize);
-        for (server, (primaries, backups)) in each.zip(backups).enumerate() {
-            let first_region = self.place.first_backed_up(server);
-            let serve = move || serve_backups(shared, (server, first_region), backups);
-            let backups = thread::Builder::new().spawn_scoped(scope, serve);
-            threads.backups.push(backups.map_err(failed)?);
-            let tend = move || tend_primaries(shared, server, primaries);
-            let tending = thread::Builder::new().spawn_scoped(scope, tend);
-            threads.primaries.push(tending.map_err(failed)?);
+        let regions = self.place.config.regions as usize;
+        let each = primaries.chunks(regions).zip(backups).enumerate();
+        for (server, (primaries, mut backups)) in each {
+            let mut first_region = self.place.first_backed_up(server);
+            for thread in 0..per_server {
+                let number = server * per_server + thread;
+                let share = backups.len().div_ceil(per_server - thread);
+                let own: Vec<_> = backups.drain(..share).collect();
+                let whose = (number, first_region);
+                first_region += own.len();
+                let serve = move || serve_backups(shared, whose, own);
+                let serving = thread::Builder::new().spawn_scoped(scope, serve);
+                threads.backups.push(serving.map_err(failed)?);
+                let tend = move || tend_primaries(shared, (server, number), primaries);
+                let tending = thread::Builder::new().spawn_scoped(scope, tend);
+                threads.primaries.push(tending.map_err(failed)?);
+            }
         }
         Ok(threads)
     }
@@ -130,7 +137,7 @@ impl Run<'_> {
                 self.place.join((region, primary), &self.shared, &way_to)?;
             }
         }
-        self.drain()?;
+        self.shared.drain()?;
         let (mut rows, mut record_count) = (Vec::new(), 0);
         for phase in config.phases() {
             let clients = ClientPhase {
@@ -146,7 +153,8 @@ impl Run<'_> {
             self.sink.begin(&name, config.operation_count(phase));
             let before = self.moment(primaries);
             let done = clients.run(self.sink)?;
-            self.drain()?;
+            // R2.
+            self.shared.drain()?;
             let settled = Instant::now();
             let after = self.moment(primaries);
             record_count = done.record_count;
@@ -165,18 +173,6 @@ impl Run<'_> {
             });
         }
         Ok((rows, record_count))
-    }
-
-    /// R2: waits until primaries have nothing more to do, and then backups.
-    fn drain(&self) -> Result<(), ReplicationError> {
-        for role in [Role::Primaries, Role::Backups] {
-            self.shared.forget_quiet(role);
-            while !self.shared.is_quiet(role) {
-                self.shared.check()?;
-                thread::sleep(LOOK_INTERVAL);
-            }
-        }
-        self.shared.check()
     }
 
     fn moment<E: Endpoint + Send + 'static>(&self, primaries: &[Primary<Counted<E>>]) -> Moment {

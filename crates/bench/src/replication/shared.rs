@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use farleaf_lsm::engine::WorkCounts;
 use farleaf_replica::BackupCounts;
@@ -13,6 +15,9 @@ use super::traffic::Traffic;
 
 /// Servers: each is primary of one half of the regions, and backup of the other one.
 pub(super) const SERVER_COUNT: usize = 2;
+
+/// How often it is looked whether all background work is done.
+const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -26,7 +31,9 @@ pub(super) struct Shared {
     pub(super) is_over: [AtomicBool; 2],
     /// Passes in which the background threads of primaries, and those of backups, have found
     /// nothing to do, one after the other.
-    quiet: [[AtomicU64; SERVER_COUNT]; 2],
+    quiet: [Vec<AtomicU64>; 2],
+    /// Passes in which they have found something.
+    busy_count: AtomicU64,
     /// What backups have done, by region.
     backups: Vec<Mutex<BackupCounts>>,
 }
@@ -39,7 +46,9 @@ pub(super) enum Role {
 }
 
 impl Shared {
-    pub(super) fn new(region_count: usize) -> Self {
+    /// For so many regions, and so many threads of each role.
+    pub(super) fn new(region_count: usize, thread_count: usize) -> Self {
+        let quiet = || (0..thread_count).map(|_| AtomicU64::new(0)).collect();
         Self {
             meter: Meter::default(),
             log_traffic: Arc::default(),
@@ -47,7 +56,8 @@ impl Shared {
             first: Mutex::new(None),
             has_failed: AtomicBool::new(false),
             is_over: Default::default(),
-            quiet: Default::default(),
+            quiet: [quiet(), quiet()],
+            busy_count: AtomicU64::new(0),
             backups: (0..region_count).map(|_| Mutex::default()).collect(),
         }
     }
@@ -80,27 +90,36 @@ impl Shared {
     }
 
     /// A pass of a background thread is over.
-    pub(super) fn note_pass(&self, (role, server): (Role, usize), has_worked: bool) {
-        let quiet = &self.quiet[role as usize][server];
+    pub(super) fn note_pass(&self, (role, thread): (Role, usize), has_worked: bool) {
+        let quiet = &self.quiet[role as usize][thread];
         if has_worked {
+            self.busy_count.fetch_add(1, Ordering::AcqRel);
             quiet.store(0, Ordering::Release);
         } else {
             quiet.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// From now on, whether threads have had a pass with nothing to do is seen anew.
-    pub(super) fn forget_quiet(&self, role: Role) {
-        for quiet in &self.quiet[role as usize] {
-            quiet.store(0, Ordering::Release);
+    /// Waits until nobody has anything more to do: for a time in which every thread has had two
+    /// passes in a row that found nothing, and none had one that found something. (A thread that
+    /// is in the middle of a step has not had the second one; a step that begins later was made due
+    /// by one that has ended meanwhile.)
+    ///
+    /// # Errors
+    /// The first failure, if there is one.
+    pub(super) fn drain(&self) -> Result<(), ReplicationError> {
+        loop {
+            let busy_count = self.busy_count.load(Ordering::Acquire);
+            let all = || self.quiet.iter().flatten();
+            all().for_each(|quiet| quiet.store(0, Ordering::Release));
+            while all().any(|quiet| quiet.load(Ordering::Acquire) < 2) {
+                self.check()?;
+                thread::sleep(LOOK_INTERVAL);
+            }
+            if self.busy_count.load(Ordering::Acquire) == busy_count {
+                return self.check();
+            }
         }
-    }
-
-    /// Whether all threads of a role have since had a whole pass with nothing to do: the second one
-    /// in a row has begun behind the first.
-    pub(super) fn is_quiet(&self, role: Role) -> bool {
-        let all = &self.quiet[role as usize];
-        all.iter().all(|it| it.load(Ordering::Acquire) >= 2)
     }
 
     pub(super) fn note_backup(&self, region: usize, counts: BackupCounts) {

@@ -1,5 +1,9 @@
-//! The background threads of a server: one for all of its primaries, and one for all of its
-//! backups.
+//! The background threads of a server: those that do the work of all of its primaries, and those
+//! that serve its backups, each its own.
+//!
+//! Clocks of threads are read behind each step, and behind a pass over all regions that found
+//! nothing: a look that finds nothing takes less than the clock. So the few looks between two steps
+//! of one pass count for the step behind them.
 
 use std::thread;
 use std::time::Duration;
@@ -14,43 +18,45 @@ use super::processor::{Lap, Part};
 use super::shared::{Role, Shared};
 
 /// Who has found nothing to do looks again after so long.
-const REST: Duration = Duration::from_micros(200);
+const REST: Duration = Duration::from_millis(1);
 
 /// Does the background work of a server's primaries, a step of each in turn, until it is told to
-/// end.
+/// end. Threads of one server begin at different primaries.
 pub(super) fn tend_primaries<E: Endpoint + Send + 'static>(
     shared: &Shared,
-    server: usize,
+    (server, thread): (usize, usize),
     primaries: &[Primary<E>],
 ) {
+    let (before, from) = primaries.split_at(thread % primaries.len().max(1));
     let mut lap = Lap::begin();
     while !shared.is_over(Role::Primaries) {
         let mut has_worked = false;
-        for primary in primaries {
+        for primary in from.iter().chain(before) {
             let part = match primary.maintain() {
-                Ok(PrimaryWorked::Engine(Worked::Nothing)) => Part::Looking,
+                Ok(PrimaryWorked::Engine(Worked::Nothing)) => continue,
                 Ok(PrimaryWorked::Engine(_)) => Part::PrimaryIndex,
                 Ok(PrimaryWorked::Shipped) => Part::Sending,
                 Err(error) => {
                     let what = format!("background work of server {server}");
                     shared.fail(ReplicationError::replica(what)(error));
-                    Part::PrimaryIndex
+                    continue;
                 }
             };
-            has_worked |= part != Part::Looking;
+            has_worked = true;
             shared.meter.add(part, lap.end());
         }
-        rest(shared, (Role::Primaries, server), has_worked);
+        rest(shared, (Role::Primaries, thread), has_worked, &mut lap);
     }
 }
 
-/// Serves a server's backups, of the regions from one on, until it is told to end. Gives them back.
+/// Serves backups of a server, of the regions from one on, until it is told to end. Gives them
+/// back.
 ///
 /// One that has failed is served no more: its primary learns of it, and of whatever else ends a run
 /// nobody waits for it (R4).
 pub(super) fn serve_backups(
     shared: &Shared,
-    (server, first_region): (usize, usize),
+    (thread, first_region): (usize, usize),
     mut backups: Vec<Backup<MappedEndpoint>>,
 ) -> Vec<Backup<MappedEndpoint>> {
     let mut known: Vec<BackupCounts> = backups.iter().map(Backup::counts).collect();
@@ -63,7 +69,7 @@ pub(super) fn serve_backups(
                 continue;
             }
             match backup.serve() {
-                Ok(false) => shared.meter.add(Part::Looking, lap.end()),
+                Ok(false) => {}
                 Ok(true) => {
                     has_worked = true;
                     let counts = backup.counts();
@@ -78,14 +84,15 @@ pub(super) fn serve_backups(
                 }
             }
         }
-        rest(shared, (Role::Backups, server), has_worked);
+        rest(shared, (Role::Backups, thread), has_worked, &mut lap);
     }
     backups
 }
 
-fn rest(shared: &Shared, whose: (Role, usize), has_worked: bool) {
+fn rest(shared: &Shared, whose: (Role, usize), has_worked: bool, lap: &mut Lap) {
     shared.note_pass(whose, has_worked);
     if !has_worked {
+        shared.meter.add(Part::Looking, lap.end());
         thread::sleep(REST);
     }
 }
@@ -140,7 +147,7 @@ mod tests {
             (counts(1, [25, 0, 100]), [10, 30, 0]),
             (counts(0, [0, 0, 0]), [0, 0, 40]),
         ] {
-            let shared = Shared::new(1);
+            let shared = Shared::new(1, 1);
             note_step(&shared, (&BackupCounts::default(), &after), 40);
             let times = shared.meter.times();
             let found = [Part::BackupLog, Part::BackupReceived, Part::BackupBuilt];

@@ -42,7 +42,7 @@ const PARTS: Columns<10> = Columns {
 };
 
 const RATIOS: Columns<4> = Columns {
-    columns: [("phase", 8), ("what", 52), ("here", 10), ("the paper", 16)],
+    columns: [("phase", 8), ("what", 56), ("here", 10), ("the paper", 16)],
     word_count: 2,
 };
 
@@ -50,14 +50,16 @@ const RATIOS: Columns<4> = Columns {
 pub fn header_text(config: &ReplicationConfig) -> String {
     format!(
         "{} + {} regions on two servers, {} records, values {}, {} operations, {} client threads\n\
-         L0 of {} entries, growth factor {}, {} fabric, puts promise {}; seed {}, {} rounds, \
-         commit {}\n",
+         {} + {} background threads a server, L0 of {} entries, growth factor {}, {} fabric\n\
+         puts promise {}; seed {}, {} rounds, commit {}\n",
         config.regions,
         config.regions,
         count(config.records),
         config.value_size,
         count(config.operations),
         config.threads,
+        config.background,
+        config.background,
         count(config.l0_entries),
         config.growth_factor,
         config.fabric,

@@ -73,6 +73,12 @@ pub(crate) struct ReplicationArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     threads: u64,
 
+    /// Threads of each server that do background work of its primaries; as many serve its backups
+    #[arg(long, value_name = "COUNT")]
+    #[arg(default_value_t = ReplicationConfig::default().background as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    background: u64,
+
     /// When puts return: `memory`, in that of all replicas, or `sync`, on the devices of all
     #[arg(long, default_value_t = ReplicationConfig::default().promise)]
     promise: Promise,
@@ -151,6 +157,7 @@ fn config(arguments: &ReplicationArguments) -> ReplicationConfig {
         growth_factor: arguments.growth_factor,
         // More than can be counted is refused like anything else that is too many.
         threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
+        background: usize::try_from(arguments.background).unwrap_or(usize::MAX),
         promise: arguments.promise,
         fabric: arguments.fabric,
         directory: arguments

@@ -10,6 +10,7 @@ mod connection;
 pub(crate) mod del;
 pub(crate) mod dump;
 pub(crate) mod figures;
+mod figures_talos;
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod nodes;
@@ -63,7 +64,7 @@ pub(crate) enum Command {
     Bench(Box<bench::BenchArguments>),
     /// Simulate: disasters that must do no harm
     Sim(sim::SimArguments),
-    /// Draw the figures of papers, over modelled NICs
+    /// Draw the figures of papers, over modelled NICs or of real runs
     Figures(figures::FiguresArguments),
 }
 
