@@ -9,11 +9,12 @@
 //! - [`budget`]: what gets cost sessions that hold only a part of what leads to leaves; no YCSB.
 //! - [`calls`]: what a call of the memory node costs, beside a plain echo; no YCSB.
 //! - [`costs`]: what each operation costs with each search layer, by the counters; no YCSB.
+//! - [`replication`]: regions that two servers replicate to each other, with trees sent and built.
 //! - [`timeline`]: watches a table while it grows, shrinks or moves; no YCSB.
 //!
-//! Only [`runner`], [`budget`], [`calls`], [`costs`] and [`timeline`] know a store, a clock and
-//! threads; whoever brings others of these, a simulator say, uses the rest as it is. With one seed
-//! all but these five yields the same in every run.
+//! Only [`runner`], [`budget`], [`calls`], [`costs`], [`replication`] and [`timeline`] know a
+//! store, a clock and threads; whoever brings others of these, a simulator say, uses the rest as it
+//! is. With one seed all but these six yields the same in every run.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod calls;
 pub mod costs;
 pub mod dataset;
 pub mod distribution;
+pub mod replication;
 pub mod report;
 pub mod runner;
 pub mod timeline;

@@ -97,6 +97,11 @@ pub(crate) fn is_value_of(key: u64, value: u64) -> bool {
     Value::of(key, value).is_ok()
 }
 
+/// The value that a writer gives `key` with one of his writes.
+pub(crate) fn written_value(key: u64, writer: WriterId, sequence: u32) -> u64 {
+    Value::new(key, writer, sequence).pack()
+}
+
 /// The value that the loader gives `key`.
 pub fn loaded_value(key: u64) -> u64 {
     Value::new(key, WriterId::LOADER, 0).pack()

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`chart`] | one chart, of bars or of lines |
 //! | [`panels`] | several charts of lines over one axis, one below the other |
+//! | [`page`] | what pages of figures look like |
 //! | [`csv`] | fields of a CSV file |
 //! | [`shown`] | numbers and names, never longer than a line |
 //! | [`folder`] | whose folder it is, and what a former run wrote there |
@@ -19,6 +20,7 @@
 pub mod chart;
 pub mod csv;
 pub mod folder;
+pub mod page;
 pub mod panels;
 pub mod shown;
 

@@ -12,6 +12,7 @@
 //! | [`records`] | files of records, read whole and checked before anything is loaded |
 //! | [`output`] | what is printed, and what happens when nobody reads it |
 //! | [`private_files`] | what a signal must not leave behind |
+//! | [`scratch`] | directories for files that are gone when a command ends |
 //! | [`progress`] | progress bars |
 //! | [`failure`] | how commands end and how errors are told |
 //! | [`log`] | the log on stderr |
@@ -35,6 +36,7 @@ mod private_files;
 mod progress;
 mod quantity;
 mod records;
+mod scratch;
 mod strings;
 mod table_options;
 mod watch;

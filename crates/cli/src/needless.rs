@@ -71,7 +71,7 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         Some("cluster") => "a cluster has no pool; --cluster says which cluster",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",
-        Some("figures") => "`figures` simulates pools of its own",
+        Some("figures") => "`figures` makes what it measures or simulates by itself",
         _ => return,
     };
     if is_given("pool") {

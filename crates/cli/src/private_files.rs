@@ -12,11 +12,13 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::scratch;
+
 /// Where the system names the files that this process has open.
 const OPEN_FILES: &str = "/proc/self/fd";
 
 /// From now on SIGHUP, SIGINT and SIGTERM end the process as they always do, but remove the files
-/// of its private pools first.
+/// of its private pools, and its scratch directories, first.
 ///
 /// # Errors
 /// The system has no signal handler or no thread left.
@@ -25,6 +27,7 @@ pub(crate) fn remove_at_signals() -> io::Result<()> {
     let thread = thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || {
         for signal in signals.forever() {
+            scratch::remove_all();
             for lock in private_locks() {
                 // Whether they can be removed or not, the process ends.
                 let _ = fs::remove_file(lock.with_extension("sock"));

@@ -108,20 +108,26 @@ impl Layout {
     }
 }
 
-/// Bytes as words, little-endian; the last one is filled up with zeros.
+/// Bytes as words, little-endian; the last one is filled up with zeros. Every byte of logs and
+/// trees goes through this, and through [`to_bytes`].
 pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
+    let (whole, rest) = bytes.as_chunks::<8>();
     words.clear();
-    words.extend(bytes.chunks(8).map(|chunk| {
+    words.extend(whole.iter().map(|word| u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
         let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    }));
+        word[..rest.len()].copy_from_slice(rest);
+        words.push(u64::from_le_bytes(word));
+    }
 }
 
 /// Words as bytes.
 pub(crate) fn to_bytes(words: &[u64], bytes: &mut Vec<u8>) {
-    bytes.clear();
-    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.resize(words.len() * 8, 0);
+    let (places, _) = bytes.as_chunks_mut::<8>();
+    for (place, word) in places.iter_mut().zip(words) {
+        *place = word.to_le_bytes();
+    }
 }
 
 #[cfg(test)]

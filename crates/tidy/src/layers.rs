@@ -123,7 +123,12 @@ pub const LAYERS: &[Layer] = &[
             "etcd",
         ],
     ),
-    layer("bench", &["types", "executor", "store", "chart"]),
+    layer(
+        "bench",
+        &[
+            "types", "executor", "fabric", "lsm", "replica", "store", "chart",
+        ],
+    ),
     layer(
         "sim",
         &[

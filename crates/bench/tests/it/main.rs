@@ -4,6 +4,7 @@ mod budget;
 mod costs;
 mod faults;
 mod limits;
+mod replication;
 mod runs;
 mod string_file;
 mod timeline;

@@ -1,6 +1,6 @@
 //! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
 //! `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`, `bench
-//! calls` in `bench_calls`).
+//! calls` in `bench_calls`, `bench replication` in `bench_replication`).
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use crate::arguments::{COMMIT, RdmaArguments};
 use crate::command::bench_budget::{self, BudgetArguments};
 use crate::command::bench_calls::{self, CallsArguments};
 use crate::command::bench_costs::{self, CostsArguments};
+use crate::command::bench_replication::{self, ReplicationArguments};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
@@ -50,6 +51,8 @@ enum BenchCommand {
     Calls(CallsArguments),
     /// What each operation costs with each search layer: round trips, bytes, atomics, metadata
     Costs(Box<CostsArguments>),
+    /// Two servers that replicate regions to each other: trees sent to backups, or built by them
+    Replication(Box<ReplicationArguments>),
     /// A table watched while it grows, shrinks or moves, second by second
     Timeline(Box<TimelineArguments>),
 }
@@ -233,6 +236,7 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
         Some(BenchCommand::Budget(arguments)) => return bench_budget::run(rdma, arguments),
         Some(BenchCommand::Calls(arguments)) => return bench_calls::run(rdma, arguments),
         Some(BenchCommand::Costs(arguments)) => return bench_costs::run(rdma, arguments),
+        Some(BenchCommand::Replication(arguments)) => return bench_replication::run(arguments),
         Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(rdma, arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,
@@ -298,7 +302,7 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
 }
 
 /// A size as everywhere, or what the Talos paper names.
-fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
+pub(super) fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
     match parse_size(text) {
         Ok(size_bytes) => Ok(ValueSize::Fixed(to_count(size_bytes))),
         Err(_) => text.parse().map_err(

@@ -1,4 +1,5 @@
-//! `farleaf figures`: the figures of papers, over modelled NICs.
+//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is measured,
+//! is in `figures_talos`).
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use farleaf_sim::figures::measure::Suite;
 use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
 
+use crate::command::figures_talos::{self, TalosArguments};
 use crate::command::sim_network::{told_of, warn_if_far};
 use crate::command::sim_seeds::parse_threads;
 use crate::failure::{BadArgument, Ending};
@@ -38,6 +40,9 @@ enum FiguresCommand {
     /// Draw the figures of XStore (OSDI'20): the same for its layer, a server that executes all
     /// operations (`rpc`), trees, and this project's own
     Xstore(RunArguments),
+    /// Draw what figures 5 to 10 of Talos are about: trees sent to backups, trees built by them,
+    /// and no replication. Real runs of two servers on this machine, not modelled
+    Talos(TalosArguments),
 }
 
 /// Which experiments, how large, and where to.
@@ -94,6 +99,7 @@ pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
         FiguresCommand::Rolex(arguments) => draw(arguments, &ROLEX),
         FiguresCommand::RfTree(arguments) => draw(arguments, &RF_TREE),
         FiguresCommand::Xstore(arguments) => draw(arguments, &XSTORE),
+        FiguresCommand::Talos(arguments) => figures_talos::run(arguments),
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod bench_budget;
 mod bench_calls;
 mod bench_costs;
+mod bench_replication;
 mod bench_timeline;
 pub(crate) mod cluster;
 mod cluster_way;
@@ -11,6 +12,7 @@ mod connection;
 pub(crate) mod del;
 pub(crate) mod dump;
 pub(crate) mod figures;
+mod figures_talos;
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod nodes;
@@ -72,7 +74,7 @@ pub(crate) enum Command {
     Bench(Box<bench::BenchArguments>),
     /// Simulate: disasters that must do no harm
     Sim(sim::SimArguments),
-    /// Draw the figures of papers, over modelled NICs
+    /// Draw the figures of papers, over modelled NICs or of real runs
     Figures(figures::FiguresArguments),
 }
 

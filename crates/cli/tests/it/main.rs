@@ -13,6 +13,7 @@ mod partitions;
 mod pool;
 mod pool_nodes;
 mod records;
+mod replication;
 mod serving;
 mod sim_check;
 mod string_inputs;

@@ -1,6 +1,7 @@
 //! A directory that follows another engine (FO4 to FO8).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,8 @@ pub struct Follower {
     /// FO6: what was written before this process is not known.
     pub(super) knows_end: bool,
     pub(super) index: Index,
+    /// What it took to put records of the log into an L0 of its own.
+    feed_time: Duration,
 }
 
 #[derive(Debug)]
@@ -120,6 +123,7 @@ impl Follower {
                 trees: SentTrees::new(Arc::new(trees)),
                 _lock: lock,
             },
+            feed_time: Duration::ZERO,
             storage,
         })
     }
@@ -159,6 +163,7 @@ impl Follower {
             manifest,
             log,
             index,
+            feed_time: Duration::ZERO,
         })
     }
 
@@ -197,6 +202,12 @@ impl Follower {
         }
     }
 
+    /// FO7: of the time of all [`write_log`](Self::write_log), what it took to read the records and
+    /// to put them into an L0 of its own, if it makes its trees itself.
+    pub const fn feed_time(&self) -> Duration {
+        self.feed_time
+    }
+
     /// What went from and to the log's device.
     pub fn log_bytes(&self) -> DeviceBytes {
         self.log.segments().device.bytes()
@@ -233,14 +244,17 @@ impl Follower {
         let Index::Built { engine, feed } = &mut self.index else {
             return Ok(());
         };
-        feed.take(at, bytes, is_closed, &mut |record, end| {
+        let since = Instant::now();
+        let fed = feed.take(at, bytes, is_closed, &mut |record, end| {
             let (active, _) = engine.active();
             let place = (record.position, record.size_bytes);
             active.insert(record.key, place, record.is_delete);
             if engine.active().1 {
                 engine.freeze_at(end);
             }
-        })
+        });
+        self.feed_time += since.elapsed();
+        fed
     }
 
     /// Where the next segment of the log goes, if these bytes begin it.

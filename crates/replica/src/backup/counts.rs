@@ -22,7 +22,10 @@ pub struct BackupCounts {
     /// Time spent with the log; with requests, trees among them; and with its own flushes and
     /// merges.
     pub log_time_ns: u64,
-    /// See there.
+    /// Of the time with the log, what it took to put its records into an L0 of its own
+    /// (Build-Index).
+    pub feed_time_ns: u64,
+    /// See [`log_time_ns`](Self::log_time_ns).
     pub request_time_ns: u64,
     /// See there.
     pub maintain_time_ns: u64,

@@ -215,6 +215,7 @@ impl<E: Endpoint> Backup<E> {
         let mut counts = self.counts.clone();
         if let State::Following(follower) = &self.state {
             counts.work = follower.work();
+            counts.feed_time_ns = follower.feed_time().as_nanos() as u64;
         }
         counts
     }

@@ -63,7 +63,8 @@ impl BackupReplica {
         }
         if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
             match live.backup.raise(epoch_of(epoch)) {
-                // Its primary was first, at this epoch, or at a later one that this order is not of.
+                // Its primary was first, at this epoch, or at a later one that this order is not
+                // of.
                 Ok(()) | Err(ReplicaError::NotLater { .. }) => live.epoch = epoch,
                 Err(error) => return Err(error.to_string()),
             }

@@ -1,0 +1,271 @@
+//! Clients: threads that call primaries directly, time each operation and check what they find.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_fabric::Endpoint;
+use farleaf_replica::Primary;
+
+use super::config::ReplicationConfig;
+use super::error::ReplicationError;
+use super::names::{ReplicationKind, ReplicationPhase};
+use super::processor::{Lap, Part, thread_time_ns};
+use super::requests::{AHEAD_COUNT, Request, Requests, is_value};
+use super::shared::Shared;
+use super::tails::Tails;
+use super::{ReplicationSink, strings_of};
+use crate::runner::BenchError;
+use crate::runner::gate::Gate;
+use crate::verify::WriterId;
+use crate::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
+
+/// How often the sink is told how far a phase is.
+const TELL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A phase, as its clients have it.
+pub(super) struct ClientPhase<'p, E> {
+    pub(super) config: &'p ReplicationConfig,
+    pub(super) kind: ReplicationKind,
+    pub(super) phase: ReplicationPhase,
+    pub(super) seed: u64,
+    /// Records that are there at its begin.
+    pub(super) loaded_count: u64,
+    pub(super) primaries: &'p [Primary<E>],
+    pub(super) shared: &'p Shared,
+}
+
+/// What the clients of a phase have done.
+#[derive(Clone, Debug)]
+pub(super) struct ClientsDone {
+    pub(super) operation_count: u64,
+    /// Keys and values that were put.
+    pub(super) put_size_bytes: u64,
+    /// Keys that were asked for, and values that were found.
+    pub(super) got_size_bytes: u64,
+    pub(super) tails: Tails,
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
+    /// Processor time of making and checking requests.
+    pub(super) generator_ns: u64,
+    /// Records that are there at its end.
+    pub(super) record_count: u64,
+}
+
+impl ClientsDone {
+    fn begin(now: Instant) -> Self {
+        Self {
+            operation_count: 0,
+            put_size_bytes: 0,
+            got_size_bytes: 0,
+            tails: Tails::new(),
+            started: now,
+            ended: now,
+            generator_ns: 0,
+            record_count: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.operation_count += other.operation_count;
+        self.put_size_bytes += other.put_size_bytes;
+        self.got_size_bytes += other.got_size_bytes;
+        self.tails.merge(&other.tails);
+        self.started = self.started.min(other.started);
+        self.ended = self.ended.max(other.ended);
+        self.generator_ns += other.generator_ns;
+    }
+}
+
+impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
+    /// Does the operations of a phase from all threads. Ends at the first failure, which the
+    /// shared state has then.
+    ///
+    /// # Errors
+    /// No threads can be started, or a failure.
+    pub(super) fn run(&self, sink: &dyn ReplicationSink) -> Result<ClientsDone, ReplicationError> {
+        let total = self.config.operation_count(self.phase);
+        let insert_count = match self.phase {
+            ReplicationPhase::Load => 0,
+            ReplicationPhase::Run(letter) => WorkloadSpec::of(letter).insert_count_max(total),
+        };
+        let ledger = Arc::new(InsertLedger::new(self.loaded_count, insert_count));
+        let (next, gate) = (AtomicU64::new(0), Gate::new(self.config.threads));
+        let shares = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            // All are taken, so that none that could not be started is waited for.
+            let places: Vec<_> = (0..self.config.threads).map(|_| gate.place()).collect();
+            for (thread, mut place) in places.into_iter().enumerate() {
+                let (next, ledger) = (&next, Arc::clone(&ledger));
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
+                    let client = Client::new(self, thread, ledger)?;
+                    place.ready();
+                    Ok::<_, BenchError>(client.run(next, total))
+                });
+                threads.push(started.map_err(|source| ReplicationError::Thread {
+                    thread_count: self.config.threads,
+                    source,
+                })?);
+            }
+            while !gate.wait_done(TELL_INTERVAL) {
+                sink.advance(next.load(Ordering::Relaxed).min(total));
+            }
+            let joined = threads.into_iter().map(|thread| {
+                let joined = thread.join().expect("a client does not panic");
+                joined.map_err(ReplicationError::from)
+            });
+            joined.collect::<Result<Vec<ClientsDone>, _>>()
+        })?;
+        self.shared.check()?;
+        let (first, others) = shares.split_first().expect("there is a client");
+        let mut done = first.clone();
+        for share in others {
+            done.add(share);
+        }
+        done.record_count = match self.phase {
+            ReplicationPhase::Load => self.config.records,
+            ReplicationPhase::Run(_) => ledger.existing_count(),
+        };
+        Ok(done)
+    }
+}
+
+/// One thread.
+struct Client<'p, E> {
+    of: &'p ClientPhase<'p, E>,
+    requests: Requests,
+    /// `None`: of a load.
+    stream: Option<OperationStream>,
+    ledger: Arc<InsertLedger>,
+    found: Vec<Option<Vec<u8>>>,
+    done: ClientsDone,
+}
+
+impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
+    fn new(
+        of: &'p ClientPhase<'p, E>,
+        thread: usize,
+        ledger: Arc<InsertLedger>,
+    ) -> Result<Self, BenchError> {
+        let writer = WriterId::thread(thread).expect("the configuration was validated");
+        let stream = match of.phase {
+            ReplicationPhase::Load => None,
+            ReplicationPhase::Run(letter) => {
+                let spec = WorkloadSpec::of(letter);
+                // Another stream for every phase, so that none asks for what the last one did.
+                let stream = letter as usize * of.config.threads + thread;
+                let ledger = Arc::clone(&ledger);
+                Some(OperationStream::new(&spec, None, ledger, of.seed, stream)?)
+            }
+        };
+        Ok(Self {
+            requests: Requests::new(strings_of(of.config), of.primaries.len(), writer),
+            of,
+            stream,
+            ledger,
+            found: Vec::new(),
+            done: ClientsDone::begin(Instant::now()),
+        })
+    }
+
+    fn run(mut self, next: &AtomicU64, total: u64) -> ClientsDone {
+        self.done = ClientsDone::begin(Instant::now());
+        let (began_ns, mut called_ns) = (thread_time_ns(), 0);
+        while !self.of.shared.has_failed() {
+            let from = next.fetch_add(AHEAD_COUNT, Ordering::Relaxed);
+            if from >= total {
+                break;
+            }
+            self.prepare(from..total.min(from + AHEAD_COUNT));
+            let mut lap = Lap::begin();
+            let called = self.call();
+            let time_ns = lap.end();
+            called_ns += time_ns;
+            self.of.shared.meter.add(Part::Operations, time_ns);
+            if let Err(error) = called.and_then(|()| self.check()) {
+                self.of.shared.fail(error);
+            }
+        }
+        self.done.ended = Instant::now();
+        self.done.generator_ns = (thread_time_ns() - began_ns).saturating_sub(called_ns);
+        self.done
+    }
+
+    /// Makes requests: of a load, these records; else as many of the stream.
+    fn prepare(&mut self, numbers: std::ops::Range<u64>) {
+        self.requests.clear();
+        let loaded_count = self.of.loaded_count;
+        for number in numbers {
+            match &mut self.stream {
+                None => self.requests.load(number),
+                Some(stream) => {
+                    // Its inserts are some more than a run of this length asks for.
+                    let Some(operation) = stream.next() else {
+                        return;
+                    };
+                    self.requests.push_operation(operation, loaded_count);
+                }
+            }
+        }
+    }
+
+    /// Sends all requests that were made, one after the other.
+    fn call(&mut self) -> Result<(), ReplicationError> {
+        self.found.clear();
+        let durability = self.of.config.promise.durability();
+        for request in self.requests.all() {
+            let primary = &self.of.primaries[request.region];
+            let key = self.requests.key(request);
+            let since = Instant::now();
+            let answered = if request.kind == OperationKind::Read {
+                primary.get(key).map(|found| self.found.push(found))
+            } else {
+                primary.put(key, self.requests.value(request), durability)
+            };
+            let latency_ns = since.elapsed().as_nanos() as u64;
+            answered.map_err(|error| {
+                let (phase, kind) = (self.of.phase, self.of.kind);
+                let what = format!("{phase}, {kind}: region {}", request.region);
+                ReplicationError::replica(what)(error)
+            })?;
+            self.done.tails.note(request.kind, latency_ns);
+            if let Some(index) = request.insert_index {
+                self.ledger.acknowledge(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// R3: looks at what was found, and counts.
+    fn check(&mut self) -> Result<(), ReplicationError> {
+        let strings = strings_of(self.of.config);
+        let mut found = self.found.iter();
+        for request in self.requests.all() {
+            let key_size_bytes = self.requests.key(request).len() as u64;
+            self.done.operation_count += 1;
+            if request.kind != OperationKind::Read {
+                let value_size_bytes = self.requests.value(request).len() as u64;
+                self.done.put_size_bytes += key_size_bytes + value_size_bytes;
+                continue;
+            }
+            let value = found.next().expect("each read has found something, or not");
+            let value = value.as_deref();
+            let value = value.ok_or_else(|| self.wrong(request, "is missing"))?;
+            if !is_value(&strings, request.number, value) {
+                return Err(self.wrong(request, "has a value that nobody has put there"));
+            }
+            self.done.got_size_bytes += key_size_bytes + value.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, request: &Request, how: &'static str) -> ReplicationError {
+        ReplicationError::WrongAnswer {
+            phase: self.of.phase,
+            kind: self.of.kind,
+            key: String::from_utf8_lossy(self.requests.key(request)).into_owned(),
+            how,
+        }
+    }
+}

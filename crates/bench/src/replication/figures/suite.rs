@@ -1,0 +1,244 @@
+//! Which runs there are.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use crate::replication::config::ReplicationConfig;
+use crate::replication::error::ReplicationError;
+use crate::replication::rows::ReplicationRow;
+use crate::replication::{ReplicationSink, run};
+use crate::report::quantity::count;
+use crate::runner::ValueSize;
+use crate::workload::WorkloadLetter;
+
+/// The growth factor of all runs but those that vary it.
+pub(super) const GROWTH_FACTOR: u64 = 8;
+/// Those of the figure that varies it.
+pub(super) const GROWTH_FACTORS: [u64; 4] = [4, GROWTH_FACTOR, 12, 16];
+/// The size mixes, in the paper's order.
+pub(super) const MIXES: [&str; 6] = ["S", "M", "L", "SD", "MD", "LD"];
+/// The mix of all runs but those that vary it.
+pub(super) const MIX: &str = "SD";
+
+/// Percent of small pairs, and the mix that has them, for the figure that varies them. The others
+/// are medium and large ones, of each as many.
+pub(super) fn small_shares() -> [(f64, ValueSize); 4] {
+    let mixed = |name, percent| ValueSize::Mixed { name, percent };
+    [
+        (40.0, mixed("40 % small", [40, 30, 30])),
+        (60.0, parsed(MIX)),
+        (80.0, mixed("80 % small", [80, 10, 10])),
+        (100.0, parsed("S")),
+    ]
+}
+
+pub(super) fn parsed(mix: &str) -> ValueSize {
+    mix.parse().expect("the name of a mix")
+}
+
+/// How large all runs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FigureSize {
+    /// What it is called.
+    pub name: &'static str,
+    /// Records that are loaded.
+    pub records: u64,
+    /// Operations of each workload after that.
+    pub operations: u64,
+    /// Regions of which a server is primary.
+    pub regions: u32,
+    /// Entries of a region's L0.
+    pub l0_entries: u64,
+}
+
+impl FigureSize {
+    /// For a look.
+    pub const QUICK: Self = Self {
+        name: "quick",
+        records: 300_000,
+        operations: 75_000,
+        regions: 2,
+        l0_entries: 4_000,
+    };
+
+    /// 16 + 16 regions, as in the paper; 4 GB of files with the largest mix.
+    pub const FULL: Self = Self {
+        name: "full",
+        records: 2_000_000,
+        operations: 500_000,
+        regions: 16,
+        l0_entries: 4_000,
+    };
+}
+
+/// All runs of the figures.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    size: FigureSize,
+    base: ReplicationConfig,
+}
+
+impl Suite {
+    /// Runs of this size in a directory that is there.
+    ///
+    /// # Errors
+    /// The size is out of range.
+    pub fn new(
+        size: FigureSize,
+        directory: PathBuf,
+        commit: &str,
+    ) -> Result<Self, ReplicationError> {
+        let base = ReplicationConfig {
+            records: size.records,
+            operations: size.operations,
+            regions: size.regions,
+            l0_entries: size.l0_entries,
+            growth_factor: GROWTH_FACTOR,
+            value_size: parsed(MIX),
+            check_records: 1_000,
+            background: (size.regions as usize).min(ReplicationConfig::default().background),
+            directory,
+            commit: commit.to_owned(),
+            ..ReplicationConfig::default()
+        };
+        base.validate()?;
+        Ok(Self { size, base })
+    }
+
+    /// Does all runs in another directory.
+    #[must_use]
+    pub fn in_directory(mut self, directory: PathBuf) -> Self {
+        self.base.directory = directory;
+        self
+    }
+
+    /// How large runs are.
+    pub const fn size(&self) -> FigureSize {
+        self.size
+    }
+
+    /// What all runs share.
+    pub(super) const fn base(&self) -> &ReplicationConfig {
+        &self.base
+    }
+
+    /// Processors that this process may use.
+    pub(super) fn processor_count() -> usize {
+        std::thread::available_parallelism().map_or(1, NonZero::get)
+    }
+
+    /// What each run is called, and what it is: each mix with all workloads; what else varies with
+    /// Load A and Run A, but for the values that the mixes have already.
+    fn configs(&self) -> Vec<(String, ReplicationConfig)> {
+        let all = [
+            WorkloadLetter::A,
+            WorkloadLetter::B,
+            WorkloadLetter::C,
+            WorkloadLetter::D,
+        ];
+        let mixes = MIXES.map(|mix| {
+            let config = ReplicationConfig {
+                value_size: parsed(mix),
+                workloads: all.to_vec(),
+                ..self.base.clone()
+            };
+            (mix.to_owned(), config)
+        });
+        let factors = GROWTH_FACTORS.into_iter().filter(|it| *it != GROWTH_FACTOR);
+        let factors = factors.map(|growth_factor| {
+            let config = ReplicationConfig {
+                growth_factor,
+                ..self.base.clone()
+            };
+            (format!("growth factor {growth_factor}"), config)
+        });
+        let shares = small_shares().into_iter();
+        let shares = shares.filter(|(_, mix)| !MIXES.map(parsed).contains(mix));
+        let shares = shares.map(|(_, value_size)| {
+            let config = ReplicationConfig {
+                value_size,
+                ..self.base.clone()
+            };
+            (value_size.to_string(), config)
+        });
+        mixes.into_iter().chain(factors).chain(shares).collect()
+    }
+
+    /// Does all runs.
+    ///
+    /// # Errors
+    /// One of them fails.
+    pub fn measure(
+        &self,
+        sink: &dyn ReplicationSink,
+    ) -> Result<Vec<ReplicationRow>, ReplicationError> {
+        let configs = self.configs();
+        let run_count = configs.len();
+        let mut rows = Vec::new();
+        for (index, (name, config)) in configs.into_iter().enumerate() {
+            let told = Told {
+                name: format!("{}/{run_count}: {name}", index + 1),
+                sink,
+            };
+            rows.extend(run(&config, &told)?);
+        }
+        Ok(rows)
+    }
+
+    /// Every chart says for itself what it is.
+    pub(super) fn caption(&self) -> String {
+        let size = self.size;
+        format!(
+            "real runs, {} processors: 2 servers, {} + {} regions, {} records, L0 of {} ({})",
+            Self::processor_count(),
+            size.regions,
+            size.regions,
+            count(size.records),
+            count(size.l0_entries),
+            size.name,
+        )
+    }
+}
+
+/// Tells which run it is, too.
+struct Told<'s> {
+    name: String,
+    sink: &'s dyn ReplicationSink,
+}
+
+impl ReplicationSink for Told<'_> {
+    fn begin(&self, what: &str, total: u64) {
+        self.sink.begin(&format!("{}, {what}", self.name), total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.sink.advance(done);
+    }
+
+    fn rows(&self, rows: &[ReplicationRow]) {
+        self.sink.rows(rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: no run is made twice, and every run can be made.
+    #[test]
+    fn runs_are_good_and_differ() {
+        for size in [FigureSize::QUICK, FigureSize::FULL] {
+            let suite = Suite::new(size, std::env::temp_dir(), "").expect("in range");
+            let configs = suite.configs();
+            assert_eq!(configs.len(), 6 + 3 + 2);
+            for (index, (name, config)) in configs.iter().enumerate() {
+                config.validate().expect("in range");
+                assert!(
+                    configs[..index]
+                        .iter()
+                        .all(|(other, it)| other != name && it != config)
+                );
+            }
+        }
+    }
+}

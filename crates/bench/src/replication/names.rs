@@ -1,0 +1,156 @@
+//! What is compared: kinds of replication, fabrics, promises and phases, by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use farleaf_lsm::Durability;
+use serde::{Serialize, Serializer};
+
+use crate::workload::WorkloadLetter;
+
+/// How regions are replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReplicationKind {
+    /// Not at all.
+    None,
+    /// One backup each, to which trees are sent (Send-Index).
+    Sent,
+    /// One backup each, which makes its trees itself (Build-Index).
+    Built,
+}
+
+/// What takes a primary's verbs to a backup's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplicationFabric {
+    /// Memory of this process: the processor that posts a verb executes it, in a NIC's place.
+    Mem,
+    /// A memory node for each server, on loopback.
+    Tcp,
+}
+
+/// When a put returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// When all replicas have it in memory.
+    Memory,
+    /// When all replicas have it on their devices.
+    Sync,
+}
+
+impl Promise {
+    pub(super) const fn durability(self) -> Durability {
+        match self {
+            Self::Memory => Durability::Memory,
+            Self::Sync => Durability::Sync,
+        }
+    }
+}
+
+/// What is done to the regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReplicationPhase {
+    /// Load A: all records are put, in the order of hashes of their numbers.
+    Load,
+    /// A core workload on what was loaded.
+    Run(WorkloadLetter),
+}
+
+impl fmt::Display for ReplicationPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load => f.pad("Load A"),
+            Self::Run(letter) => f.pad(&format!("Run {letter}")),
+        }
+    }
+}
+
+impl Serialize for ReplicationPhase {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A name that nothing has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{given}`: expected {allowed}")]
+pub struct UnknownName {
+    what: &'static str,
+    given: String,
+    allowed: String,
+}
+
+/// Names of the variants of an enum, on the command line and in reports.
+macro_rules! named {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The name on the command line and in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                let mut all = Self::ALL.iter().copied();
+                all.find(|it| it.name() == name).ok_or_else(|| UnknownName {
+                    what: $what,
+                    given: name.to_owned(),
+                    allowed: [$($name),+].join(" or "),
+                })
+            }
+        }
+    };
+}
+
+named!(
+    ReplicationKind,
+    "kind of replication",
+    None = "none",
+    Sent = "sent",
+    Built = "built"
+);
+named!(ReplicationFabric, "fabric", Mem = "mem", Tcp = "tcp");
+named!(Promise, "promise", Memory = "memory", Sync = "sync");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: names are read back as they are written, and of an unknown one the error says what
+    /// there is.
+    #[test]
+    fn names_are_read_back() {
+        for kind in ReplicationKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(*kind));
+        }
+        for fabric in ReplicationFabric::ALL {
+            assert_eq!(fabric.to_string().parse(), Ok(*fabric));
+        }
+        let error = "send".parse::<ReplicationKind>().expect_err("none");
+        let told = "unknown kind of replication `send`: expected none or sent or built";
+        assert_eq!(error.to_string(), told);
+        assert_eq!(
+            ReplicationPhase::Run(WorkloadLetter::A).to_string(),
+            "Run A"
+        );
+    }
+}

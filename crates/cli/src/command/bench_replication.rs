@@ -1,0 +1,231 @@
+//! `farleaf bench replication`: two servers that replicate regions to each other.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf_bench::replication::{
+    self, Promise, ReplicationConfig, ReplicationFabric, ReplicationKind, ReplicationRow,
+    ReplicationSink,
+};
+use farleaf_bench::runner::ValueSize;
+use farleaf_bench::workload::WorkloadLetter;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::arguments::{COMMIT, OutputArgument};
+use crate::command::bench::parse_value_size;
+use crate::failure::{BadArgument, Ending};
+use crate::output::{OutputFormat, print};
+use crate::private_files;
+use crate::progress::count_bar;
+use crate::quantity::{parse_count, parse_key, parse_positive_count};
+use crate::scratch::Scratch;
+
+/// What to run. The defaults are [`ReplicationConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplicationArguments {
+    /// Kinds of replication: `none`, `sent` (Send-Index: trees go to backups ready made), `built`
+    /// (Build-Index: backups make them themselves); several with commas
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    #[arg(default_values_t = ReplicationConfig::default().kinds)]
+    kind: Vec<ReplicationKind>,
+
+    /// Workloads after Load A, from A to D; several with commas
+    #[arg(long, value_name = "LETTERS", value_delimiter = ',')]
+    #[arg(default_values_t = ReplicationConfig::default().workloads)]
+    workload: Vec<WorkloadLetter>,
+
+    /// Size of values in bytes; or S, M or L (9, 99 or 999 bytes), or a mix of these: SD, MD or LD
+    #[arg(long, value_name = "SIZE", value_parser = parse_value_size)]
+    #[arg(default_value_t = ReplicationConfig::default().value_size)]
+    value_size: ValueSize,
+
+    /// Records to load, in all regions together, such as 250000, 250k or 10M
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().records)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    records: u64,
+
+    /// Operations of each workload, all threads together
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().operations)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    operations: u64,
+
+    /// Regions of which each server is primary; it is backup of as many
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().regions)]
+    #[arg(allow_negative_numbers = true)]
+    regions: u32,
+
+    /// Entries of a region's L0; few make many levels of few records
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().l0_entries)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    l0_entries: u64,
+
+    /// How much larger a level is than the one above
+    #[arg(long, value_name = "TIMES")]
+    #[arg(default_value_t = ReplicationConfig::default().growth_factor)]
+    #[arg(allow_negative_numbers = true)]
+    growth_factor: u64,
+
+    /// Threads of clients, which call the servers directly
+    #[arg(long, value_name = "COUNT")]
+    #[arg(default_value_t = ReplicationConfig::default().threads as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    threads: u64,
+
+    /// Threads of each server that do background work of its primaries; as many serve its backups
+    #[arg(long, value_name = "COUNT")]
+    #[arg(default_value_t = ReplicationConfig::default().background as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    background: u64,
+
+    /// When puts return: `memory`, in that of all replicas, or `sync`, on the devices of all
+    #[arg(long, default_value_t = ReplicationConfig::default().promise)]
+    promise: Promise,
+
+    /// Between the servers: `mem` for memory of this process, `tcp` for loopback
+    #[arg(long, default_value_t = ReplicationConfig::default().fabric)]
+    fabric: ReplicationFabric,
+
+    /// Rounds, in each of which all kinds take their turn
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().rounds)]
+    #[arg(allow_negative_numbers = true)]
+    rounds: u32,
+
+    /// Records to look up in promoted backups after each run, beside their primaries; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().check_records)]
+    #[arg(value_parser = parse_count, allow_negative_numbers = true)]
+    check_records: u64,
+
+    /// Where the servers' files are while it runs [default: the system's temporary directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+
+    /// Seed of the requests
+    #[arg(long, default_value_t = ReplicationConfig::default().seed, value_parser = parse_key)]
+    #[arg(allow_negative_numbers = true)]
+    seed: u64,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// Runs all kinds in all rounds.
+pub(super) fn run(arguments: &ReplicationArguments) -> anyhow::Result<Ending> {
+    let mut config = config(arguments);
+    config
+        .validate()
+        .map_err(|error| BadArgument(error.to_string()))?;
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let scratch = Scratch::in_directory(&config.directory)?;
+    scratch.path().clone_into(&mut config.directory);
+    let screen = Screen::new(arguments.output.output);
+    if screen.format == OutputFormat::Text {
+        print(replication::header_text(&config))?;
+    }
+    let ran = replication::run(&config, &screen);
+    screen.end()?;
+    let rows = ran?;
+    scratch.remove()?;
+    let ratios = replication::ratios(&rows);
+    match screen.format {
+        OutputFormat::Text => {
+            let rows = replication::rows_text(&rows);
+            print(format!("\n{rows}{}", replication::ratios_text(&ratios)))?;
+        }
+        OutputFormat::Json => {
+            for ratio in &ratios {
+                print_line(&Line {
+                    record: "ratio",
+                    of: ratio,
+                })?;
+            }
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn config(arguments: &ReplicationArguments) -> ReplicationConfig {
+    ReplicationConfig {
+        kinds: arguments.kind.clone(),
+        workloads: arguments.workload.clone(),
+        value_size: arguments.value_size,
+        records: arguments.records,
+        operations: arguments.operations,
+        regions: arguments.regions,
+        l0_entries: arguments.l0_entries,
+        growth_factor: arguments.growth_factor,
+        // More than can be counted is refused like anything else that is too many.
+        threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
+        background: usize::try_from(arguments.background).unwrap_or(usize::MAX),
+        promise: arguments.promise,
+        fabric: arguments.fabric,
+        directory: arguments
+            .directory
+            .clone()
+            .unwrap_or_else(|| ReplicationConfig::default().directory),
+        seed: arguments.seed,
+        rounds: arguments.rounds,
+        check_records: arguments.check_records,
+        commit: COMMIT.to_owned(),
+    }
+}
+
+/// Progress on stderr; with JSON, each row on stdout as soon as its run is over.
+struct Screen {
+    format: OutputFormat,
+    bar: RefCell<ProgressBar>,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+/// A row or a ratio as JSON.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    record: &'static str,
+    #[serde(flatten)]
+    of: &'a T,
+}
+
+impl Screen {
+    fn new(format: OutputFormat) -> Self {
+        Self {
+            format,
+            bar: RefCell::new(ProgressBar::hidden()),
+            printed: RefCell::new(Ok(())),
+        }
+    }
+
+    /// The first error of printing.
+    fn end(&self) -> anyhow::Result<()> {
+        self.bar.borrow().finish_and_clear();
+        self.printed.replace(Ok(()))
+    }
+}
+
+fn print_line(object: &impl Serialize) -> anyhow::Result<()> {
+    print(serde_json::to_string(object)? + "\n")
+}
+
+impl ReplicationSink for Screen {
+    fn begin(&self, what: &str, total: u64) {
+        self.bar.borrow().finish_and_clear();
+        *self.bar.borrow_mut() = count_bar(what, total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.bar.borrow().set_position(done);
+    }
+
+    fn rows(&self, rows: &[ReplicationRow]) {
+        self.bar.borrow().finish_and_clear();
+        let mut printed = self.printed.borrow_mut();
+        for row in rows {
+            if printed.is_ok() && self.format == OutputFormat::Json {
+                let record = "row";
+                *printed = print_line(&Line { record, of: row });
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `farleaf figures talos`: real runs of two servers that replicate regions to each other.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf_bench::replication::figures::{self, FigureSize, PAGE_NAME, Suite};
+use farleaf_bench::replication::{ReplicationConfig, ReplicationSink};
+use farleaf_chart::folder::Folder;
+use indicatif::ProgressBar;
+
+use crate::arguments::COMMIT;
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+use crate::private_files;
+use crate::progress::count_bar;
+use crate::quantity::{count, parse_positive_count};
+use crate::scratch::Scratch;
+
+/// The command that a folder of these figures belongs to.
+const WRITER: &str = "farleaf figures talos";
+const FOLDER: &str = "figures-talos";
+
+/// How large, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct TalosArguments {
+    /// A small size, for a look: some minutes, 2 + 2 regions
+    #[arg(long)]
+    quick: bool,
+
+    /// The folder: a new or empty one, or one of a former run, whose files are replaced [default:
+    /// figures-talos]
+    #[arg(short = 'o', long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+
+    /// Where the servers' files are while it runs [default: the system's temporary directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+
+    /// Records to load, in all regions together, instead of the size's
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    records: Option<u64>,
+
+    /// Operations of each workload, instead of the size's
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    operations: Option<u64>,
+
+    /// Regions of which each server is primary, instead of the size's
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    regions: Option<u32>,
+
+    /// Entries of a region's L0, instead of the size's
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    l0_entries: Option<u64>,
+}
+
+/// Runs everything, and draws it.
+pub(super) fn run(arguments: &TalosArguments) -> anyhow::Result<Ending> {
+    let directory = arguments.directory.clone();
+    let directory = directory.unwrap_or_else(|| ReplicationConfig::default().directory);
+    let suite = Suite::new(size(arguments), directory.clone(), COMMIT)
+        .map_err(|error| BadArgument(error.to_string()))?;
+    // Found out before many minutes of work, not after.
+    let output = arguments.output.as_deref().unwrap_or(Path::new(FOLDER));
+    let folder = Folder::claim(WRITER, output, &figures::file_names())?;
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let scratch = Scratch::in_directory(&directory)?;
+    let suite = suite.in_directory(scratch.path().to_owned());
+    let begun = Instant::now();
+    let screen = Screen(RefCell::new(ProgressBar::hidden()));
+    let measured = suite.measure(&screen);
+    screen.0.borrow().finish_and_clear();
+    let rows = measured?;
+    scratch.remove()?;
+    folder.replace(&figures::files(&suite, &rows)?)?;
+    print(format!(
+        "{} phases, real runs, in {:.0} s\n{}\n",
+        count(rows.len() as u64),
+        begun.elapsed().as_secs_f64(),
+        folder.file(PAGE_NAME).display()
+    ))?;
+    Ok(Ending::Done)
+}
+
+fn size(arguments: &TalosArguments) -> FigureSize {
+    let size = if arguments.quick {
+        FigureSize::QUICK
+    } else {
+        FigureSize::FULL
+    };
+    let changed = FigureSize {
+        records: arguments.records.unwrap_or(size.records),
+        operations: arguments.operations.unwrap_or(size.operations),
+        regions: arguments.regions.unwrap_or(size.regions),
+        l0_entries: arguments.l0_entries.unwrap_or(size.l0_entries),
+        ..size
+    };
+    if changed == size {
+        return size;
+    }
+    FigureSize {
+        name: "a size of its own",
+        ..changed
+    }
+}
+
+/// Progress on stderr.
+struct Screen(RefCell<ProgressBar>);
+
+impl ReplicationSink for Screen {
+    fn begin(&self, what: &str, total: u64) {
+        self.0.borrow().finish_and_clear();
+        *self.0.borrow_mut() = count_bar(what, total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.0.borrow().set_position(done);
+    }
+}

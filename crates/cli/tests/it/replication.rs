@@ -1,0 +1,171 @@
+//! `farleaf bench replication` and `farleaf figures talos`, small.
+
+use std::fs;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::pool::{PATIENCE, Place, end, send};
+
+const SMALL: [&str; 10] = [
+    "bench",
+    "replication",
+    "--records",
+    "3k",
+    "--operations",
+    "500",
+    "--regions",
+    "1",
+    "--background",
+    "1",
+];
+const FIGURES: [&str; 11] = [
+    "figures",
+    "talos",
+    "--quick",
+    "--records",
+    "1k",
+    "--operations",
+    "100",
+    "--regions",
+    "1",
+    "--l0-entries",
+    "100",
+];
+
+/// Promise: the text has all kinds and phases, and what the paper has; JSON has a line for each
+/// row and each ratio; the directory is as it was.
+#[test]
+fn a_run_is_told() {
+    let place = Place::new();
+    let scratch = place.path().join("scratch");
+    fs::create_dir(&scratch).expect("made");
+    let arguments = [
+        "--directory",
+        "scratch",
+        "--l0-entries",
+        "200",
+        "--value-size",
+        "S",
+    ];
+    let text = place.farleaf(&[&SMALL[..], &arguments].concat()).quietly();
+    for told in [
+        "1 + 1 regions",
+        "Load A  sent",
+        "Run A   built",
+        "1.1 to 3.0",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    let json = [
+        "--output",
+        "json",
+        "--kind",
+        "sent,built",
+        "--workload",
+        "B",
+    ];
+    let text = place
+        .farleaf(&[&SMALL[..], &arguments, &json].concat())
+        .quietly();
+    let lines = text.lines().map(serde_json::from_str);
+    let lines: Vec<Value> = lines.map(|line| line.expect("JSON")).collect();
+    let rows: Vec<_> = lines.iter().filter(|it| it["record"] == "row").collect();
+    let told = rows
+        .iter()
+        .map(|row| (row["kind"].as_str(), row["phase"].as_str()));
+    let expected = ["sent", "built"].map(|kind| ["Load A", "Run B"].map(|it| (kind, it)));
+    let expected = expected.as_flattened().iter();
+    let expected: Vec<_> = expected
+        .map(|(kind, phase)| (Some(*kind), Some(*phase)))
+        .collect();
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert!(lines.len() > rows.len() && lines.last().expect("lines")["record"] == "ratio");
+    assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
+}
+
+/// Promise: a signal ends it, and nothing is left of its files.
+#[test]
+fn a_signal_leaves_nothing() {
+    let place = Place::new();
+    let scratch = place.path().join("scratch");
+    fs::create_dir(&scratch).expect("made");
+    let count = || fs::read_dir(&scratch).expect("there").count();
+    let arguments = [&SMALL[..2], &["--directory", "scratch", "--records", "50M"]].concat();
+    let mut child = place
+        .command(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let since = Instant::now();
+    while count() == 0 {
+        assert!(since.elapsed() < PATIENCE, "nothing is made");
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(200));
+    send(&child, Signal::INT);
+    let (status, _) = end(&mut child);
+    assert_eq!((status, count()), (None, 0));
+}
+
+/// Promise: a file that cannot be written, as on a full disk, ends it with an error that names the
+/// region, the file and the cause, whatever the kind; and nothing is left of its files.
+#[test]
+fn a_file_that_cannot_be_written_ends_it() {
+    let place = Place::new();
+    let scratch = place.path().join("scratch");
+    fs::create_dir(&scratch).expect("made");
+    let program = env!("CARGO_BIN_EXE_farleaf");
+    for kind in ["none", "sent", "built"] {
+        // No file may be larger than 4 MiB, in the shell's blocks of 512 bytes or of 1,024.
+        let command = format!(
+            "trap '' XFSZ; ulimit -f 4096; exec '{program}' {} --directory scratch --records 40k \
+             --value-size L --kind {kind}",
+            SMALL[..2].join(" ")
+        );
+        let ran = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .current_dir(place.path())
+            .output()
+            .expect("started");
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{told}");
+        assert!(told.contains("region") || told.contains("server"), "{told}");
+        assert!(
+            told.contains("cannot write log") && told.contains("too large"),
+            "{told}"
+        );
+        assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
+    }
+}
+
+/// Promise: the figures are a folder whose files another run replaces; what is not theirs is left
+/// alone, and a run that fails leaves the former files.
+#[test]
+fn figures_are_a_folder() {
+    let place = Place::new();
+    let run = |arguments: &[&str]| place.farleaf(&[&FIGURES[..], arguments].concat());
+    let text = run(&["-o", "drawn"]).quietly();
+    assert!(
+        text.contains("drawn/index.html") && text.contains("real runs"),
+        "{text}"
+    );
+    let folder = place.path().join("drawn");
+    let page = fs::read_to_string(folder.join("index.html")).expect("written");
+    assert!(page.contains("Real runs on this machine"), "{page}");
+    for name in [
+        "tails.csv",
+        "breakdown-load-a.svg",
+        "growth-run-a-throughput.svg",
+    ] {
+        assert!(folder.join(name).is_file(), "{name}");
+    }
+    let failed = run(&["-o", "drawn", "--directory", "none"]);
+    assert_eq!(failed.status, Some(2), "{failed:?}");
+    let after = fs::read_to_string(folder.join("index.html")).expect("still there");
+    assert_eq!(page, after);
+}
