@@ -1,5 +1,5 @@
-//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is measured,
-//! is in `figures_talos`).
+//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is
+//! measured, is in `figures_talos`).
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
