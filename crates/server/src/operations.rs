@@ -10,17 +10,38 @@ use farleaf_client::protocol::{
 };
 use farleaf_cluster::client::Stale;
 use farleaf_cluster::record::region::Key;
-use farleaf_fabric::tcp::TcpEndpoint;
 use farleaf_lsm::engine::Direction;
 use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::{Durability, LsmError};
-use farleaf_replica::{Primary, ReplicaError};
+use farleaf_replica::ReplicaError;
 
 use crate::served::{Served, SplitTarget, Standing, Written};
 
 /// For how long a write waits for a backup that is lost to be taken out of the record.
 const LOST_PATIENCE: Duration = Duration::from_secs(8);
 const LOST_REST: Duration = Duration::from_millis(2);
+
+/// Where what is written is to be before it is acknowledged (RS2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// On the disks of all members.
+    Disks,
+    /// In the memory of all; on the disk of the only one.
+    Memories,
+    /// In the memory of all, or of the only one.
+    MemoryOfOne,
+}
+
+impl Wish {
+    /// What that is as things are.
+    fn durability(self, is_alone: bool) -> Durability {
+        match self {
+            Self::Disks => Durability::Sync,
+            Self::Memories if is_alone => Durability::Sync,
+            Self::Memories | Self::MemoryOfOne => Durability::Memory,
+        }
+    }
+}
 
 /// Executes a request on the region that it names. What is put into `out` is the reply.
 pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>) {
@@ -36,17 +57,16 @@ pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>)
         is_one_enough,
         ..
     } = request.header;
-    // RS2.
-    let durability = if is_durable || (served.is_alone() && !is_one_enough) {
-        Durability::Sync
-    } else {
-        Durability::Memory
+    let wish = match (is_durable, is_one_enough) {
+        (true, _) => Wish::Disks,
+        (false, true) => Wish::MemoryOfOne,
+        (false, false) => Wish::Memories,
     };
     served.operation_count.fetch_add(1, Ordering::Relaxed);
     let is_read = request.body.is_read();
     let done = match &request.body {
         Body::Get(keys) => get(served, keys, out),
-        Body::Write(records) => write(served, records, durability, out),
+        Body::Write(records) => write(served, records, wish, out),
         Body::Exchange {
             key,
             condition,
@@ -59,14 +79,14 @@ pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>)
                 new: *new,
                 returns_previous: *returns_previous,
             };
-            exchange.execute(served, durability, out)
+            exchange.execute(served, wish, out)
         }
         Body::Scan { .. } => scan(served, &request.body, out),
         Body::DeleteRange {
             lower,
             upper,
             count_max,
-        } => delete_range(served, (lower, *upper), *count_max, durability, out),
+        } => delete_range(served, (lower, *upper), *count_max, wish, out),
     };
     let status = match done {
         // RS2: only now.
@@ -156,27 +176,30 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
 
 /// RS4: returns when everything before a place is replicated. While a backup is lost this waits:
 /// for the record not to name it any more, or for the region to be another server's.
-fn wait_for(served: &Served, written: Written, durability: Durability) -> Result<(), Status> {
+fn wait_for(served: &Served, written: Written, wish: Wish) -> Result<(), Status> {
     if let Some(end) = written.end {
-        wait_until(served, (&served.primary, end), durability)?;
+        wait_until(served, (served, end), wish)?;
     }
     // RS9: what is acknowledged is in the region that is split off, too.
     match (written.end_of_child, served.split()) {
-        (Some(end), Some(SplitTarget { child, .. })) => {
-            wait_until(served, (&child.primary, end), durability)
-        }
+        (Some(end), Some(SplitTarget { child, .. })) => wait_until(served, (&child, end), wish),
         _ => Ok(()),
     }
 }
 
 fn wait_until(
     served: &Served,
-    (primary, end): (&Primary<TcpEndpoint>, LogPosition),
-    durability: Durability,
+    (of, end): (&Served, LogPosition),
+    wish: Wish,
 ) -> Result<(), Status> {
     let since = Instant::now();
     loop {
-        let waited = primary.wait_for(end, durability);
+        let durability = wish.durability(of.is_alone());
+        let waited = of.primary.wait_for(end, durability);
+        // RS2: the last backup may have been given up meanwhile.
+        if waited.is_ok() && durability != wish.durability(of.is_alone()) {
+            continue;
+        }
         let is_lost = matches!(waited, Err(ReplicaError::BackupLost { .. }));
         if !is_lost || since.elapsed() > LOST_PATIENCE || served.standing() == Standing::Stopped {
             return waited.map_err(|error| write_failed(served, &error));
@@ -215,7 +238,7 @@ fn wait_for_child(served: &Served, has_some: impl FnOnce(&Key) -> bool) -> Resul
         end: None,
         end_of_child: served.end_of_child(has_some),
     };
-    let waited = wait_for(served, written, Durability::Memory);
+    let waited = wait_for(served, written, Wish::MemoryOfOne);
     waited.map_err(|status| match status {
         Status::Failed { how, .. } => Status::NotNow(how),
         other => other,
@@ -225,7 +248,7 @@ fn wait_for_child(served: &Served, has_some: impl FnOnce(&Key) -> bool) -> Resul
 fn write(
     served: &Served,
     records: &[(&[u8], Option<&[u8]>)],
-    durability: Durability,
+    wish: Wish,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
@@ -238,7 +261,7 @@ fn write(
             break;
         }
     }
-    wait_for(served, written, durability)?;
+    wait_for(served, written, wish)?;
     match appended {
         Err(error) if written.end.is_some() => Err(Status::Failed {
             is_unknown: true,
@@ -263,12 +286,7 @@ struct Exchange<'b> {
 impl Exchange<'_> {
     /// RS3: reads the newest value, whoever has it by now, and waits until that is replicated as
     /// well as what it writes.
-    fn execute(
-        &self,
-        served: &Served,
-        durability: Durability,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Status> {
+    fn execute(&self, served: &Served, wish: Wish, out: &mut Vec<u8>) -> Result<(), Status> {
         check_writes(served)?;
         let primary = &served.primary;
         let (previous, is_done, written) = {
@@ -292,7 +310,7 @@ impl Exchange<'_> {
             }
             (previous, is_done, written)
         };
-        wait_for(served, written, durability)?;
+        wait_for(served, written, wish)?;
         reply::begin(out);
         let told = previous.as_deref().filter(|_| self.returns_previous);
         reply::put_value(out, told);
@@ -372,7 +390,7 @@ fn delete_range(
     served: &Served,
     (lower, upper): (&[u8], Option<&[u8]>),
     count_max: u32,
-    durability: Durability,
+    wish: Wish,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
@@ -390,7 +408,7 @@ fn delete_range(
         },
         (status, _) => status,
     })?;
-    wait_for(served, written, durability)?;
+    wait_for(served, written, wish)?;
     reply::begin(out);
     reply::put_value(out, next.as_deref());
     reply::end(out, 0, count);

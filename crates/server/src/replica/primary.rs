@@ -67,13 +67,17 @@ impl PrimaryReplica {
     ) {
         let listed: BTreeSet<ReplicaNumber> = backups.iter().map(|it| it.replica).collect();
         let gone: Vec<ReplicaNumber> = self.links.keys().copied().collect();
+        // RS2: before the last one goes, so that nobody acknowledges what is here alone.
+        let mut staying = self.links.iter().filter(|it| listed.contains(it.0));
+        if !staying.any(|(_, link)| link.stage() == Stage::InSync) {
+            self.go_on_alone();
+        }
         for number in gone.into_iter().filter(|it| !listed.contains(it)) {
             if let Some(link) = self.links.remove(&number) {
                 link.end();
             }
         }
         self.needed.retain(|number| listed.contains(number));
-        self.note_alone();
         for backup in backups {
             if backup.in_sync {
                 self.needed.insert(backup.replica);
@@ -92,17 +96,23 @@ impl PrimaryReplica {
     }
 
     /// RS2: without a backup that has all, what was acknowledged is in this memory alone; it is on
-    /// the disk before this goes on.
+    /// the disk before this goes on, and so is all that is acknowledged later.
+    fn go_on_alone(&self) {
+        if self.served.is_alone() {
+            return;
+        }
+        self.served.set_alone(true);
+        if let Err(error) = self.primary.engine().sync() {
+            self.served.note_failure(error.to_string());
+        }
+    }
+
+    /// RS2: whether somebody else has all. One that has been lost, and is a member still, keeps
+    /// writes waiting, and is no reason to go on alone.
     fn note_alone(&self) {
         let mut stages = self.links.values().map(Link::stage);
-        let is_alone = !stages.any(|stage| stage == Stage::InSync);
-        let was_alone = self.served.is_alone();
-        self.served.set_alone(is_alone);
-        if is_alone
-            && !was_alone
-            && let Err(error) = self.primary.engine().sync()
-        {
-            self.served.note_failure(error.to_string());
+        if stages.any(|stage| stage == Stage::InSync) {
+            self.served.set_alone(false);
         }
     }
 
@@ -114,6 +124,10 @@ impl PrimaryReplica {
             .filter(|(_, link)| matches!(link.stage(), Stage::Failed(_)))
             .map(|(number, _)| *number)
             .collect();
+        let mut stages = self.links.values().map(Link::stage);
+        if !stages.any(|stage| stage == Stage::InSync) {
+            self.go_on_alone();
+        }
         for number in failed {
             if let Some(link) = self.links.remove(&number) {
                 link.end();
