@@ -12,9 +12,9 @@
 //! - [`replication`]: regions that two servers replicate to each other, with trees sent and built.
 //! - [`timeline`]: watches a table while it grows, shrinks or moves; no YCSB.
 //!
-//! Only [`runner`], [`budget`], [`calls`], [`costs`], [`replication`] and [`timeline`] know a store,
-//! a clock and threads; whoever brings others of these, a simulator say, uses the rest as it is.
-//! With one seed all but these six yields the same in every run.
+//! Only [`runner`], [`budget`], [`calls`], [`costs`], [`replication`] and [`timeline`] know a
+//! store, a clock and threads; whoever brings others of these, a simulator say, uses the rest as it
+//! is. With one seed all but these six yields the same in every run.
 
 #![forbid(unsafe_code)]
 

@@ -10,8 +10,8 @@ use super::requests::{is_value, number_of, region_of};
 use super::servers::{EPOCH, Place};
 use super::strings_of;
 
-/// Promotes all backups, which are by server and region, and looks up records of each region there and at its primary, as many in
-/// all as the configuration says.
+/// Promotes all backups, which are by server and region, and looks up records of each region there
+/// and at its primary, as many in all as the configuration says.
 ///
 /// # Errors
 /// A backup is not promoted, or has not what its primary has.

@@ -120,7 +120,9 @@ impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
         self.shared.check()?;
         let (first, others) = shares.split_first().expect("there is a client");
         let mut done = first.clone();
-        others.iter().for_each(|share| done.add(share));
+        for share in others {
+            done.add(share);
+        }
         done.record_count = match self.phase {
             ReplicationPhase::Load => self.config.records,
             ReplicationPhase::Run(_) => ledger.existing_count(),

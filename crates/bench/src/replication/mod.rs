@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Real code on real files: each server has a directory, memory that the other one's primaries
-//! WRITE into, threads that do the background work of its primaries (flushes, merges, sending trees)
-//! and threads that serve its backups. There is no network between clients and servers: what is
-//! measured is the servers.
+//! WRITE into, threads that do the background work of its primaries (flushes, merges, sending
+//! trees) and threads that serve its backups. There is no network between clients and servers: what
+//! is measured is the servers.
 //!
 //! Rules that hold throughout:
 //!

@@ -83,8 +83,9 @@ impl Run<'_> {
         self.shared.check()?;
         let (mut rows, record_count) = ran?;
         let checked_count = check_promoted(&self.place, &primaries, backups, record_count)?;
-        rows.iter_mut()
-            .for_each(|row| row.checked_count = checked_count);
+        for row in &mut rows {
+            row.checked_count = checked_count;
+        }
         Ok(rows)
     }
 

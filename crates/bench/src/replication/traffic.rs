@@ -1,6 +1,5 @@
 //! What goes over the network: an endpoint that counts its verbs, and times some of them.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -108,32 +107,27 @@ impl<E> Counted<E> {
 }
 
 impl<E: Endpoint> Endpoint for Counted<E> {
-    fn execute<'a>(
-        &'a self,
-        batch: &'a mut Batch,
-    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
-        async move {
-            let before = *batch.cost();
-            let number = self.traffic.batch_count.fetch_add(1, Ordering::Relaxed);
-            let words = batch.verbs().iter().map(|verb| u64::from(verb.word_count));
-            let is_large = words.sum::<u64>() >= LARGE_SIZE_WORDS;
-            let is_timed = is_large || number.is_multiple_of(TIMED_EVERY);
-            let since_ns = if is_timed { thread_time_ns() } else { 0 };
-            let executed = self.inner.execute(batch).await;
-            if is_timed {
-                // Between the polls nobody but who waits for it has this thread.
-                self.traffic
-                    .note_time(thread_time_ns() - since_ns, is_large);
-            }
-            let after = batch.cost();
-            let size_bytes = after.bytes_read - before.bytes_read + after.bytes_written
-                - before.bytes_written
-                + (after.atomics - before.atomics) * ATOMIC_SIZE_BYTES;
+    async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let before = *batch.cost();
+        let number = self.traffic.batch_count.fetch_add(1, Ordering::Relaxed);
+        let words = batch.verbs().iter().map(|verb| u64::from(verb.word_count));
+        let is_large = words.sum::<u64>() >= LARGE_SIZE_WORDS;
+        let is_timed = is_large || number.is_multiple_of(TIMED_EVERY);
+        let since_ns = if is_timed { thread_time_ns() } else { 0 };
+        let executed = self.inner.execute(batch).await;
+        if is_timed {
+            // Between the polls nobody but who waits for it has this thread.
             self.traffic
-                .size_bytes
-                .fetch_add(size_bytes, Ordering::Relaxed);
-            executed
+                .note_time(thread_time_ns() - since_ns, is_large);
         }
+        let after = batch.cost();
+        let size_bytes = after.bytes_read - before.bytes_read + after.bytes_written
+            - before.bytes_written
+            + (after.atomics - before.atomics) * ATOMIC_SIZE_BYTES;
+        self.traffic
+            .size_bytes
+            .fetch_add(size_bytes, Ordering::Relaxed);
+        executed
     }
 
     fn poll_completions(&self) -> usize {

@@ -69,7 +69,8 @@ pub(crate) struct ReplicationArguments {
     growth_factor: u64,
 
     /// Threads of clients, which call the servers directly
-    #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().threads as u64)]
+    #[arg(long, value_name = "COUNT")]
+    #[arg(default_value_t = ReplicationConfig::default().threads as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     threads: u64,
 
@@ -118,7 +119,7 @@ pub(super) fn run(arguments: &ReplicationArguments) -> anyhow::Result<Ending> {
         .map_err(|error| BadArgument(error.to_string()))?;
     private_files::remove_at_signals().context("cannot take signals")?;
     let scratch = Scratch::in_directory(&config.directory)?;
-    config.directory = scratch.path().to_owned();
+    scratch.path().clone_into(&mut config.directory);
     let screen = Screen::new(arguments.output.output);
     if screen.format == OutputFormat::Text {
         print(replication::header_text(&config))?;

@@ -1,5 +1,5 @@
-//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is measured,
-//! is in `figures_talos`).
+//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is
+//! measured, is in `figures_talos`).
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,8 @@ enum FiguresCommand {
     /// Draw the figures of XStore (OSDI'20): the same for its layer, a server that executes all
     /// operations (`rpc`), trees, and this project's own
     Xstore(RunArguments),
-    /// Draw what figures 5 to 10 of Talos are about: trees sent to backups, trees built by them, and
-    /// no replication. Real runs of two servers on this machine, not modelled
+    /// Draw what figures 5 to 10 of Talos are about: trees sent to backups, trees built by them,
+    /// and no replication. Real runs of two servers on this machine, not modelled
     Talos(TalosArguments),
 }
 
