@@ -58,7 +58,8 @@ pub enum ReplicationError {
     },
     /// A promoted backup has not what its primary has.
     #[error(
-        "{kind}: the promoted backup of region {region} has another value of key {key} than its primary"
+        "{kind}: the promoted backup of region {region} has another value of key {key} than its \
+         primary, or both have one that nobody has put"
     )]
     Promoted {
         /// With which kind of replication.

@@ -30,7 +30,7 @@ pub(super) struct Requests {
     region_count: usize,
     writer: WriterId,
     write_count: u32,
-    drawn: Vec<Request>,
+    made: Vec<Request>,
     bytes: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -53,14 +53,14 @@ impl Requests {
             region_count,
             writer,
             write_count: 0,
-            drawn: Vec::new(),
+            made: Vec::new(),
             bytes: Vec::new(),
             buffer: Vec::new(),
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.drawn.clear();
+        self.made.clear();
         self.bytes.clear();
     }
 
@@ -108,7 +108,7 @@ impl Requests {
             strings.value(number, word, &mut self.buffer);
         }
         let value = self.append();
-        self.drawn.push(Request {
+        self.made.push(Request {
             kind,
             number,
             region: region_of(number, self.region_count),
@@ -126,7 +126,7 @@ impl Requests {
 
     /// All that were made, in their order.
     pub(super) fn all(&self) -> &[Request] {
-        &self.drawn
+        &self.made
     }
 
     pub(super) fn key(&self, request: &Request) -> &[u8] {
@@ -161,8 +161,8 @@ mod tests {
                 .map(|it| region_of(*it, region_count))
                 .collect();
             assert!(regions.is_sorted());
-            for region in regions {
-                counts[region] += 1;
+            for region in &regions {
+                counts[*region] += 1;
             }
             let mean = 20_000.0 / region_count as f64;
             assert!(

@@ -189,8 +189,8 @@ mod tests {
         };
         let place = Place::new(&config, ReplicationKind::None, Path::new("nowhere"));
         let place = place.expect("no memory is needed");
-        let primaries: Vec<usize> = (0..6).map(|it| place.primary_server(it)).collect();
-        let backups: Vec<usize> = (0..6).map(|it| place.backup_server(it)).collect();
+        let primaries: Vec<_> = (0..6).map(|region| place.primary_server(region)).collect();
+        let backups: Vec<_> = (0..6).map(|region| place.backup_server(region)).collect();
         assert_eq!(primaries, [0, 0, 0, 1, 1, 1]);
         assert_eq!(backups, [1, 1, 1, 0, 0, 0]);
         assert_eq!((place.first_backed_up(0), place.first_backed_up(1)), (3, 0));

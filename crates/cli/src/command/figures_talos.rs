@@ -26,7 +26,7 @@ const FOLDER: &str = "figures-talos";
 /// How large, and where to.
 #[derive(Debug, Args)]
 pub(crate) struct TalosArguments {
-    /// A small size, for a look: some minutes, 2 + 2 regions
+    /// A small size, for a look: a minute or two, 2 + 2 regions
     #[arg(long)]
     quick: bool,
 

@@ -136,7 +136,7 @@ fn a_file_that_cannot_be_written_ends_it() {
         assert_eq!(ran.status.code(), Some(1), "{told}");
         assert!(told.contains("region") || told.contains("server"), "{told}");
         assert!(
-            told.contains("cannot write log") && told.contains("too large"),
+            told.contains("cannot write") && told.contains("File too large"),
             "{told}"
         );
         assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);

@@ -210,9 +210,11 @@ fn by_mix(rows: &[ReplicationRow], of: &[(&str, &str)]) -> Vec<Chart> {
     .collect()
 }
 
+/// One of the latencies of a tail, in nanoseconds.
+type Quantile = fn(&Tail) -> u64;
+
 fn tails(rows: &[ReplicationRow]) -> Vec<Chart> {
-    type Quantile = (&'static str, fn(&Tail) -> u64);
-    let quantiles: [Quantile; 5] = [
+    let quantiles: [(&str, Quantile); 5] = [
         ("p50", |it| it.p50_ns),
         ("p90", |it| it.p90_ns),
         ("p99", |it| it.p99_ns),

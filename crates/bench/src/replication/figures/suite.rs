@@ -55,19 +55,19 @@ impl FigureSize {
     /// For a look.
     pub const QUICK: Self = Self {
         name: "quick",
-        records: 300_000,
-        operations: 75_000,
+        records: 400_000,
+        operations: 100_000,
         regions: 2,
-        l0_entries: 4_000,
+        l0_entries: 2_000,
     };
 
-    /// 16 + 16 regions, as in the paper; 4 GB of files with the largest mix.
+    /// 16 + 16 regions, as in the paper; some 7 GB of files with the largest mix.
     pub const FULL: Self = Self {
         name: "full",
-        records: 2_000_000,
-        operations: 500_000,
+        records: 3_000_000,
+        operations: 750_000,
         regions: 16,
-        l0_entries: 4_000,
+        l0_entries: 2_000,
     };
 }
 
