@@ -139,7 +139,8 @@ fn check_keys(served: &Served, body: &Body<'_>) -> Result<(), Status> {
 /// A failure of a read: it has changed nothing.
 fn read_failed(served: &Served, error: &ReplicaError) -> Status {
     match error {
-        ReplicaError::Deposed { .. } => not_now(served, Standing::Stopped),
+        // Another epoch has begun, or is about to.
+        ReplicaError::Deposed { .. } | ReplicaError::Stopped => not_now(served, Standing::Stopped),
         error => {
             served.note_failure(error.to_string());
             Status::Failed {
