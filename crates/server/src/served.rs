@@ -249,7 +249,13 @@ impl Served {
 
     pub(crate) fn note_failure(&self, how: String) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.get_or_insert(how);
+        if failure.is_none() {
+            let RegionOrder {
+                region, replica, ..
+            } = &self.order;
+            tracing::error!("{replica} of {region} fails: {how}");
+            *failure = Some(how);
+        }
     }
 
     pub(crate) fn failure(&self) -> Option<String> {

@@ -161,30 +161,18 @@ impl Actor {
         }
     }
 
-    /// RS8: looks for what the disk has lost. A primary that nobody else has all of goes on with
-    /// what can be read.
+    /// RS8: looks for what the disk has lost.
     fn scrub(&mut self) -> Result<(), String> {
-        let found = match &mut self.state {
-            State::Primary(primary) => primary.scrub(),
+        match &mut self.state {
+            State::Primary(primary) => {
+                if let Err(how) = primary.scrub() {
+                    primary.served().note_failure(how);
+                }
+                Ok(())
+            }
             State::Backup(backup) => backup.scrub(),
-            State::Nothing | State::Failed => return Ok(()),
-        };
-        let Err(how) = found else {
-            return Ok(());
-        };
-        let has_other = match &self.state {
-            State::Primary(primary) => !primary.report(&self.replica).in_sync.is_empty(),
-            _ => true,
-        };
-        if has_other {
-            return Err(how);
+            State::Nothing | State::Failed => Ok(()),
         }
-        let region = self.replica.region;
-        tracing::error!(
-            "{region} on {} is damaged, and has no replica: {how}",
-            self.context.server
-        );
-        Ok(())
     }
 
     fn show(&mut self) {
@@ -195,10 +183,9 @@ impl Actor {
                 if stage == PREPARING {
                     primary.prune();
                 }
-                filling_count = primary.filling_count();
-                let report = primary.report(&self.replica);
-                let (size_bytes, position_bytes) = (primary.size_bytes(), primary.position_bytes());
-                (Some(report), size_bytes, position_bytes)
+                let report;
+                (report, filling_count) = primary.report(&self.replica);
+                (Some(report), primary.size_bytes(), primary.position_bytes())
             }
             State::Backup(backup) => (None, 0, backup.position_bytes()),
             State::Nothing | State::Failed => return,

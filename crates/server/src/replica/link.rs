@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
-use farleaf_replica::{BackupId, BackupWays, Primary};
+use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary};
 
 use super::Replica;
 use super::memory::layout;
@@ -41,11 +41,10 @@ pub(super) struct Link {
     shared: Arc<Shared>,
     id: BackupId,
     primary: Primary<TcpEndpoint>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Link {
-    /// Begins to fill a backup.
+    /// Begins to fill a backup, in a thread that ends by itself.
     pub(super) fn start(
         (replica, context): (&Arc<Replica>, &Arc<Context>),
         primary: &Primary<TcpEndpoint>,
@@ -71,30 +70,24 @@ impl Link {
             work.run();
             replica.nudge();
         });
-        let thread = match spawned {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
-                None
-            }
-        };
+        if let Err(error) = spawned {
+            shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
+        }
         Self {
             shared,
             id,
             primary: primary.clone(),
-            thread,
         }
     }
 
-    /// How far it is, with what the primary knows of it.
-    pub(super) fn stage(&self) -> Stage {
+    /// How far it is, with what the primary knows of its backups.
+    pub(super) fn stage(&self, backups: &[LinkStatus]) -> Stage {
         let stage = self.shared.stage().clone();
         if stage != Stage::InSync {
             return stage;
         }
-        let backups = self.primary.status().backups;
-        let lost = backups.into_iter().find(|it| it.backup == self.id);
-        match lost.and_then(|it| it.lost) {
+        let own = backups.iter().find(|it| it.backup == self.id);
+        match own.and_then(|it| it.lost.clone()) {
             Some(how) => Stage::Failed(how),
             None => Stage::InSync,
         }
@@ -102,15 +95,14 @@ impl Link {
 
     /// Ends it: writes wait for it no more. The record does not name it any more (RP6), or the
     /// primary has ended.
-    pub(super) fn end(mut self) {
+    pub(super) fn end(self) {
         self.shared.is_ended.store(true, Ordering::Release);
         // It is none of the primary's if it was not filled yet.
         let _ = self.primary.remove_backup(self.id);
         if let Some(client) = self.shared.client().take() {
             client.hang_up();
         }
-        // The thread may wait for another server: it sees that it has ended, and leaves nothing.
-        drop(self.thread.take());
+        // Its thread may wait for another server: it sees that it has ended, and leaves nothing.
     }
 }
 

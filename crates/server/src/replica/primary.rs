@@ -23,6 +23,9 @@ use crate::served::Served;
 /// For how long operations that are under way may keep an engine open that is to be closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How far backups are.
+type Stages = BTreeMap<ReplicaNumber, Stage>;
+
 /// A replica that is primary.
 pub(super) struct PrimaryReplica {
     place: ReplicaPlace,
@@ -66,17 +69,7 @@ impl PrimaryReplica {
         backups: &[BackupOrder],
     ) {
         let listed: BTreeSet<ReplicaNumber> = backups.iter().map(|it| it.replica).collect();
-        let gone: Vec<ReplicaNumber> = self.links.keys().copied().collect();
-        // RS2: before the last one goes, so that nobody acknowledges what is here alone.
-        let mut staying = self.links.iter().filter(|it| listed.contains(it.0));
-        if !staying.any(|(_, link)| link.stage() == Stage::InSync) {
-            self.go_on_alone();
-        }
-        for number in gone.into_iter().filter(|it| !listed.contains(it)) {
-            if let Some(link) = self.links.remove(&number) {
-                link.end();
-            }
-        }
+        self.remove_links(|number, _| !listed.contains(&number));
         self.needed.retain(|number| listed.contains(number));
         for backup in backups {
             if backup.in_sync {
@@ -92,7 +85,33 @@ impl PrimaryReplica {
                 Link::start((replica, context), &self.primary, (backup.server, name))
             });
         }
-        self.open_if_due(replica);
+        self.open_if_due(replica, &self.stages());
+    }
+
+    /// How far its backups are.
+    fn stages(&self) -> Stages {
+        let backups = self.primary.status().backups;
+        let links = self.links.iter();
+        links
+            .map(|(number, link)| (*number, link.stage(&backups)))
+            .collect()
+    }
+
+    /// RS6: goes on without some of them.
+    fn remove_links(&mut self, is_gone: impl Fn(ReplicaNumber, &Stage) -> bool) {
+        let stages = self.stages();
+        let mut staying = stages.iter().filter(|it| !is_gone(*it.0, it.1));
+        // RS2: before the last one goes, so that nobody acknowledges what is here alone.
+        if !staying.any(|(_, stage)| *stage == Stage::InSync) {
+            self.go_on_alone();
+        }
+        for (number, stage) in stages {
+            if is_gone(number, &stage)
+                && let Some(link) = self.links.remove(&number)
+            {
+                link.end();
+            }
+        }
     }
 
     /// RS2: without a backup that has all, what was acknowledged is in this memory alone; it is on
@@ -107,38 +126,9 @@ impl PrimaryReplica {
         }
     }
 
-    /// RS2: whether somebody else has all. One that has been lost, and is a member still, keeps
-    /// writes waiting, and is no reason to go on alone.
-    fn note_alone(&self) {
-        let mut stages = self.links.values().map(Link::stage);
-        if stages.any(|stage| stage == Stage::InSync) {
-            self.served.set_alone(false);
-        }
-    }
-
     /// RS9: as long as nobody has been told which backups have all, one that fails leaves.
     pub(super) fn prune(&mut self) {
-        let failed: Vec<ReplicaNumber> = self
-            .links
-            .iter()
-            .filter(|(_, link)| matches!(link.stage(), Stage::Failed(_)))
-            .map(|(number, _)| *number)
-            .collect();
-        let mut stages = self.links.values().map(Link::stage);
-        if !stages.any(|stage| stage == Stage::InSync) {
-            self.go_on_alone();
-        }
-        for number in failed {
-            if let Some(link) = self.links.remove(&number) {
-                link.end();
-            }
-        }
-    }
-
-    /// How many of its backups do not have all yet.
-    pub(super) fn filling_count(&self) -> usize {
-        let filling = self.links.values().map(Link::stage);
-        filling.filter(|stage| *stage == Stage::Filling).count()
+        self.remove_links(|_, stage| matches!(stage, Stage::Failed(_)));
     }
 
     /// RS7: goes on as primary at a later epoch, or of another range, with the same engine and the
@@ -150,17 +140,7 @@ impl PrimaryReplica {
     ) -> Result<(), String> {
         let epoch = order.epoch;
         // Those that are being filled are filled for an epoch that is over.
-        let filling: Vec<ReplicaNumber> = self
-            .links
-            .iter()
-            .filter(|(_, link)| link.stage() == Stage::Filling)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in filling {
-            if let Some(link) = self.links.remove(&number) {
-                link.end();
-            }
-        }
+        self.remove_links(|_, stage| *stage == Stage::Filling);
         // RH5.
         let note = Note { epoch, ..self.note };
         let put = self.place.put_in_force(&note);
@@ -170,36 +150,41 @@ impl PrimaryReplica {
         raised.map_err(|error| error.to_string())?;
         let of = (replica.guard.clone(), replica.stripes());
         let served = Served::new(order.clone(), self.primary.clone(), of);
+        // RS2: of what was acknowledged before, nothing has come to the disk by this.
+        served.set_alone(self.served.is_alone());
         self.served = Arc::new(served);
         Ok(())
     }
 
-    fn open_if_due(&self, replica: &Replica) {
+    fn open_if_due(&self, replica: &Replica, stages: &Stages) {
         if replica.stage() != GOES_ON {
             return;
         }
-        let is_there = |number| {
-            let link = self.links.get(number);
-            link.is_some_and(|link| link.stage() == Stage::InSync)
-        };
+        let is_there = |number| stages.get(number) == Some(&Stage::InSync);
         if self.needed.iter().all(is_there) {
             self.served.open();
         }
     }
 
-    /// What it says of its backups; and opens it, when those that are needed have all.
-    pub(super) fn report(&self, replica: &Replica) -> PrimaryReport {
-        self.note_alone();
-        self.open_if_due(replica);
+    /// What it says of its backups, and how many do not have all yet; and opens it, when those that
+    /// are needed have.
+    pub(super) fn report(&self, replica: &Replica) -> (PrimaryReport, usize) {
+        let stages = self.stages();
+        self.open_if_due(replica, &stages);
         let mut report = PrimaryReport::default();
-        for (number, link) in &self.links {
-            match link.stage() {
-                Stage::InSync => report.in_sync.push(*number),
-                Stage::Failed(_) => report.failed.push(*number),
-                Stage::Filling => {}
+        let mut filling_count = 0;
+        for (number, stage) in stages {
+            match stage {
+                Stage::InSync => report.in_sync.push(number),
+                Stage::Failed(_) => report.failed.push(number),
+                Stage::Filling => filling_count += 1,
             }
         }
-        report
+        // RS2. One that has been lost, and is a member still, keeps writes waiting.
+        if !report.in_sync.is_empty() {
+            self.served.set_alone(false);
+        }
+        (report, filling_count)
     }
 
     /// A step of what there is to do; false: nothing.
