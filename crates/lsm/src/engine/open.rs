@@ -1,5 +1,6 @@
 //! Making a directory, and reading one again.
 
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
@@ -9,7 +10,7 @@ use super::{Core, Engine, EngineOptions, maintain};
 use crate::cache::BlockCache;
 use crate::device::{self, Device};
 use crate::error::LsmError;
-use crate::follow::FOLLOWER;
+use crate::follow::follows;
 use crate::log::record::EngineId;
 use crate::log::{self, ValueLog};
 use crate::manifest::{Manifest, ManifestState};
@@ -67,7 +68,7 @@ impl Engine {
 
 /// FO5: nobody opens what follows another engine.
 fn check_leads(storage: &dyn Storage) -> Result<(), LsmError> {
-    if names(storage)?.iter().any(|name| name == FOLLOWER) {
+    if follows(storage).map_err(|source| cannot_list(storage, source))? {
         return Err(LsmError::Follows {
             directory: storage.name(),
         });
@@ -76,12 +77,17 @@ fn check_leads(storage: &dyn Storage) -> Result<(), LsmError> {
 }
 
 fn names(storage: &dyn Storage) -> Result<Vec<String>, LsmError> {
-    storage.list().map_err(|source| LsmError::Storage {
+    let names = storage.list();
+    names.map_err(|source| cannot_list(storage, source))
+}
+
+fn cannot_list(storage: &dyn Storage, source: io::Error) -> LsmError {
+    LsmError::Storage {
         action: "list",
         file: ".".to_owned(),
         directory: storage.name(),
         source,
-    })
+    }
 }
 
 pub(crate) fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmError> {

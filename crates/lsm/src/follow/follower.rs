@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::FOLLOWER;
 use super::feed::Feed;
 use super::sent::SentTrees;
+use super::{FOLLOWER, follows};
 use crate::device::{self, Device, DeviceBytes};
 use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
 use crate::error::LsmError;
@@ -94,10 +94,7 @@ impl Follower {
     /// [`LsmError::DamagedManifest`]. Nothing was changed. Or files cannot be read.
     pub fn open(storage: Arc<dyn Storage>) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
-        let follows = storage
-            .list()
-            .is_ok_and(|it| it.iter().any(|it| it == FOLLOWER));
-        if !follows || !Manifest::is_there(&*storage)? {
+        if !follows(&*storage).unwrap_or(false) || !Manifest::is_there(&*storage)? {
             let name = storage.name();
             return Err(LsmError::CannotFollow {
                 how: format!("{name} is no follower's directory, or has never had all"),
