@@ -246,6 +246,8 @@ impl World {
         let options = PlanOptions {
             omission: self.omission(),
             imbalance_bytes_min: 100_000_000,
+            // A few operations are many here.
+            imbalance_operations_min: 0,
             ..PlanOptions::default()
         };
         let clock = Arc::new(self.masters[index].0.clone());
