@@ -19,6 +19,7 @@ fn take_place(act: Act, value: &mut Option<Value>) -> bool {
             *value = new;
             true
         }
+        Act::Remove(was_there) => value.take().is_some() == was_there,
         Act::Read(found) => found == *value,
         Act::Swap(expected, new, true) => {
             let is_right = expected == *value;
@@ -120,12 +121,15 @@ mod tests {
     fn histories_are_told_apart() {
         let write = |value, begun, ended| operation(Act::Write(Some(value)), begun, Some(ended));
         let read = |value, begun, ended| operation(Act::Read(value), begun, Some(ended));
+        let remove =
+            |was_there, begun, ended| operation(Act::Remove(was_there), begun, Some(ended));
         let lost = |value, begun| operation(Act::Write(Some(value)), begun, None);
         let right = [
             vec![write(1, 0, 1), read(Some(1), 2, 3)],
             vec![write(1, 0, 5), read(None, 1, 2), read(Some(1), 3, 4)],
             vec![lost(1, 0), read(None, 1, 2), read(Some(1), 3, 4)],
             vec![lost(1, 0), read(None, 1, 2), read(None, 3, 4)],
+            vec![lost(1, 0), remove(true, 1, 2), remove(false, 3, 4)],
             vec![
                 write(1, 0, 1),
                 operation(Act::Swap(Some(1), Some(2), true), 2, Some(3)),
@@ -141,6 +145,8 @@ mod tests {
             vec![write(1, 0, 1), write(2, 2, 3), read(Some(1), 4, 5)],
             vec![lost(1, 0), read(Some(1), 1, 2), read(None, 3, 4)],
             vec![write(1, 5, 6), read(Some(1), 1, 2)],
+            vec![write(1, 0, 1), remove(false, 2, 3)],
+            vec![write(1, 0, 1), remove(true, 2, 3), remove(true, 4, 5)],
             vec![
                 write(1, 0, 1),
                 read(Some(1), 2, 3),

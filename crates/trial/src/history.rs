@@ -13,6 +13,8 @@ pub type Value = u64;
 pub enum Act {
     /// It got a value, or lost it.
     Write(Option<Value>),
+    /// It lost its value, if it had one, and whether it had was told.
+    Remove(bool),
     /// It had this.
     Read(Option<Value>),
     /// It had the first, and got the second; whether it did is the third.

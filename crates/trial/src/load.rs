@@ -270,9 +270,8 @@ fn operate(
             write
         }
         7 => {
-            let deleted = Act::Write(None);
-            table.delete(key).map_err(unknown(deleted))?;
-            deleted
+            let deleted = table.delete(key);
+            Act::Remove(deleted.map_err(unknown(Act::Write(None)))?)
         }
         8 => {
             let maybe = Act::Swap(None, Some(value), true);
