@@ -1,26 +1,32 @@
 //! Primaries that are killed; all servers that are.
 
-use farleaf_client::{Durability, PersistentTableOptions};
+use farleaf_client::{Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
 use farleaf_trial::load::split_keys;
 use farleaf_trial::{Fleet, Trial, kills};
+use farleaf_wire::Server;
 
 use crate::part::serve;
+
+/// Three servers, their coordinator, and a table of which each has all.
+fn three() -> (Server, Fleet, PersistentTable) {
+    let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
+    let (service, plan) = serve(&coordinator, [127, 0, 0, 1]);
+    let fleet = Fleet::start(coordinator, plan, 3);
+    let options = PersistentTableOptions {
+        replica_count: 3,
+        split_keys: split_keys(),
+    };
+    let table = fleet.client().create_table("t", &options);
+    (service, fleet, table.expect("a new table"))
+}
 
 /// Promise: of three servers the one that is primary is killed again and again, under load. Each
 /// time all is served again within five seconds, and everything that was done is linearizable: what
 /// was acknowledged is there, and nothing else than what was written.
 #[test]
 fn primaries_are_killed_under_load() {
-    let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
-    let (_service, plan) = serve(&coordinator, [127, 0, 0, 1]);
-    let mut fleet = Fleet::start(coordinator, plan, 3);
-    let cluster = fleet.client();
-    let options = PersistentTableOptions {
-        replica_count: 3,
-        split_keys: split_keys(),
-    };
-    let table = cluster.create_table("t", &options).expect("a new table");
+    let (_service, mut fleet, table) = three();
     kills::primaries(&mut fleet, &table, Trial::default());
 }
 
@@ -28,15 +34,7 @@ fn primaries_are_killed_under_load() {
 /// it was not, and everything that was done is linearizable.
 #[test]
 fn splits_are_cut_short() {
-    let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
-    let (_service, plan) = serve(&coordinator, [127, 0, 0, 1]);
-    let mut fleet = Fleet::start(coordinator, plan, 3);
-    let cluster = fleet.client();
-    let options = PersistentTableOptions {
-        replica_count: 3,
-        split_keys: split_keys(),
-    };
-    let table = cluster.create_table("t", &options).expect("a new table");
+    let (_service, mut fleet, table) = three();
     kills::splits(&mut fleet, &table, Trial::default());
 }
 
@@ -44,15 +42,7 @@ fn splits_are_cut_short() {
 /// there.
 #[test]
 fn all_are_killed_at_once() {
-    let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
-    let (_service, plan) = serve(&coordinator, [127, 0, 0, 1]);
-    let mut fleet = Fleet::start(coordinator, plan, 3);
-    let cluster = fleet.client();
-    let options = PersistentTableOptions {
-        replica_count: 3,
-        split_keys: split_keys(),
-    };
-    let table = cluster.create_table("t", &options).expect("a new table");
+    let (_service, mut fleet, table) = three();
     let table = table.with_durability(Durability::Sync);
     for round in 0..2_u64 {
         fleet.wait_whole(&table, 3);

@@ -1,6 +1,6 @@
 //! Servers that are cut off: never do two acknowledge for one region at the same time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,8 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
         thread::scope(|scope| {
             let begin = |writes| scope.spawn(move || stubborn.work(trial, is_cut, writes));
             let handles = [false, true].map(begin);
+            // A write that begins in the cut may have no answer as long as that lasts.
+            stubborn.wait_begun(handles.len() as u64, is_cut);
             cut_between(host, &others(host), || {
                 let since = Instant::now();
                 away = wait_served(&table);
@@ -115,6 +117,8 @@ struct Stubborn {
     primary: usize,
     header: Header,
     keys: Vec<u64>,
+    /// Who has been answered once.
+    begun_count: AtomicU64,
 }
 
 impl Stubborn {
@@ -134,6 +138,19 @@ impl Stubborn {
             primary,
             header,
             keys: keys.filter(|it| region.covers(&key_of(*it))).collect(),
+            begun_count: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until so many have been answered; ends them all if they are not.
+    fn wait_begun(&self, count: u64, is_cut: &AtomicBool) {
+        let since = Instant::now();
+        while self.begun_count.load(Ordering::Acquire) < count {
+            if since.elapsed() > Duration::from_secs(10) {
+                is_cut.store(false, Ordering::Release);
+                panic!("they are not answered before the cut");
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -181,6 +198,9 @@ impl Stubborn {
                 }
             };
             done_count += u64::from(ended_ns.is_some());
+            if done_count == 1 && ended_ns.is_some() {
+                self.begun_count.fetch_add(1, Ordering::Release);
+            }
             let operation = Operation {
                 act,
                 begun_ns,
