@@ -373,6 +373,11 @@ impl<E: Endpoint + Send> Follow for Links<E> {
         needed.min().unwrap_or(LogNumber(u64::MAX))
     }
 
+    fn takes_trees(&self) -> bool {
+        let members = self.members();
+        self.index == IndexKind::Sent && members.values().any(|it| it.lost().is_none())
+    }
+
     fn edited(&self, edit: Edit) {
         if self.index == IndexKind::Built {
             return;

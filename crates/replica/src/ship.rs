@@ -116,15 +116,15 @@ pub(crate) fn send_tree<E: Endpoint>(
     member: &Member<E>,
     tree: &SharedTree,
 ) -> Result<(), ShipError> {
-    let mut blocks = Vec::new();
+    let mut buffer = Vec::new();
     for index in 0..tree.segment_count() {
-        tree.read_segment(index, &mut blocks)?;
+        let blocks = tree.read_segment(index, &mut buffer)?;
         let request = Request::TreeSegment {
             id: tree.id(),
             index,
             size_bytes: blocks.len() as u32,
         };
-        put(way, member, &blocks, &request)?;
+        put(way, member, blocks, &request)?;
     }
     Ok(())
 }

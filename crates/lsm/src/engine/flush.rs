@@ -7,7 +7,7 @@ use super::Core;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
-use crate::follow::Edit;
+use crate::follow::{Edit, FreshBlocks, FreshRoom, SharedTree};
 use crate::head::KeySource;
 use crate::manifest::TreeEntry;
 use crate::memtable::MemtableCursor;
@@ -39,7 +39,7 @@ impl Core {
         let edit = Edit {
             log_end: end,
             read_from: Some(end),
-            added: tree.map(|tree| (1, self.shared(tree))),
+            added: tree.map(|tree| (1, tree)),
             ..Edit::default()
         };
         self.work.note_flush(edit.size_bytes());
@@ -55,7 +55,8 @@ impl Core {
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
         let segments = Arc::new(NewSegments {
             device: Arc::clone(&self.trees),
-            segments: Mutex::new(Vec::new()),
+            room: self.fresh_room(),
+            written: Mutex::new(Vec::new()),
         });
         NewTree {
             id,
@@ -66,7 +67,7 @@ impl Core {
 
     /// Writes what is left of a tree, and syncs it; `None`: it has no entries. No edit names it
     /// yet: if none will, its segments are lost until the directory is opened again.
-    pub(super) fn finish_tree(&self, tree: NewTree) -> Result<Option<Arc<LiveTree>>, LsmError> {
+    pub(super) fn finish_tree(&self, tree: NewTree) -> Result<Option<SharedTree>, LsmError> {
         let Some(shape) = tree.builder.finish()? else {
             return Ok(None);
         };
@@ -78,14 +79,21 @@ impl Core {
             garbage: &self.garbage,
             pins: &self.pins,
         };
+        let segments = tree
+            .segments
+            .written()
+            .iter()
+            .map(|it| it.segment)
+            .collect();
         let opened = place.open(TreeEntry {
             id: tree.id,
-            segments: tree.segments.list().clone(),
+            segments,
             shape,
         })?;
         // They are the tree's now, and an edit that fails may have named it.
-        tree.segments.list().clear();
-        Ok(Some(opened))
+        let written = std::mem::take(&mut *tree.segments.written());
+        let fresh = written.into_iter().map(|it| it.fresh).collect();
+        Ok(Some(self.shared(opened, fresh)))
     }
 }
 
@@ -116,19 +124,26 @@ impl NewTree {
 /// Segments in which a tree is written that nobody knows yet.
 struct NewSegments {
     device: Arc<Device>,
-    segments: Mutex<Vec<SegmentId>>,
+    /// FO9: where blocks are kept, too; `None`: nobody will read them.
+    room: Option<Arc<FreshRoom>>,
+    written: Mutex<Vec<NewSegment>>,
+}
+
+struct NewSegment {
+    segment: SegmentId,
+    fresh: Option<FreshBlocks>,
 }
 
 impl NewSegments {
-    fn list(&self) -> MutexGuard<'_, Vec<SegmentId>> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    fn written(&self) -> MutexGuard<'_, Vec<NewSegment>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for NewSegments {
     fn drop(&mut self) {
-        let segments = std::mem::take(&mut *self.list());
-        self.device.give_back(segments);
+        let written = std::mem::take(&mut *self.written());
+        self.device.give_back(written.iter().map(|it| it.segment));
     }
 }
 
@@ -164,10 +179,17 @@ impl TreePlace<'_> {
 struct Sink(Arc<NewSegments>);
 
 impl BlockSink for Sink {
-    fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError> {
+    fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError> {
         let segment = self.0.device.allocate();
-        self.0.list().push(segment);
-        self.0.device.write(segment, 0, blocks)
+        let fresh = None;
+        self.0.written().push(NewSegment { segment, fresh });
+        self.0.device.write(segment, 0, blocks)?;
+        if let Some(room) = &self.0.room
+            && let Some(new) = self.0.written().last_mut()
+        {
+            new.fresh = room.keep(blocks);
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What who follows needs of the engine (FO1 to FO4), and how an edit is made.
+//! What who follows needs of the engine (FO1 to FO4, FO9), and how an edit is made.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Core, Engine};
 use crate::device::DeviceBytes;
 use crate::error::LsmError;
-use crate::follow::{Edit, Follow, SharedTree};
+use crate::follow::{Edit, Follow, FreshBlocks, FreshRoom, SharedTree};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::Change;
@@ -131,7 +131,9 @@ impl Engine {
         let mut trees = Vec::new();
         for (level, live) in (1..).zip(&version.levels) {
             let oldest_first = live.iter().rev();
-            trees.extend(oldest_first.map(|live| (level, core.shared(Arc::clone(live)))));
+            trees.extend(
+                oldest_first.map(|live| (level, core.shared(Arc::clone(live), Vec::new()))),
+            );
         }
         let base = Base {
             engine: state.engine,
@@ -170,8 +172,19 @@ impl Core {
         self.follow.get().map_or(Ok(()), |it| it.reach(end))
     }
 
-    pub(super) fn shared(&self, live: Arc<LiveTree>) -> SharedTree {
-        SharedTree::new(live, Arc::clone(&self.trees))
+    /// A tree, and what is kept of its blocks (FO9).
+    pub(super) fn shared(
+        &self,
+        live: Arc<LiveTree>,
+        fresh: Vec<Option<FreshBlocks>>,
+    ) -> SharedTree {
+        SharedTree::new((live, Arc::clone(&self.trees)), fresh)
+    }
+
+    /// FO9: where the blocks of a new tree are kept, if somebody will read them.
+    pub(super) fn fresh_room(&self) -> Option<Arc<FreshRoom>> {
+        let follow = self.follow.get()?;
+        follow.takes_trees().then(|| Arc::clone(&self.fresh_room))
     }
 
     /// Makes an edit of the manifest and one of the version, which readers see when it is in force,

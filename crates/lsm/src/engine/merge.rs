@@ -144,7 +144,7 @@ impl Core {
         let edit = Edit {
             log_end: merge.entries.end().unwrap_or_default(),
             removed: ids,
-            added: tree.map(|tree| (below, self.shared(tree))),
+            added: tree.map(|tree| (below, tree)),
             ..Edit::default()
         };
         self.work.note_merge(edit.size_bytes());

@@ -59,7 +59,7 @@ use self::follow::WorkCounters;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
-use crate::follow::Follow;
+use crate::follow::{Follow, FreshRoom};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
@@ -211,6 +211,7 @@ struct Core {
     editing: Mutex<()>,
     /// Who follows, if anybody does.
     follow: OnceLock<Arc<dyn Follow>>,
+    fresh_room: Arc<FreshRoom>,
     work: WorkCounters,
     /// Dropped last.
     _lock: Box<dyn StorageLock>,

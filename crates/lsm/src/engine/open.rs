@@ -181,6 +181,7 @@ fn recover(
         failed: OnceLock::new(),
         editing: Mutex::new(()),
         follow: OnceLock::new(),
+        fresh_room: Arc::default(),
         work: WorkCounters::default(),
         _lock: lock,
     })

@@ -1,4 +1,4 @@
-//! Who follows an engine, and what is told to it (FO1 to FO3).
+//! Who follows an engine, and what is told to it (FO1 to FO3, FO9).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::engine::tree_size_bytes;
 use crate::error::LsmError;
+use crate::follow::FreshBlocks;
 use crate::place::{
     BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BLOCKS, TreeId,
 };
@@ -24,6 +25,10 @@ pub trait Follow: fmt::Debug + Send + Sync {
 
     /// FO2: the log is still read from this segment on; it stays.
     fn needed_from(&self) -> LogNumber;
+
+    /// FO9: whether somebody reads the trees of the edits that are told next. Their blocks are kept
+    /// for that, as far as there is room.
+    fn takes_trees(&self) -> bool;
 
     /// FO3: an edit is in force. Called in the order of edits, and returns at once.
     fn edited(&self, edit: Edit);
@@ -61,6 +66,8 @@ impl Edit {
 pub struct SharedTree {
     live: Arc<LiveTree>,
     device: Arc<Device>,
+    /// FO9: what is kept of its segments; those behind are not.
+    fresh: Arc<[Option<FreshBlocks>]>,
 }
 
 impl fmt::Debug for SharedTree {
@@ -70,12 +77,24 @@ impl fmt::Debug for SharedTree {
 }
 
 impl SharedTree {
-    pub(crate) const fn new(live: Arc<LiveTree>, device: Arc<Device>) -> Self {
-        Self { live, device }
+    pub(crate) fn new(
+        (live, device): (Arc<LiveTree>, Arc<Device>),
+        fresh: Vec<Option<FreshBlocks>>,
+    ) -> Self {
+        Self {
+            live,
+            device,
+            fresh: fresh.into(),
+        }
     }
 
     pub(crate) const fn live(&self) -> &Arc<LiveTree> {
         &self.live
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Its number.
@@ -93,12 +112,19 @@ impl SharedTree {
         self.live.entry().segments.len()
     }
 
-    /// Puts the blocks of one of its segments into a buffer. One read of the device, past the
-    /// cache.
+    /// The blocks of one of its segments. One read of the device, past the cache, into the buffer;
+    /// or none, if they were kept (FO9).
     ///
     /// # Errors
     /// [`LsmError::DamagedTree`]; they cannot be read, or there is no such segment.
-    pub fn read_segment(&self, index: usize, buffer: &mut Vec<u8>) -> Result<(), LsmError> {
+    pub fn read_segment<'b>(
+        &'b self,
+        index: usize,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], LsmError> {
+        if let Some(Some(fresh)) = self.fresh.get(index) {
+            return Ok(fresh.blocks());
+        }
         let entry = self.live.entry();
         let first = index as u64 * u64::from(SEGMENT_SIZE_BLOCKS);
         let left = u64::from(entry.shape.block_count).saturating_sub(first);
@@ -111,6 +137,7 @@ impl SharedTree {
         };
         source.read(BlockNumber(first as u32), buffer)?;
         // What is damaged here is no reason to refuse whoever it is brought to.
-        check_blocks(entry.id, BlockNumber(first as u32), buffer)
+        check_blocks(entry.id, BlockNumber(first as u32), buffer)?;
+        Ok(buffer)
     }
 }

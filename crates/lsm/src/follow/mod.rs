@@ -1,5 +1,5 @@
 //! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO8 of `docs/lsm.md`).
+//! (FO1 to FO9 of `docs/lsm.md`).
 //!
 //! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
 //! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
@@ -10,6 +10,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `edit` | who follows, and what is told to it |
+//! | `fresh` | blocks of new trees that need not be read to be told |
 //! | `filling` | a directory that takes in what an engine has |
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
@@ -20,6 +21,7 @@ mod edit;
 mod feed;
 mod filling;
 mod follower;
+mod fresh;
 mod scrub;
 mod sent;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod tests;
 pub use edit::{Edit, Follow, SharedTree};
 pub use filling::{BaseEnd, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
+pub(crate) use fresh::{FreshBlocks, FreshRoom};
 
 /// The file that a directory has which follows another engine (FO5).
 pub(crate) const FOLLOWER: &str = "FOLLOWER";

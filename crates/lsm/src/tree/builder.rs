@@ -269,7 +269,7 @@ impl<S: BlockSink> Output<S> {
 
     fn flush(&mut self) -> Result<(), LsmError> {
         if !self.waiting.is_empty() {
-            self.sink.append(&self.waiting)?;
+            self.sink.append(&mut self.waiting)?;
             self.waiting.clear();
         }
         Ok(())

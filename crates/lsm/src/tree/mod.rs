@@ -55,15 +55,15 @@ pub(crate) use tests::{block_for_tests, random_numbers};
 /// Where the blocks of a tree are written, one behind the other.
 pub trait BlockSink {
     /// Appends blocks. A builder appends a whole segment each time, and what is left the last time:
-    /// no call has blocks of two segments.
+    /// no call has blocks of two segments. What is left in the buffer is cleared by the caller.
     ///
     /// # Errors
     /// They cannot be written: the tree will not be finished.
-    fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError>;
+    fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError>;
 }
 
 impl<S: BlockSink + ?Sized> BlockSink for &mut S {
-    fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError> {
+    fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError> {
         (**self).append(blocks)
     }
 }

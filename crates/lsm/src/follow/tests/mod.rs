@@ -1,6 +1,7 @@
 //! What the tests of followers share: an engine, and a directory that follows it without a network.
 
 mod crashes;
+mod fresh;
 mod gaps;
 mod histories;
 mod refusals;
@@ -38,6 +39,11 @@ impl Follow for Edits {
 
     fn needed_from(&self) -> LogNumber {
         LogNumber(0)
+    }
+
+    /// Now and then: so some trees are read, and others are kept.
+    fn takes_trees(&self) -> bool {
+        self.0.lock().expect("no panic").len().is_multiple_of(2)
     }
 
     fn edited(&self, edit: Edit) {
@@ -113,8 +119,8 @@ impl Pair {
         }
         for (level, tree) in &base.trees {
             for index in 0..tree.segment_count() {
-                tree.read_segment(index, &mut buffer)?;
-                filling.put_tree_segment(tree.id(), index, &buffer)?;
+                let blocks = tree.read_segment(index, &mut buffer)?;
+                filling.put_tree_segment(tree.id(), index, blocks)?;
             }
             filling.put_tree(*level, (tree.id(), tree.shape()))?;
         }
@@ -158,8 +164,8 @@ impl Pair {
         }
         if let Some((_, tree)) = &edit.added {
             for index in 0..tree.segment_count() {
-                tree.read_segment(index, &mut buffer)?;
-                follower.put_tree_segment(tree.id(), index, &buffer)?;
+                let blocks = tree.read_segment(index, &mut buffer)?;
+                follower.put_tree_segment(tree.id(), index, blocks)?;
             }
         }
         follower.install(&InstalledEdit {

@@ -53,8 +53,9 @@ fn what_cannot_follow_is_refused() {
     let added = Some((1, tree.id(), tree.shape()));
     let early = InstalledEdit { added, ..edit() };
     refused(follower.install(&early), "nothing of it has come");
-    let mut blocks = Vec::new();
-    tree.read_segment(0, &mut blocks).expect("it is there");
+    let mut buffer = Vec::new();
+    let blocks = tree.read_segment(0, &mut buffer).expect("it is there");
+    let mut blocks = blocks.to_vec();
     refused(
         follower.put_tree_segment(tree.id(), 1, &blocks),
         "0 came before it",

@@ -61,6 +61,10 @@ impl Follow for Needs {
         self.0
     }
 
+    fn takes_trees(&self) -> bool {
+        false
+    }
+
     fn edited(&self, _edit: Edit) {}
 }
 

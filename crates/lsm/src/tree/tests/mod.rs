@@ -76,7 +76,7 @@ impl KeySource for MemoryLog {
 pub(super) struct MemoryBlocks(pub(super) Mutex<Vec<u8>>);
 
 impl BlockSink for &MemoryBlocks {
-    fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError> {
+    fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError> {
         let all = &mut *self.0.lock().unwrap();
         assert_eq!(
             all.len() as u64 % SEGMENT_SIZE_BYTES,
@@ -85,7 +85,7 @@ impl BlockSink for &MemoryBlocks {
         );
         assert!(blocks.len() as u64 <= SEGMENT_SIZE_BYTES && !blocks.is_empty());
         assert_eq!(blocks.len() % BLOCK_SIZE_BYTES, 0);
-        all.extend_from_slice(blocks);
+        all.append(blocks);
         Ok(())
     }
 }

@@ -326,7 +326,7 @@ impl BlockSource for Failing {
 struct Nowhere;
 
 impl BlockSink for Nowhere {
-    fn append(&mut self, _: &[u8]) -> Result<(), LsmError> {
+    fn append(&mut self, _: &mut Vec<u8>) -> Result<(), LsmError> {
         Err(failure())
     }
 }

@@ -1,0 +1,43 @@
+//! New trees whose blocks are kept for who follows (FO9).
+
+use super::*;
+use crate::follow::SharedTree;
+
+/// Promise: the blocks of a tree that is told to who takes trees are those on the device, and
+/// telling them reads nothing; who does not take trees has them read.
+#[test]
+fn new_trees_are_told_without_a_read() {
+    let storage = CrashStorage::new(7);
+    let pair = Pair::new(&storage);
+    for round in 0..2 {
+        for number in 0..3_000_u32 {
+            let key = format!("{round} {number}");
+            let put = pair.engine.put(key.as_bytes(), b"v", Durability::Memory);
+            put.expect("put");
+        }
+        pair.engine.freeze();
+        while pair.engine.maintain().expect("no fault is set") != Worked::Nothing {}
+        let edits: Vec<Edit> = pair.edits.0.lock().expect("no panic").drain(..).collect();
+        let read = || pair.engine.work().trees.read;
+        let (mut kept_count, mut buffer) = (0, Vec::new());
+        for (_, tree) in edits.iter().filter_map(|edit| edit.added.as_ref()) {
+            let on_device = SharedTree::new(
+                (Arc::clone(tree.live()), Arc::clone(tree.device())),
+                Vec::new(),
+            );
+            for index in 0..tree.segment_count() {
+                let before = read();
+                let told = tree
+                    .read_segment(index, &mut buffer)
+                    .expect("told")
+                    .to_vec();
+                kept_count += usize::from(read() == before);
+                let before = read();
+                let there = on_device.read_segment(index, &mut buffer);
+                assert!(there.expect("read") == told, "segment {index}");
+                assert!(read() >= before + told.len() as u64);
+            }
+        }
+        assert!(kept_count > 0, "the first tree of each round is kept");
+    }
+}
