@@ -183,14 +183,6 @@ impl ReplicationRow {
         size_bytes as f64 / self.user_size_bytes.max(1) as f64
     }
 
-    /// The same without what is read of new trees to send them: they were written just before, so
-    /// the system has them in memory still, and a primary that sent what it writes would not read.
-    pub fn io_amplification_but_sending(&self) -> f64 {
-        let size_bytes = self.primaries.size_bytes() + self.backups.size_bytes();
-        let size_bytes = size_bytes.saturating_sub(self.network_index_size_bytes);
-        size_bytes as f64 / self.user_size_bytes.max(1) as f64
-    }
-
     /// Bytes between the servers, for each such byte.
     pub fn network_amplification(&self) -> f64 {
         self.network_size_bytes as f64 / self.user_size_bytes.max(1) as f64

@@ -86,7 +86,7 @@ impl Block {
         tree: TreeId,
         number: BlockNumber,
     ) -> Result<Self, LsmError> {
-        let header = check(&bytes, tree, number).map_err(|how| damaged(tree, number, how))?;
+        let header = check_block(&bytes, tree, number)?;
         Ok(Self { bytes, header })
     }
 
@@ -108,6 +108,15 @@ impl Block {
     pub(super) const fn header(&self) -> Header {
         self.header
     }
+}
+
+/// Checks bytes as [`Block::open`] does, where they are.
+pub(super) fn check_block(
+    bytes: &[u8; BLOCK_SIZE_BYTES],
+    tree: TreeId,
+    number: BlockNumber,
+) -> Result<Header, LsmError> {
+    check(bytes, tree, number).map_err(|how| damaged(tree, number, how))
 }
 
 /// The error of a block that is not what it should be.

@@ -78,7 +78,7 @@ pub fn check_blocks(tree: TreeId, first: BlockNumber, bytes: &[u8]) -> Result<()
         let Some(block) = block.first_chunk() else {
             return Err(format::damaged(tree, number, "it is not whole"));
         };
-        format::Block::open_copy(block, tree, number)?;
+        format::check_block(block, tree, number)?;
     }
     Ok(())
 }
