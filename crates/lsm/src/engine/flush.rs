@@ -124,7 +124,7 @@ impl NewTree {
 /// Segments in which a tree is written that nobody knows yet.
 struct NewSegments {
     device: Arc<Device>,
-    /// FO9: where blocks are kept, too; `None`: nobody will read them.
+    /// FO10: where blocks are kept, too; `None`: nobody will read them.
     room: Option<Arc<FreshRoom>>,
     written: Mutex<Vec<NewSegment>>,
 }

@@ -1,4 +1,4 @@
-//! What who follows needs of the engine (FO1 to FO4, FO9), and how an edit is made.
+//! What who follows needs of the engine (FO1 to FO4, FO10), and how an edit is made.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -172,7 +172,7 @@ impl Core {
         self.follow.get().map_or(Ok(()), |it| it.reach(end))
     }
 
-    /// A tree, and what is kept of its blocks (FO9).
+    /// A tree, and what is kept of its blocks (FO10).
     pub(super) fn shared(
         &self,
         live: Arc<LiveTree>,
@@ -181,7 +181,7 @@ impl Core {
         SharedTree::new((live, Arc::clone(&self.trees)), fresh)
     }
 
-    /// FO9: where the blocks of a new tree are kept, if somebody will read them.
+    /// FO10: where the blocks of a new tree are kept, if somebody will read them.
     pub(super) fn fresh_room(&self) -> Option<Arc<FreshRoom>> {
         let follow = self.follow.get()?;
         follow.takes_trees().then(|| Arc::clone(&self.fresh_room))

@@ -1,4 +1,4 @@
-//! Who follows an engine, and what is told to it (FO1 to FO3, FO9).
+//! Who follows an engine, and what is told to it (FO1 to FO3, FO10).
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub trait Follow: fmt::Debug + Send + Sync {
     /// FO2: the log is still read from this segment on; it stays.
     fn needed_from(&self) -> LogNumber;
 
-    /// FO9: whether somebody reads the trees of the edits that are told next. Their blocks are kept
+    /// FO10: whether somebody reads the trees of the edits that are told next. Their blocks are kept
     /// for that, as far as there is room.
     fn takes_trees(&self) -> bool;
 
@@ -66,7 +66,7 @@ impl Edit {
 pub struct SharedTree {
     live: Arc<LiveTree>,
     device: Arc<Device>,
-    /// FO9: what is kept of its segments; those behind are not.
+    /// FO10: what is kept of its segments; those behind are not.
     fresh: Arc<[Option<FreshBlocks>]>,
 }
 
@@ -113,7 +113,7 @@ impl SharedTree {
     }
 
     /// The blocks of one of its segments. One read of the device, past the cache, into the buffer;
-    /// or none, if they were kept (FO9).
+    /// or none, if they were kept (FO10).
     ///
     /// # Errors
     /// [`LsmError::DamagedTree`]; they cannot be read, or there is no such segment.

@@ -1,4 +1,4 @@
-//! Blocks of trees that were just written, for who follows: they need not be read again (FO9).
+//! Blocks of trees that were just written, for who follows: they need not be read again (FO10).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO9 of `docs/lsm.md`).
+//! (FO1 to FO10 of `docs/lsm.md`).
 //!
 //! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
 //! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),

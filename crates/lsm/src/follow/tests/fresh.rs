@@ -1,4 +1,4 @@
-//! New trees whose blocks are kept for who follows (FO9).
+//! New trees whose blocks are kept for who follows (FO10).
 
 use super::*;
 use crate::follow::SharedTree;
