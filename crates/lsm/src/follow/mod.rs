@@ -1,5 +1,5 @@
 //! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO8 of `docs/lsm.md`).
+//! (FO1 to FO9 of `docs/lsm.md`).
 //!
 //! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
 //! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
@@ -11,6 +11,9 @@
 //! |---|---|
 //! | `edit` | who follows, and what is told to it |
 //! | `filling` | a directory that takes in what an engine has |
+//! | `previous` | the copy that was there before, of which it takes what is the same |
+//! | `piece` | what a piece of a copy is told by: its content |
+//! | `shared` | what a directory says whose devices another one has, too |
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
 //! | `scrub` | looks for bits that have flipped there |
@@ -20,14 +23,18 @@ mod edit;
 mod feed;
 mod filling;
 mod follower;
+mod piece;
+mod previous;
 mod scrub;
 mod sent;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use edit::{Edit, Follow, SharedTree};
 pub use filling::{BaseEnd, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
+pub use piece::PieceSum;
 
 /// The file that a directory has which follows another engine (FO5).
 pub(crate) const FOLLOWER: &str = "FOLLOWER";

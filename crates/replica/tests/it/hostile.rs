@@ -100,14 +100,14 @@ fn requests_are_refused() {
     };
     let finish = r#"{"finish":{"next_log":0,"read_from":0,"next_tree":1,"edit_count":0}}"#;
     let edit = r#"{"edit":{"log_end":0,"read_from":null,"removed":[],"added":null,"freed":[]}}"#;
-    let begin = r#"{"begin":{"version":1,"epoch":3,"engine":77,"index":"sent"}}"#;
+    let begin = r#"{"begin":{"version":2,"epoch":3,"engine":77,"index":"sent"}}"#;
     for (request, expected) in [
         ("", "it is no request"),
         ("{\"begin\":{}}", "missing field"),
         (finish, "it was not begun"),
         (edit, "the base has not"),
         (&begin.replace('3', "4"), "a primary of epoch 4"),
-        (&begin.replace(":1,", ":2,"), "version 2"),
+        (&begin.replace(":2,", ":1,"), "version 1"),
         (begin, ""),
         (
             r#"{"log_segment":{"number":0,"end":null,"size_bytes":2097153}}"#,
