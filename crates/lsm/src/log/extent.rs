@@ -1,21 +1,31 @@
 //! How much of a log segment counts, for who compares two of them (FO9).
 
 use super::record::{
-    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
-    SEGMENT_HEADER_SIZE_BYTES,
+    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordSum,
+    RecordView, SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
 /// How much counts of log segments that come in their order. What is behind that, nobody who reads
 /// the log looks at: two segments of which it is the same are the same.
 ///
-/// Where anything is not as it must be, all that is there counts.
+/// Less than all counts only where every sum up to there is right; else all that is there does.
 #[derive(Clone, Debug)]
 pub struct Extents {
     engine: EngineId,
     read_from: LogPosition,
-    /// VL3: a record that no segment is large enough for ends there.
-    large_end: Option<LogPosition>,
+    large: Option<Large>,
+}
+
+/// VL3: a record that no segment is large enough for, as far as it has come.
+#[derive(Clone, Debug)]
+struct Large {
+    position: LogPosition,
+    expected: u32,
+    sum: RecordSum,
+    /// The segment that it goes on in, and how much is to come from there on.
+    next: LogNumber,
+    left_size_bytes: usize,
 }
 
 impl Extents {
@@ -24,25 +34,36 @@ impl Extents {
         Self {
             engine,
             read_from,
-            large_end: None,
+            large: None,
         }
     }
 
     /// How many of a segment's bytes count, from the first one on. `end`: the log ended there once.
     pub fn size_of(&mut self, number: LogNumber, end: Option<u32>, bytes: &[u8]) -> usize {
-        let size_bytes = match self.large_end.filter(|it| *it > number.start()) {
-            Some(large) if large.number() > number => bytes.len(),
-            Some(large) => {
-                self.large_end = None;
-                large.offset()
-            }
-            None => {
-                self.large_end = None;
-                self.records_end(number, bytes).unwrap_or(bytes.len())
-            }
+        let known = match self.large.take().filter(|it| it.next == number) {
+            Some(large) => self.large_end(large, bytes),
+            None => self.records_end(number, bytes),
         };
-        let size_bytes = end.map_or(size_bytes, |end| end as usize);
-        size_bytes.min(bytes.len())
+        if let Some(end) = end {
+            // What was begun before that place goes on nowhere.
+            self.large = None;
+            return bytes.len().min(end as usize);
+        }
+        known.unwrap_or(bytes.len()).min(bytes.len())
+    }
+
+    /// The end of a record that has begun before; `None`: it is not here, or not known.
+    fn large_end(&mut self, mut large: Large, bytes: &[u8]) -> Option<usize> {
+        let size_bytes = large.left_size_bytes.min(PAYLOAD_SIZE_BYTES);
+        let end = SEGMENT_HEADER_SIZE_BYTES + size_bytes;
+        large.sum.add(bytes.get(SEGMENT_HEADER_SIZE_BYTES..end)?);
+        large.left_size_bytes -= size_bytes;
+        if large.left_size_bytes == 0 {
+            return (large.sum.at(self.engine, large.position) == large.expected).then_some(end);
+        }
+        large.next = large.next.next();
+        self.large = Some(large);
+        None
     }
 
     /// The end of the last record; `None`: not known.
@@ -53,16 +74,25 @@ impl Extents {
         let mut at = SEGMENT_HEADER_SIZE_BYTES;
         while at != bytes.len() && at + RECORD_HEADER_SIZE_BYTES <= SEGMENT_SIZE_BYTES as usize {
             is_met |= at == self.read_from.offset();
+            let position = number.start().plus(at as u64);
             let rest = bytes.get(at..)?;
-            let (_, header) = RecordHeader::decode(rest.first_chunk()?)?;
+            let (expected, header) = RecordHeader::decode(rest.first_chunk()?)?;
             let size_bytes = header.record_size_bytes();
             if size_bytes > PAYLOAD_SIZE_BYTES {
-                if at == SEGMENT_HEADER_SIZE_BYTES {
-                    self.large_end = Some(large_end(number, size_bytes));
+                if at == SEGMENT_HEADER_SIZE_BYTES && rest.len() == PAYLOAD_SIZE_BYTES {
+                    let mut sum = RecordSum::begin(header);
+                    sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
+                    self.large = Some(Large {
+                        position,
+                        expected,
+                        sum,
+                        next: number.next(),
+                        left_size_bytes: size_bytes - PAYLOAD_SIZE_BYTES,
+                    });
                 }
                 return None;
             }
-            let view = RecordView::decode(rest, self.engine, number.start().plus(at as u64))?;
+            let view = RecordView::decode(rest, self.engine, position)?;
             at += view.size_bytes();
             if view.kind == RecordKind::End {
                 break;
@@ -73,18 +103,9 @@ impl Extents {
     }
 }
 
-/// VL3: where a record ends that begins a segment and goes on in the next ones.
-fn large_end(number: LogNumber, size_bytes: usize) -> LogPosition {
-    let whole = (size_bytes - 1) / PAYLOAD_SIZE_BYTES;
-    let in_last = size_bytes - whole * PAYLOAD_SIZE_BYTES;
-    let last = LogNumber(number.0.saturating_add(whole as u64));
-    last.start()
-        .plus((SEGMENT_HEADER_SIZE_BYTES + in_last) as u64)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::record::{RecordSum, encode_record_header, encode_segment_header};
+    use super::super::record::{encode_record_header, encode_segment_header};
     use super::*;
 
     const ENGINE: EngineId = EngineId(7);
@@ -170,6 +191,55 @@ mod tests {
             let mut next = segment(6, &[(RecordKind::End, b"")]);
             next.resize(SIZE_BYTES, 0xee);
             assert_eq!(extents.size_of(LogNumber(6), None, &next), 44);
+        }
+    }
+
+    /// Promise: where a record that goes on in the next segments is not whole, or the log has ended
+    /// before it was, or a number is missing, nothing that comes later counts for less.
+    #[test]
+    fn a_broken_large_record_hides_nothing() {
+        let value = vec![5; 2 * PAYLOAD_SIZE_BYTES - RECORD_HEADER_SIZE_BYTES + 8];
+        let mut whole = segment(3, &[(RecordKind::Put, &value)]);
+        let rest = whole.split_off(SIZE_BYTES);
+        let goes_on = |number: u64, part: &[u8]| {
+            let mut bytes = encode_segment_header(ENGINE, LogNumber(number)).to_vec();
+            bytes.extend(part);
+            bytes.resize(SIZE_BYTES, 0xee);
+            bytes
+        };
+        let (second, third) = rest.split_at(PAYLOAD_SIZE_BYTES);
+        let parts = [whole, goes_on(4, second), goes_on(5, third)];
+        for flipped in [
+            (0, 32),
+            (0, 44),
+            (0, SIZE_BYTES - 1),
+            (1, 32),
+            (2, 32),
+            (2, 39),
+        ] {
+            let mut parts = parts.clone();
+            parts[flipped.0][flipped.1] ^= 1;
+            let mut extents = extents(LogPosition(0));
+            for (number, bytes) in (3..).map(LogNumber).zip(&parts) {
+                let size_bytes = extents.size_of(number, None, bytes);
+                assert_eq!(size_bytes, SIZE_BYTES, "{flipped:?}, {number:?}");
+            }
+        }
+        let mut next = segment(
+            5,
+            &[(RecordKind::Put, b"acknowledged"), (RecordKind::End, b"")],
+        );
+        let end = next.len();
+        next.resize(SIZE_BYTES, 0xee);
+        for (ended, second) in [(Some(32), Some(4)), (Some(32), None), (None, None)] {
+            let mut extents = extents(LogPosition(0));
+            let first = ended.map_or(SIZE_BYTES, |end| end as usize);
+            assert_eq!(extents.size_of(LogNumber(3), ended, &parts[0]), first);
+            if second.is_some() {
+                let size_bytes = extents.size_of(LogNumber(4), None, &parts[1]);
+                assert_eq!(size_bytes, SIZE_BYTES);
+            }
+            assert_eq!(extents.size_of(LogNumber(5), None, &next), end, "{ended:?}");
         }
     }
 }

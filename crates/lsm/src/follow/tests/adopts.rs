@@ -322,10 +322,10 @@ fn a_flipped_bit_is_sent() {
 #[test]
 fn one_copy_or_the_other_is_there() {
     let mut counts = [0; 3];
-    for seed in 0..20 {
+    for seed in 0..12 {
         cut_once(seed, None, &mut counts);
     }
-    assert!(counts[0] > 4 && counts[2] > 4, "{counts:?}");
+    assert!(counts[0] > 2 && counts[2] > 2, "{counts:?}");
 }
 
 /// The same at each operation of some histories: `cargo test --release -p farleaf-lsm
