@@ -22,6 +22,13 @@ use farleaf_types::{NodeId, WordAddr};
 
 type Failure = Box<dyn Error>;
 
+fn engine_options() -> EngineOptions {
+    EngineOptions {
+        l0_entry_count_max: 50_000,
+        ..EngineOptions::new()
+    }
+}
+
 /// What it took to fill one.
 struct Cost {
     promotion_time: Duration,
@@ -147,7 +154,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
         nodes[0].begin(1, open(&path("heir"))?, None)?,
         nodes[1].begin(1, open(&path("other-0"))?, None)?,
     ];
-    let engine = Engine::open(open(&path("first"))?, EngineOptions::new())?;
+    let engine = Engine::open(open(&path("first"))?, engine_options())?;
     let primary = Primary::new(engine, Epoch(1), ReplicationOptions::new());
     let backups = thread::scope(|scope| {
         let [one, two] = backups;
@@ -165,7 +172,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
     std::fs::remove_dir_all(path("first"))?;
     let [heir, other] = backups;
     let since = Instant::now();
-    let engine = heir.promote(Epoch(2), EngineOptions::new())?;
+    let engine = heir.promote(Epoch(2), engine_options())?;
     let promotion_time = since.elapsed();
     let primary = Primary::new(engine, Epoch(2), ReplicationOptions::new());
     let since = Instant::now();

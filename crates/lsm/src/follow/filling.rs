@@ -100,8 +100,8 @@ impl Filling {
         self.previous.is_some()
     }
 
-    /// FO9: takes in a log segment that the copy before has, if its first bytes are these. One read.
-    /// False: it has no such piece, or cannot read it.
+    /// FO9: takes in a log segment that the copy before has, if its first bytes are these. One
+    /// read. False: it has no such piece, or cannot read it.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: it came before, or can be none.

@@ -1,5 +1,7 @@
 //! The copy that was there before, of which a filling takes what is the same (FO9).
 
+#[cfg(test)]
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use crate::place::{LogNumber, SegmentId, TreeId};
 use crate::storage::{Storage, StorageLock};
 
 /// A copy of the same engine, locked, whose devices the new one has, too. Nothing of it is changed,
-/// nor written over, until [`release`](Self::release).
+/// nor written over, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Previous {
     log: BTreeMap<LogNumber, SegmentId>,
@@ -121,7 +123,7 @@ pub(super) fn has(device: &Device, segment: SegmentId, (size_bytes, sum): (u32, 
 #[cfg(test)]
 thread_local! {
     /// A mistake that tests plant: own pieces are taken as they are.
-    pub(super) static OMITS_COMPARING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    pub(in crate::follow) static OMITS_COMPARING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Both devices get names in the new directory, for good.

@@ -131,8 +131,8 @@ mod tests {
         Extents::new(ENGINE, read_from)
     }
 
-    /// Promise: what is behind the end of the records does not count, whatever it is; where that end
-    /// is not known, everything does.
+    /// Promise: what is behind the end of the records does not count, whatever it is; where that
+    /// end is not known, everything does.
     #[test]
     fn what_is_behind_the_end_does_not_count() {
         let two: [(RecordKind, &[u8]); 2] = [(RecordKind::Put, b"value"), (RecordKind::End, b"")];

@@ -86,8 +86,8 @@ pub trait Storage: Debug + Send + Sync {
     /// What the directory is called in messages.
     fn name(&self) -> String;
 
-    /// What another directory needs to [`link`](Self::link) a file of this one; `None`: this storage
-    /// has no such thing.
+    /// What another directory needs to [`link`](Self::link) a file of this one; `None`: this
+    /// storage has no such thing.
     fn origin(&self, _name: &str) -> Option<Origin> {
         None
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
-use farleaf_lsm::follow::{Filling, FollowOptions, IndexKind};
+use farleaf_lsm::follow::{BaseEnd, Filling, FollowOptions, IndexKind, InstalledEdit};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
 use farleaf_lsm::scrub::Scrub;
@@ -138,27 +138,31 @@ impl<E: Endpoint> Backup<E> {
                 self.bytes = bytes;
             }
             Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
-            Request::Finish(end) => {
-                self.filling()?;
-                let filling = core::mem::replace(&mut self.state, State::Waiting);
-                let State::Filling(filling) = filling else {
-                    unreachable!("it was looked at");
-                };
-                self.state = State::Following(Box::new(filling.finish(end)?));
-                self.tell()?;
-            }
-            Request::Edit(edit) => {
-                // What it leads to is in the buffers, if its primary is right.
-                self.take_log(Extent::All)?;
-                let State::Following(follower) = &mut self.state else {
-                    return Err(refusal("an edit comes, and the base has not".to_owned()));
-                };
-                follower.install(&edit)?;
-                self.counts.edit_count += 1;
-                self.tell()?;
-            }
+            Request::Finish(end) => self.finish(end)?,
+            Request::Edit(edit) => self.install(&edit)?,
         }
         Ok(None)
+    }
+
+    fn finish(&mut self, end: BaseEnd) -> Result<(), ReplicaError> {
+        self.filling()?;
+        let filling = core::mem::replace(&mut self.state, State::Waiting);
+        let State::Filling(filling) = filling else {
+            unreachable!("it was looked at");
+        };
+        self.state = State::Following(Box::new(filling.finish(end)?));
+        self.tell()
+    }
+
+    fn install(&mut self, edit: &InstalledEdit) -> Result<(), ReplicaError> {
+        // What it leads to is in the buffers, if its primary is right.
+        self.take_log(Extent::All)?;
+        let State::Following(follower) = &mut self.state else {
+            return Err(refusal("an edit comes, and the base has not".to_owned()));
+        };
+        follower.install(edit)?;
+        self.counts.edit_count += 1;
+        self.tell()
     }
 
     fn begin(&mut self, engine: EngineId, index: IndexKind) -> Result<Reply, ReplicaError> {

@@ -138,8 +138,8 @@ impl BackupReplica {
         Ok(reply)
     }
 
-    /// RP14: the copy in force, of which pieces are taken into the next one. One that cannot be used
-    /// is of no use here, either, and stays as it is.
+    /// RP14: the copy in force, of which pieces are taken into the next one. One that cannot be
+    /// used is of no use here, either, and stays as it is.
     fn previous(&self) -> Option<Arc<dyn Storage>> {
         let storage = self.place.storage_in_force(self.note.as_ref()?);
         let unusable = |error: &_| tracing::warn!(%error, "nothing of a copy is kept");

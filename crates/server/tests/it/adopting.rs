@@ -97,8 +97,8 @@ fn put_all(table: &PersistentTable, keys: std::ops::Range<u64>, round: u64, size
 
 /// Promise (RP14): when a primary ends, the other backup's next copy is in the files that its copy
 /// before was in, so that hardly anything has come; where files cannot have two names, all comes.
-/// Either way everything is there, over several primaries, one after the other; and so it is when all
-/// servers begin again from their disks.
+/// Either way everything is there, over several primaries, one after the other; and so it is when
+/// all servers begin again from their disks.
 #[test]
 fn a_backup_keeps_what_it_has() {
     for (links, rounds) in [(true, 1..3), (false, 1..2)] {

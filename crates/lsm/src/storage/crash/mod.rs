@@ -110,8 +110,9 @@ impl CrashStorage {
     }
 
     /// How many operations there were that can matter to a loss of power, failed ones included:
-    /// `create`, `link`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`, `discard`, and
-    /// `lock` if it made the file. Those that fail since the power was off before are none.
+    /// `create`, `link`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`,
+    /// `discard`, and `lock` if it made the file. Those that fail since the power was off before
+    /// are none.
     pub fn operation_count(&self) -> u64 {
         self.machine().operation_count()
     }

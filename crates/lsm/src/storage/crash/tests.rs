@@ -455,8 +455,8 @@ fn operations_are_counted() {
     assert_eq!(storage.operation_count(), 9);
 }
 
-/// Promise: directories of one computer lose their power together; each has its own names, which its
-/// own sync makes durable; and a file that has names in both stays as long as it has one.
+/// Promise: directories of one computer lose their power together; each has its own names, which
+/// its own sync makes durable; and a file that has names in both stays as long as it has one.
 #[test]
 fn directories_lose_their_power_together() {
     let mut kept_counts = [0; 2];
