@@ -133,8 +133,8 @@ fn adoption_can_fail_anywhere() {
     assert!(counts.iter().all(|it| *it > 2), "{counts:?}");
 }
 
-/// Promise (RP14, RS1): wherever the power of a backup goes that is filled with what it has, or that
-/// puts it in force, one of the two copies has everything.
+/// Promise (RP14, RS1): wherever the power of a backup goes that is filled with what it has, or
+/// that puts it in force, one of the two copies has everything.
 #[test]
 fn adoption_survives_a_loss_of_power() {
     let mut counts = [0; 2];
