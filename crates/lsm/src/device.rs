@@ -49,8 +49,18 @@ pub struct Device {
     name: &'static str,
     directory: String,
     free: Mutex<FreeSegments>,
+    kept: Mutex<Kept>,
     read_size_bytes: AtomicU64,
     written_size_bytes: AtomicU64,
+}
+
+/// FO9: segments that another copy has in the same file. As long as that one may be used, they stay
+/// as they are.
+#[derive(Debug, Default)]
+struct Kept {
+    all: BTreeSet<SegmentId>,
+    /// Of them, those that this copy does not use.
+    unused: BTreeSet<SegmentId>,
 }
 
 /// How many bytes went from and to a device since it was opened.
@@ -74,9 +84,40 @@ impl Device {
             name,
             directory,
             free: Mutex::new(FreeSegments::but(used)),
+            kept: Mutex::default(),
             read_size_bytes: AtomicU64::new(0),
             written_size_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// FO9: a device in whose file another copy has these segments, and this one none yet.
+    pub fn beside(
+        file: Arc<dyn StorageFile>,
+        place: (&'static str, String),
+        kept: &BTreeSet<SegmentId>,
+    ) -> Self {
+        let device = Self::new(file, place, kept);
+        *device.kept() = Kept {
+            all: kept.clone(),
+            unused: kept.clone(),
+        };
+        device
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// FO9: takes a segment of the other copy, to be this one's, too. False: it is none of that
+    /// one's, or is this one's already.
+    pub fn take_kept(&self, segment: SegmentId) -> bool {
+        self.kept().unused.remove(&segment)
+    }
+
+    /// FO9: the other copy counts for nothing any more. What it alone had is free.
+    pub fn release_kept(&self) {
+        let kept = std::mem::take(&mut *self.kept());
+        self.give_back(kept.unused);
     }
 
     fn free(&self) -> MutexGuard<'_, FreeSegments> {
@@ -89,9 +130,16 @@ impl Device {
     }
 
     /// Gives segments back. What they hold is gone; their room on the disk, too, if the file system
-    /// can do that.
+    /// can do that. Those of another copy stay (FO9).
     pub fn give_back(&self, segments: impl IntoIterator<Item = SegmentId>) {
         for segment in segments {
+            let mut kept = self.kept();
+            if kept.all.contains(&segment) {
+                let is_new = kept.unused.insert(segment);
+                assert!(is_new, "{segment} of {} was given back", self.name);
+                continue;
+            }
+            drop(kept);
             // A hint: what cannot be given back to the disk is written anew all the same.
             if let Err(error) = self.file.discard(segment.offset(), SEGMENT_SIZE_BYTES) {
                 tracing::debug!(%segment, file = self.name, %error, "cannot discard");

@@ -9,14 +9,15 @@ use farleaf_lsm::engine::Base;
 use farleaf_lsm::follow::BaseEnd;
 use farleaf_lsm::place::LogPosition;
 
+use crate::adopt::{offer_base, unexpected};
 use crate::error::{BackupId, Epoch, ReplicaError};
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::layout::Layout;
 use crate::links::Links;
 use crate::log_way::{LogWay, WayError};
 use crate::member::Member;
-use crate::request::{Request, VERSION};
-use crate::ship::{ShipError, call, put, send_tree, way_of};
+use crate::request::{Reply, Request, VERSION};
+use crate::ship::{ShipError, ask, call, put, send_tree, way_of};
 
 /// The ways to a backup: two sessions, and where its words are.
 #[derive(Debug)]
@@ -154,25 +155,10 @@ impl<E: Endpoint + Send> Links<E> {
         if !way.is_unused()? {
             return Err(IndexWayError::Used.into());
         }
-        call(way, member, &begin)?;
-        let mut bytes = Vec::new();
-        for (number, end) in &base.log {
-            engine.log().read_raw(number.start(), &mut bytes)?;
-            let request = Request::LogSegment {
-                number: *number,
-                end: *end,
-                size_bytes: bytes.len() as u32,
-            };
-            put(way, member, &bytes, &request)?;
-        }
-        for (level, tree) in &base.trees {
-            send_tree(way, member, tree)?;
-            let request = Request::Tree {
-                level: *level,
-                id: tree.id(),
-                shape: tree.shape(),
-            };
-            call(way, member, &request)?;
+        match ask(way, member, &begin)? {
+            Reply::Begun { has_previous: true } => offer_base(engine, (way, member), base)?,
+            Reply::Begun { .. } => send_pieces(engine, (way, member), base)?,
+            other @ Reply::Taken(_) => return Err(unexpected(other)),
         }
         let end = BaseEnd {
             next_log: base.next_log,
@@ -182,4 +168,32 @@ impl<E: Endpoint + Send> Links<E> {
         };
         call(way, member, &Request::Finish(end))
     }
+}
+
+/// Sends all of a base.
+fn send_pieces<E: Endpoint>(
+    engine: &Engine,
+    (way, member): (&mut IndexWay<E>, &Member<E>),
+    base: &Base,
+) -> Result<(), ShipError> {
+    let mut bytes = Vec::new();
+    for (number, end) in &base.log {
+        engine.log().read_raw(number.start(), &mut bytes)?;
+        let request = Request::LogSegment {
+            number: *number,
+            end: *end,
+            size_bytes: bytes.len() as u32,
+        };
+        put(way, member, &bytes, &request)?;
+    }
+    for (level, tree) in &base.trees {
+        send_tree(way, member, tree)?;
+        let request = Request::Tree {
+            level: *level,
+            id: tree.id(),
+            shape: tree.shape(),
+        };
+        call(way, member, &request)?;
+    }
+    Ok(())
 }

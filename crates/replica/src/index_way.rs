@@ -7,7 +7,10 @@ use farleaf_message::{CallError, Caller, Lines};
 use thiserror::Error;
 
 use crate::layout::{Layout, to_words};
-use crate::request::Request;
+use crate::request::{Reply, Request};
+
+/// No answer is longer.
+const REPLY_SIZE_BYTES_MAX: usize = 64;
 
 /// The way to one backup's buffer for trees. Used by one thread at a time.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub(crate) enum IndexWayError {
     Call(#[from] CallError),
     #[error("a primary has called it before: it has to begin anew")]
     Used,
+    #[error("its answer cannot be understood: {0}")]
+    Answer(String),
+    #[error("no thread reads what it may have already: {0}")]
+    NoThread(std::io::Error),
 }
 
 impl<E: Endpoint> IndexWay<E> {
@@ -73,11 +80,31 @@ impl<E: Endpoint> IndexWay<E> {
         request: &Request,
         is_gone: impl Fn() -> bool,
     ) -> Result<(), IndexWayError> {
+        self.exchange(request, 0, is_gone).map(drop)
+    }
+
+    /// Has a request done that is answered by something.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Reply, IndexWayError> {
+        let reply = self.exchange(request, REPLY_SIZE_BYTES_MAX, is_gone)?;
+        Reply::decode(&reply).map_err(IndexWayError::Answer)
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        reply_size_bytes: usize,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Vec<u8>, IndexWayError> {
         // Replies lie in the backup's memory, on every fabric.
         let caller = Caller::new(&self.endpoint, &self.endpoint, &self.lines);
         let (request, mut reply) = (request.encode(), Vec::new());
-        let called = caller.call(&mut self.batch, &request, (0, &mut reply), is_gone);
+        let room = (reply_size_bytes, &mut reply);
+        let called = caller.call(&mut self.batch, &request, room, is_gone);
         block_on(called, self.endpoint.completions())?;
-        Ok(())
+        Ok(reply)
     }
 }

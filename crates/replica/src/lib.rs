@@ -12,7 +12,7 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP13 are in `docs/replication.md`. Generic over
+//! The rules RP1 to RP14 are in `docs/replication.md`. Generic over
 //! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric.
 //!
 //! | module | what it holds |
@@ -23,6 +23,7 @@
 //! | `log_way` | the log into one backup's buffers |
 //! | `index_way`, `ship` | trees and edits to one backup |
 //! | `fill` | filling a backup while the primary serves |
+//! | `adopt` | a backup that is filled keeps what it has already |
 //! | `member` | what a primary knows of a backup |
 //! | [`backup`] | [`Backup`]: serving, and becoming an engine |
 //! | `layout` | where in a backup's memory things are |
@@ -35,6 +36,7 @@
 
 pub mod backup;
 
+mod adopt;
 mod error;
 mod fill;
 mod index_way;

@@ -37,6 +37,7 @@ pub(crate) struct LinkCounters {
     pub(crate) log_size_bytes: AtomicU64,
     pub(crate) request_count: AtomicU64,
     pub(crate) index_size_bytes: AtomicU64,
+    pub(crate) kept_size_bytes: AtomicU64,
 }
 
 impl<E> Member<E> {
@@ -120,6 +121,8 @@ pub struct LinkStatus {
     pub request_count: u64,
     /// See there.
     pub index_size_bytes: u64,
+    /// RP14: bytes of the base that it had already.
+    pub kept_size_bytes: u64,
 }
 
 impl<E> Member<E> {
@@ -138,6 +141,7 @@ impl<E> Member<E> {
             log_size_bytes: load(&counters.log_size_bytes),
             request_count: load(&counters.request_count),
             index_size_bytes: load(&counters.index_size_bytes),
+            kept_size_bytes: load(&counters.kept_size_bytes),
         }
     }
 }

@@ -1,15 +1,36 @@
 //! What a primary asks of a backup by messages (RP3), as JSON.
 
-use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit};
+use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit, PieceSum};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::{LogNumber, TreeId};
 use farleaf_lsm::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 /// The version of all that is said here, and of [`Layout`](crate::Layout).
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// So many log segments are freed by one request at the most: it has to fit into the ring.
 pub(crate) const FREED_COUNT_MAX: usize = 512;
+
+/// An answer to a request that asks for something; others are answered by nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Reply {
+    /// To the one that begins: whether there is a copy of which pieces can be taken.
+    Begun { has_previous: bool },
+    /// To an offer: whether it is there, and was taken. Else it has to come.
+    Taken(bool),
+}
+
+impl Reply {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        serde_json::to_vec(&self).expect("it is a plain value")
+    }
+
+    /// Of bytes that may be anything; `Err`: why they are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("it is no answer: {error}"))
+    }
+}
 
 /// A request. The bytes that it is about lie in the buffer for trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +54,20 @@ pub(crate) enum Request {
         id: TreeId,
         index: usize,
         size_bytes: u32,
+    },
+    /// RP14: a log segment of the base, whose first bytes have this sum. Is it there?
+    LogOffer {
+        number: LogNumber,
+        end: Option<u32>,
+        size_bytes: u32,
+        sum: PieceSum,
+    },
+    /// RP14: the next segment of a tree of the base, whose blocks have this sum. Is it there?
+    TreeOffer {
+        id: TreeId,
+        index: usize,
+        size_bytes: u32,
+        sum: PieceSum,
     },
     /// A tree of the base is whole.
     Tree {
@@ -83,7 +118,7 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&shape).expect("JSON"), shape_text);
         let begin = Request::Begin {
-            version: 1,
+            version: 2,
             epoch: 7,
             engine: EngineId(u64::MAX),
             index: IndexKind::Sent,
@@ -117,7 +152,7 @@ mod tests {
             freed: vec![LogNumber(0)],
         });
         let golden = [
-            r#"{"begin":{"version":1,"epoch":7,"engine":18446744073709551615,"index":"sent"}}"#,
+            r#"{"begin":{"version":2,"epoch":7,"engine":18446744073709551615,"index":"sent"}}"#,
             r#"{"log_segment":{"number":3,"end":40,"size_bytes":2097152}}"#,
             r#"{"tree_segment":{"id":9,"index":1,"size_bytes":4096}}"#,
             concat!(
@@ -137,19 +172,70 @@ mod tests {
         [begin, log, segment, tree, finish, edit].map(|it| (it, golden.next().expect("as many")))
     }
 
+    fn offers() -> [(Request, &'static str); 2] {
+        let sum = PieceSum::of(b"abc");
+        let log = Request::LogOffer {
+            number: LogNumber(3),
+            end: None,
+            size_bytes: 2 << 20,
+            sum,
+        };
+        let tree = Request::TreeOffer {
+            id: TreeId(9),
+            index: 1,
+            size_bytes: 4096,
+            sum,
+        };
+        let log_text = concat!(
+            r#"{"log_offer":{"number":3,"end":null,"size_bytes":2097152,"#,
+            r#""sum":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}}"#
+        );
+        let tree_text = concat!(
+            r#"{"tree_offer":{"id":9,"index":1,"size_bytes":4096,"#,
+            r#""sum":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}}"#
+        );
+        [(log, log_text), (tree, tree_text)]
+    }
+
     /// The format: a later version that changes it must say so.
     #[test]
     fn requests_are_golden() {
-        for (request, golden) in all() {
+        for (request, golden) in all().into_iter().chain(offers()) {
             assert_eq!(String::from_utf8_lossy(&request.encode()), golden);
             assert_eq!(Request::decode(golden.as_bytes()), Ok(request));
         }
     }
 
+    /// The format of answers, as well.
+    #[test]
+    fn answers_are_golden() {
+        let begun = Reply::Begun { has_previous: true };
+        for (reply, golden) in [
+            (begun, r#"{"begun":{"has_previous":true}}"#),
+            (Reply::Taken(false), r#"{"taken":false}"#),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&reply.encode()), golden);
+            assert_eq!(Reply::decode(golden.as_bytes()), Ok(reply));
+        }
+    }
+
+    /// Promise: bytes that are no answer are an error, and what is one is said again as it was.
+    #[test]
+    fn bytes_are_answers_or_errors() {
+        run("answers of a backup", |random| {
+            let reply = [Reply::Begun { has_previous: true }, Reply::Taken(true)];
+            let mut bytes = reply[random.index(2)].encode();
+            random.mutate(&mut bytes);
+            if let Ok(reply) = Reply::decode(&bytes) {
+                assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            }
+        });
+    }
+
     /// Promise: bytes that are no request are an error, and what is one is said again as it was.
     #[test]
     fn bytes_are_requests_or_errors() {
-        let all = all();
+        let all: Vec<_> = all().into_iter().chain(offers()).collect();
         run("requests of a primary", |random| {
             let mut bytes = all[random.index(all.len())].0.encode();
             random.mutate(&mut bytes);

@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::links::Links;
 use crate::member::Member;
-use crate::request::{FREED_COUNT_MAX, Request};
+use crate::request::{FREED_COUNT_MAX, Reply, Request};
 
 /// Why something did not go to a backup.
 #[derive(Debug, Error)]
@@ -153,6 +153,16 @@ pub(crate) fn call<E: Endpoint>(
     counters.request_count.fetch_add(1, Ordering::Relaxed);
     way.call(request, || member.is_given_up())?;
     Ok(())
+}
+
+pub(crate) fn ask<E: Endpoint>(
+    way: &mut IndexWay<E>,
+    member: &Member<E>,
+    request: &Request,
+) -> Result<Reply, ShipError> {
+    let counters = &member.counters;
+    counters.request_count.fetch_add(1, Ordering::Relaxed);
+    Ok(way.ask(request, || member.is_given_up())?)
 }
 
 /// The way of one member, waited for.

@@ -136,6 +136,7 @@ impl<'c> Place<'c> {
             let options = BackupOptions {
                 engine: self.engine_options(),
                 replaces: false,
+                previous: None,
             };
             let near = MappedEndpoint::new(Arc::clone(memory));
             let storage = self.storage(server, &format!("backup-{region}"))?;

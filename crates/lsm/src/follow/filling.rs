@@ -1,18 +1,22 @@
-//! A directory that takes in what an engine has (FO4, FO5).
+//! A directory that takes in what an engine has (FO4, FO5, FO9).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::FOLLOWER;
-use super::follower::{FollowOptions, Follower};
+use super::follower::{FollowOptions, Follower, IndexKind};
+use super::piece::PieceSum;
+use super::previous::{Previous, has};
 use super::sent::SentTrees;
 use crate::device::{self, Device};
 use crate::engine::{LOCK, TREES, lock};
 use crate::error::LsmError;
 use crate::log;
-use crate::log::record::EngineId;
+use crate::log::record::{EngineId, SEGMENT_HEADER_SIZE_BYTES};
 use crate::manifest::{LogEntry, Manifest, ManifestState, TreeEntry};
-use crate::place::{LEVEL_COUNT_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
+use crate::place::{
+    LEVEL_COUNT_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId, TreeId,
+};
 use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
 
@@ -31,6 +35,7 @@ pub struct Filling {
     log: BTreeMap<LogNumber, LogEntry>,
     trees: SentTrees,
     levels: Vec<Vec<TreeEntry>>,
+    previous: Option<Previous>,
     lock: Box<dyn StorageLock>,
 }
 
@@ -50,7 +55,8 @@ pub struct BaseEnd {
 
 impl Filling {
     /// Empties a directory for what an engine has. A directory that an engine wrote, and that does
-    /// not follow, is emptied only if the options say so.
+    /// not follow, is emptied only if the options say so. With a copy that was there before (FO9),
+    /// it shares that one's devices, if that is of the same engine, and can be.
     ///
     /// # Errors
     /// [`LsmError::Locked`]; [`LsmError::CannotFollow`]: it has an engine's data. Nothing was
@@ -62,11 +68,20 @@ impl Filling {
     ) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
         empty(&*storage, options.replaces)?;
-        let device = |name| {
-            let file = device::open_file(&*storage, name, None)?;
-            Ok::<_, LsmError>(Device::new(file, (name, storage.name()), &BTreeSet::new()))
+        // FO7: one that makes its trees itself opens its devices anew when it is whole.
+        let previous = options.previous.as_ref();
+        let previous = match previous.filter(|_| options.index == IndexKind::Sent) {
+            Some(previous) => Previous::open(&*storage, (previous, engine))?,
+            None => None,
         };
-        let (log_device, trees) = (device(log::FILE)?, device(TREES)?);
+        let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
+            let file = device::open_file(&*storage, name, None)?;
+            let place = (name, storage.name());
+            let none = BTreeSet::new();
+            Ok::<_, LsmError>(Device::beside(file, place, kept.unwrap_or(&none)))
+        };
+        let log_device = device(log::FILE, previous.as_ref().map(|it| &it.log_segments))?;
+        let trees = device(TREES, previous.as_ref().map(|it| &it.tree_segments))?;
         Ok(Self {
             options,
             engine,
@@ -74,9 +89,67 @@ impl Filling {
             log: BTreeMap::new(),
             trees: SentTrees::new(Arc::new(trees)),
             levels: Vec::new(),
+            previous,
             lock,
             storage,
         })
+    }
+
+    /// FO9: whether there is a copy of which pieces can be taken.
+    pub const fn has_previous(&self) -> bool {
+        self.previous.is_some()
+    }
+
+    /// FO9: takes in a log segment that the copy before has, if its first bytes are these. One
+    /// read. False: it has no such piece, or cannot read it.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`]: it came before, or can be none.
+    pub fn take_log(
+        &mut self,
+        (number, end): (LogNumber, Option<u32>),
+        (size_bytes, sum): (u32, PieceSum),
+    ) -> Result<bool, LsmError> {
+        let is_one = (SEGMENT_HEADER_SIZE_BYTES as u64..=SEGMENT_SIZE_BYTES)
+            .contains(&u64::from(size_bytes));
+        if !is_one || self.log.contains_key(&number) {
+            let how = format!(
+                "log segment {} of {size_bytes} bytes came before, or is none",
+                number.0
+            );
+            return Err(LsmError::CannotFollow { how });
+        }
+        let previous = self.previous.as_ref();
+        let Some(segment) = previous.and_then(|it| it.log_segment(number)) else {
+            return Ok(false);
+        };
+        let device = &self.log_device;
+        if !has(device, segment, (size_bytes, sum)) || !device.take_kept(segment) {
+            return Ok(false);
+        }
+        self.log.insert(number, LogEntry { segment, end });
+        Ok(true)
+    }
+
+    /// FO9: takes in the next segment of a tree that the copy before has, if its blocks are these.
+    /// One read. False: it has no such piece, or cannot read it.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`]: it is not the next one, or can be none.
+    pub fn take_tree_segment(
+        &mut self,
+        (id, index): (TreeId, usize),
+        (size_bytes, sum): (u32, PieceSum),
+    ) -> Result<bool, LsmError> {
+        self.trees.check_next((id, index), size_bytes as usize)?;
+        let previous = self.previous.as_ref();
+        let Some(segment) = previous.and_then(|it| it.tree_segment(id, index)) else {
+            return Ok(false);
+        };
+        if !has(&self.trees.device, segment, (size_bytes, sum)) {
+            return Ok(false);
+        }
+        Ok(self.trees.take(id, index, segment))
     }
 
     /// Takes in a log segment, and where the log ended there once.
@@ -164,7 +237,7 @@ impl Filling {
             self.storage,
             (Arc::new(manifest), self.options),
             (self.log_device, self.trees),
-            self.lock,
+            (self.lock, self.previous),
         )
     }
 }

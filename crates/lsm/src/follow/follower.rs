@@ -1,4 +1,4 @@
-//! A directory that follows another engine (FO4 to FO8).
+//! A directory that follows another engine (FO4 to FO9).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::feed::Feed;
+use super::previous::Previous;
 use super::sent::SentTrees;
-use super::{FOLLOWER, follows};
+use super::{FOLLOWER, follows, shared};
 use crate::device::{self, Device, DeviceBytes};
 use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
 use crate::error::LsmError;
@@ -38,6 +39,9 @@ pub struct FollowOptions {
     pub replaces: bool,
     /// How it makes trees, if it does.
     pub engine: EngineOptions,
+    /// FO9: a copy that was there before, in another directory of the same file system, which
+    /// nobody has open.
+    pub previous: Option<Arc<dyn Storage>>,
 }
 
 /// An edit of the engine that is followed, as it comes.
@@ -72,6 +76,8 @@ pub struct Follower {
     pub(super) index: Index,
     /// What it took to put records of the log into an L0 of its own.
     feed_time: Duration,
+    /// FO9: the copy before, as long as it may be used.
+    previous: Option<Previous>,
 }
 
 #[derive(Debug)]
@@ -103,6 +109,7 @@ impl Follower {
         let (manifest, _) = Manifest::open(Arc::clone(&storage))?;
         let manifest = Arc::new(manifest);
         let state = manifest.state();
+        shared::check(&*storage, &state)?;
         let device = |name, used: &_| {
             let named_by = (!std::collections::BTreeSet::is_empty(used)).then_some(&manifest);
             let file = device::open_file(&*storage, name, named_by)?;
@@ -121,6 +128,7 @@ impl Follower {
                 _lock: lock,
             },
             feed_time: Duration::ZERO,
+            previous: None,
             storage,
         })
     }
@@ -129,7 +137,7 @@ impl Follower {
         storage: Arc<dyn Storage>,
         (manifest, options): (Arc<Manifest>, FollowOptions),
         (log_device, trees): (Device, SentTrees),
-        lock: Box<dyn StorageLock>,
+        (lock, previous): (Box<dyn StorageLock>, Option<Previous>),
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
         let end = state.next_log.start();
@@ -161,7 +169,28 @@ impl Follower {
             log,
             index,
             feed_time: Duration::ZERO,
+            previous,
         })
+    }
+
+    /// FO9: this copy is the one in force, durably, and the one before counts for nothing from now
+    /// on: what that one alone had is free. Nothing happens without one. 32 bytes of each free
+    /// segment of the log are read; one sync.
+    ///
+    /// # Errors
+    /// The devices, or names, cannot be written.
+    pub fn release_previous(&mut self) -> Result<(), LsmError> {
+        let Some(previous) = self.previous.take() else {
+            return Ok(());
+        };
+        let device = &self.log.segments().device;
+        shared::settle(&*self.storage, device, &self.manifest.state())?;
+        device.release_kept();
+        if let Index::Sent { trees, .. } = &self.index {
+            trees.device.release_kept();
+        }
+        drop(previous);
+        Ok(())
     }
 
     /// Whose log it follows.

@@ -12,6 +12,9 @@
 //! | `edit` | who follows, and what is told to it |
 //! | `fresh` | blocks of new trees that need not be read to be told |
 //! | `filling` | a directory that takes in what an engine has |
+//! | `previous` | the copy that was there before, of which it takes what is the same |
+//! | `piece` | what a piece of a copy is told by: its content |
+//! | `shared` | what a directory says whose devices another one has, too |
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
 //! | `scrub` | looks for bits that have flipped there |
@@ -22,8 +25,11 @@ mod feed;
 mod filling;
 mod follower;
 mod fresh;
+mod piece;
+mod previous;
 mod scrub;
 mod sent;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +37,7 @@ pub use edit::{Edit, Follow, SharedTree};
 pub use filling::{BaseEnd, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
 pub(crate) use fresh::{FreshBlocks, FreshRoom};
+pub use piece::PieceSum;
 
 /// The file that a directory has which follows another engine (FO5).
 pub(crate) const FOLLOWER: &str = "FOLLOWER";

@@ -38,10 +38,26 @@ impl SentTrees {
         index: usize,
         blocks: &[u8],
     ) -> Result<(), LsmError> {
+        let first = self.check_next((id, index), blocks.len())?;
+        check_blocks(id, first, blocks)?;
+        if index == 0 {
+            self.forget(id);
+        }
+        let segment = self.device.allocate();
+        self.staged.entry(id).or_default().push(segment);
+        self.device.write(segment, 0, blocks)
+    }
+
+    /// That a segment of a tree can come now; the number of its first block.
+    pub(super) fn check_next(
+        &self,
+        (id, index): (TreeId, usize),
+        size_bytes: usize,
+    ) -> Result<BlockNumber, LsmError> {
         let there = self.staged.get(&id).map_or(0, Vec::len);
-        let is_whole = blocks.len().is_multiple_of(BLOCK_SIZE_BYTES) && !blocks.is_empty();
-        if !is_whole || blocks.len() as u64 > SEGMENT_SIZE_BYTES || (index > 0 && index != there) {
-            let (id, size_bytes) = (id.0, blocks.len());
+        let is_whole = size_bytes.is_multiple_of(BLOCK_SIZE_BYTES) && size_bytes > 0;
+        if !is_whole || size_bytes as u64 > SEGMENT_SIZE_BYTES || (index > 0 && index != there) {
+            let id = id.0;
             let how = format!(
                 "segment {index} of tree {id} has {size_bytes} bytes, and {there} came before it"
             );
@@ -51,13 +67,20 @@ impl SentTrees {
         let first = u32::try_from(first).map_err(|_| LsmError::CannotFollow {
             how: format!("tree {} has too many segments", id.0),
         })?;
-        check_blocks(id, BlockNumber(first), blocks)?;
+        Ok(BlockNumber(first))
+    }
+
+    /// FO9: the next segment of a tree, which [`check_next`](Self::check_next) has let pass, is one
+    /// that the copy before has. False: it is this copy's already.
+    pub(super) fn take(&mut self, id: TreeId, index: usize, segment: SegmentId) -> bool {
         if index == 0 {
             self.forget(id);
         }
-        let segment = self.device.allocate();
-        self.staged.entry(id).or_default().push(segment);
-        self.device.write(segment, 0, blocks)
+        let is_taken = self.device.take_kept(segment);
+        if is_taken {
+            self.staged.entry(id).or_default().push(segment);
+        }
+        is_taken
     }
 
     /// Gives back what has come of a tree.

@@ -9,9 +9,11 @@
 //! | `sync` | making it durable, for all who wait at once |
 //! | `read` | reading a record |
 //! | `raw` | reading bytes as they are, for who follows |
+//! | [`extent`] | how much of a segment counts |
 //! | [`replay`] | reading the log again |
 //! | `recover` | opening the log of a directory |
 
+pub mod extent;
 pub mod record;
 pub mod replay;
 

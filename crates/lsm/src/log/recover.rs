@@ -6,6 +6,7 @@ use super::replay::{ReplayedRecord, replay};
 use super::{FILE, ValueLog};
 use crate::device::{self, Device};
 use crate::error::LsmError;
+use crate::follow::shared;
 use crate::manifest::{Change, Manifest};
 use crate::storage::Storage;
 
@@ -30,7 +31,9 @@ impl ValueLog {
         let file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
         let place = || (FILE, storage.name());
         let before = Device::new(Arc::clone(&file), place(), &state.log_segments());
-        let found = replay(&before, &state, take)?;
+        // FO9.
+        let is_shared = shared::check(storage, &state)?;
+        let found = replay(&before, (&state, is_shared), take)?;
         if found.edit_count > state.edit_count {
             return Err(manifest.damaged(format!(
                 "it has {} edits, and had {} once",
@@ -42,6 +45,9 @@ impl ValueLog {
             // be, before the manifest says that they are.
             before.sync()?;
             manifest.commit(&[Change::EndLog { last: found.last }])?;
+        }
+        if is_shared {
+            shared::settle(storage, &before, &manifest.state())?;
         }
         let used = manifest.state().log_segments();
         Ok(Self::new(Device::new(file, place(), &used), manifest))

@@ -37,20 +37,23 @@ pub struct ReplayedRecord<'b> {
 }
 
 /// Reads the log from where it has to be read, and hands out puts and deletes in their order.
-/// Reads each segment once; memory of two, and of one record larger than a segment.
+/// Reads each segment once; memory of two, and of one record larger than a segment. Where the
+/// device is another copy's, too (FO9), segments that nobody names may be that one's.
 ///
 /// # Errors
 /// [`LsmError::DamagedLog`]: what had been on the device is not right. Or it cannot be read.
 pub fn replay(
     device: &Device,
-    state: &ManifestState,
+    (state, is_shared): (&ManifestState, bool),
     take: &mut dyn FnMut(ReplayedRecord<'_>),
 ) -> Result<Replayed, LsmError> {
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, take)?;
     replay.check_what_was_synced(state.read_from, end)?;
     replay.check_nothing_was_behind(end)?;
-    check_all_are_named(device, state)?;
+    if !is_shared {
+        check_all_are_named(device, state)?;
+    }
     replay.count_before(state);
     Ok(replay.found)
 }
@@ -377,7 +380,7 @@ fn find_mark(bytes: &[u8]) -> Option<usize> {
 
 /// MF2: no segment that the manifest does not name has a number that it never gave away: one has
 /// it only after the edit that named it was in force.
-fn check_all_are_named(device: &Device, state: &ManifestState) -> Result<(), LsmError> {
+pub(crate) fn check_all_are_named(device: &Device, state: &ManifestState) -> Result<(), LsmError> {
     let named = state.log_segments();
     let mut header = [0; SEGMENT_HEADER_SIZE_BYTES];
     for segment in (0..device.written_count()?).map(SegmentId) {

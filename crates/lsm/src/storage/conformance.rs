@@ -154,6 +154,58 @@ fn discarding_stays_in_its_range(storage: &dyn Storage) {
     assert_eq!(read(&*file, 5000, 9000), vec![8; 9000]);
 }
 
+/// Promise: a file that was linked is one, under both names; either goes without the other.
+fn links_are_one_file(storage: &dyn Storage, elsewhere: &dyn Storage) {
+    let file = storage.create("linked").expect("made");
+    file.write_at(b"here", 0).expect("written");
+    let origin = storage.origin("linked").expect("it can be");
+    elsewhere.link(&origin, "other").expect("linked");
+    elsewhere.sync_names().expect("synced");
+    let twice = failure(elsewhere.link(&origin, "other"));
+    assert_eq!(twice, Some(io::ErrorKind::AlreadyExists));
+    let other = elsewhere.open("other").expect("there");
+    assert_eq!(read(&*other, 0, 4), b"here");
+    other.write_at(b"T", 0).expect("written");
+    assert_eq!(read(&*file, 0, 4), b"Tere");
+    storage.remove("linked").expect("removed");
+    assert_eq!(
+        read(&*elsewhere.open("other").expect("there"), 0, 4),
+        b"Tere"
+    );
+    assert!(elsewhere.link(&origin, "gone").is_err());
+    assert!(
+        elsewhere
+            .list()
+            .expect("its names")
+            .contains(&"other".to_owned())
+    );
+    assert!(
+        !storage
+            .list()
+            .expect("its names")
+            .contains(&"other".to_owned())
+    );
+}
+
+#[test]
+fn links_conform() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let open = |name| DirectoryStorage::open(folder.path().join(name)).expect("made");
+    let (one, two) = (open("one"), open("two"));
+    links_are_one_file(&one, &two);
+    let (crash, faulty) = (CrashStorage::new(3), |it| FaultyStorage::new(Arc::new(it)));
+    links_are_one_file(&crash, &crash.beside(1));
+    links_are_one_file(&faulty(crash.beside(2)), &faulty(crash.beside(3)));
+    crash.create("here").expect("made");
+    let origin = crash.origin("here").expect("it can be");
+    let kind = failure(CrashStorage::new(4).link(&origin, "far"));
+    assert_eq!(kind, Some(io::ErrorKind::CrossesDevices));
+    assert_eq!(
+        failure(one.link(&origin, "far")),
+        Some(io::ErrorKind::Unsupported)
+    );
+}
+
 /// Both are the same directory, which is empty.
 fn conforms(storage: &dyn Storage, other: &dyn Storage) {
     files_read_back(storage);

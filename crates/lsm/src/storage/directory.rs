@@ -10,7 +10,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::direct::{self, DirectFile};
-use super::{Storage, StorageFile, StorageLock};
+use super::{Origin, OriginKind, Storage, StorageFile, StorageLock};
 
 /// A directory of the operating system, and its files.
 ///
@@ -178,6 +178,18 @@ impl Storage for DirectoryStorage {
 
     fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn origin(&self, name: &str) -> Option<Origin> {
+        let path = self.path_of(name).ok()?;
+        Some(Origin(OriginKind::Path(path)))
+    }
+
+    fn link(&self, origin: &Origin, name: &str) -> io::Result<()> {
+        match &origin.0 {
+            OriginKind::Path(path) => fs::hard_link(path, self.path_of(name)?),
+            OriginKind::Crash(..) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 }
 

@@ -16,7 +16,8 @@
 //! - A size that was set, or that a write behind the end made, counts as written.
 //! - A name that was made, replaced or removed is there, or not there, for good after
 //!   [`sync_names`](Storage::sync_names); before, each change of a name is done or not. Of a
-//!   [`rename`](Storage::rename) that was not synced, the file may have both names.
+//!   [`rename`](Storage::rename) that was not synced, the file may have both names. A name that was
+//!   [linked](Storage::link) counts as made, in its own directory.
 //! - A failed `sync` promises nothing, neither for what was written before it nor for the next one.
 //!   The engine stops writing then.
 
@@ -30,6 +31,7 @@ mod conformance;
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::crash::{CrashStorage, PowerLoss};
@@ -83,6 +85,34 @@ pub trait Storage: Debug + Send + Sync {
 
     /// What the directory is called in messages.
     fn name(&self) -> String;
+
+    /// What another directory needs to [`link`](Self::link) a file of this one; `None`: this
+    /// storage has no such thing.
+    fn origin(&self, _name: &str) -> Option<Origin> {
+        None
+    }
+
+    /// Gives a file of another directory a name here, too: it is one file then, under both. The
+    /// name is none that is there.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`]: this storage cannot. [`io::ErrorKind::CrossesDevices`] and
+    /// what else the operating system says: not with this one.
+    fn link(&self, _origin: &Origin, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A file that can have a name in another directory, too.
+#[derive(Clone, Debug)]
+pub struct Origin(OriginKind);
+
+#[derive(Clone, Debug)]
+enum OriginKind {
+    /// Of the operating system: where it is.
+    Path(PathBuf),
+    /// Of a computer in memory.
+    Crash(CrashStorage, String),
 }
 
 /// A file that is open.

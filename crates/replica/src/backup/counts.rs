@@ -11,6 +11,8 @@ pub struct BackupCounts {
     pub log_received_size_bytes: u64,
     /// of trees, and of the base's log.
     pub index_received_size_bytes: u64,
+    /// Bytes of the base that it had already, and that did not come (RP14).
+    pub kept_size_bytes: u64,
     /// Requests that were answered.
     pub request_count: u64,
     /// Of them, refused.

@@ -37,6 +37,10 @@ pub struct BackupOptions {
     /// What its directory has may be replaced, whoever made it. Without this, only an empty one, or
     /// a backup's, is filled.
     pub replaces: bool,
+    /// RP14: the copy that is in force until this one is, in another directory; nobody has it open.
+    /// What it has of its primary's need not be sent. [`Backup::note_in_force`] tells when this one
+    /// has taken its place.
+    pub previous: Option<Arc<dyn Storage>>,
 }
 
 /// How a backup is doing.
@@ -210,6 +214,19 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
+    /// RP14: what was filled is the copy in force, durably, and the one before counts for nothing
+    /// from now on: what that one alone had is free. Nothing happens if there is none.
+    ///
+    /// # Errors
+    /// The disk: as those of [`Follower::release_previous`].
+    pub fn note_in_force(&mut self) -> Result<(), ReplicaError> {
+        if let State::Following(follower) = &mut self.state {
+            follower.release_previous()?;
+            self.options.previous = None;
+        }
+        Ok(())
+    }
+
     /// What it has done.
     pub fn counts(&self) -> BackupCounts {
         let mut counts = self.counts.clone();
@@ -238,6 +255,8 @@ impl<E: Endpoint> Backup<E> {
     /// RP7: becomes an engine that has everything its primary has acknowledged, and that primary
     /// acknowledges nothing any more (RP8). What is in the buffers goes to the device, and the log
     /// from the last flush on into L0.
+    ///
+    /// RP14: it is the copy in force from then on.
     ///
     /// Its words are used again only when the sessions of the old primary are fenced (F6).
     ///

@@ -6,7 +6,8 @@ use std::time::Instant;
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
-use farleaf_lsm::follow::{Filling, FollowOptions};
+use farleaf_lsm::follow::{BaseEnd, Filling, FollowOptions, IndexKind, InstalledEdit};
+use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
 use farleaf_lsm::scrub::Scrub;
 
@@ -15,7 +16,7 @@ use super::log::Extent;
 use super::{Backup, State, failed_memory};
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::to_bytes;
-use crate::request::{Request, VERSION};
+use crate::request::{Reply, Request, VERSION};
 
 impl<E: Endpoint> Backup<E> {
     pub(super) fn serve_one(&mut self) -> Result<bool, ReplicaError> {
@@ -51,12 +52,14 @@ impl<E: Endpoint> Backup<E> {
             return Ok(false);
         };
         let since = Instant::now();
-        let done = match Request::decode(&asked.payload) {
+        let mut done = match Request::decode(&asked.payload) {
             Ok(request) => self.answer(request),
             Err(how) => Err(LsmError::CannotFollow { how }.into()),
         };
+        let answer = done.as_mut().ok().and_then(Option::take);
+        let answer = answer.map(Reply::encode).unwrap_or_default();
         let (refused, failed) = match done {
-            Ok(()) => (None, None),
+            Ok(_) => (None, None),
             Err(error) if is_refusal(&error) => (Some(error.to_string()), None),
             Err(error) => (Some(error.to_string()), Some(error)),
         };
@@ -67,7 +70,7 @@ impl<E: Endpoint> Backup<E> {
             let refusal = replies.refuse(near, batch, asked.reply, reason);
             block_on(refusal, near.completions())
         } else {
-            let reply = replies.reply(near, batch, asked.reply, &[]);
+            let reply = replies.reply(near, batch, asked.reply, &answer);
             block_on(reply, near.completions())
         };
         replied.map_err(|error| failed_memory(&error))?;
@@ -76,7 +79,7 @@ impl<E: Endpoint> Backup<E> {
         failed.map_or(Ok(true), Err)
     }
 
-    fn answer(&mut self, request: Request) -> Result<(), ReplicaError> {
+    fn answer(&mut self, request: Request) -> Result<Option<Reply>, ReplicaError> {
         match request {
             Request::Begin {
                 version,
@@ -86,21 +89,32 @@ impl<E: Endpoint> Backup<E> {
             } => {
                 let own = self.current_epoch()?;
                 if version != VERSION || Epoch(epoch) != own {
-                    return refuse(format!(
+                    return Err(refusal(format!(
                         "a primary of epoch {epoch} and version {version} comes to a backup of \
                          {own} and version {VERSION}"
-                    ));
+                    )));
                 }
-                // Its directory is locked as long as it is open.
-                self.state = State::Waiting;
-                self.scrub = Scrub::new();
-                let options = FollowOptions {
-                    index,
-                    replaces: self.options.replaces,
-                    engine: self.options.engine.clone(),
-                };
-                let filling = Filling::begin(Arc::clone(&self.storage), options, engine)?;
-                self.state = State::Filling(Box::new(filling));
+                return self.begin(engine, index).map(Some);
+            }
+            Request::LogOffer {
+                number,
+                end,
+                size_bytes,
+                sum,
+            } => {
+                let filling = self.filling()?;
+                let is_taken = filling.take_log((number, end), (size_bytes, sum))?;
+                return Ok(Some(self.note_offer(is_taken, size_bytes)));
+            }
+            Request::TreeOffer {
+                id,
+                index,
+                size_bytes,
+                sum,
+            } => {
+                let filling = self.filling()?;
+                let is_taken = filling.take_tree_segment((id, index), (size_bytes, sum))?;
+                return Ok(Some(self.note_offer(is_taken, size_bytes)));
             }
             Request::LogSegment {
                 number,
@@ -124,27 +138,54 @@ impl<E: Endpoint> Backup<E> {
                 self.bytes = bytes;
             }
             Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
-            Request::Finish(end) => {
-                self.filling()?;
-                let filling = core::mem::replace(&mut self.state, State::Waiting);
-                let State::Filling(filling) = filling else {
-                    unreachable!("it was looked at");
-                };
-                self.state = State::Following(Box::new(filling.finish(end)?));
-                self.tell()?;
-            }
-            Request::Edit(edit) => {
-                // What it leads to is in the buffers, if its primary is right.
-                self.take_log(Extent::All)?;
-                let State::Following(follower) = &mut self.state else {
-                    return refuse("an edit comes, and the base has not".to_owned());
-                };
-                follower.install(&edit)?;
-                self.counts.edit_count += 1;
-                self.tell()?;
-            }
+            Request::Finish(end) => self.finish(end)?,
+            Request::Edit(edit) => self.install(&edit)?,
         }
-        Ok(())
+        Ok(None)
+    }
+
+    fn finish(&mut self, end: BaseEnd) -> Result<(), ReplicaError> {
+        self.filling()?;
+        let filling = core::mem::replace(&mut self.state, State::Waiting);
+        let State::Filling(filling) = filling else {
+            unreachable!("it was looked at");
+        };
+        self.state = State::Following(Box::new(filling.finish(end)?));
+        self.tell()
+    }
+
+    fn install(&mut self, edit: &InstalledEdit) -> Result<(), ReplicaError> {
+        // What it leads to is in the buffers, if its primary is right.
+        self.take_log(Extent::All)?;
+        let State::Following(follower) = &mut self.state else {
+            return Err(refusal("an edit comes, and the base has not".to_owned()));
+        };
+        follower.install(edit)?;
+        self.counts.edit_count += 1;
+        self.tell()
+    }
+
+    fn begin(&mut self, engine: EngineId, index: IndexKind) -> Result<Reply, ReplicaError> {
+        // Its directory is locked as long as it is open.
+        self.state = State::Waiting;
+        self.scrub = Scrub::new();
+        let options = FollowOptions {
+            index,
+            replaces: self.options.replaces,
+            engine: self.options.engine.clone(),
+            previous: self.options.previous.clone(),
+        };
+        let filling = Filling::begin(Arc::clone(&self.storage), options, engine)?;
+        let has_previous = filling.has_previous();
+        self.state = State::Filling(Box::new(filling));
+        Ok(Reply::Begun { has_previous })
+    }
+
+    fn note_offer(&mut self, is_taken: bool, size_bytes: u32) -> Reply {
+        if is_taken {
+            self.counts.kept_size_bytes += u64::from(size_bytes);
+        }
+        Reply::Taken(is_taken)
     }
 
     fn filling(&mut self) -> Result<&mut Filling, ReplicaError> {
@@ -161,7 +202,8 @@ impl<E: Endpoint> Backup<E> {
     fn staged(&mut self, size_bytes: u32) -> Result<Vec<u8>, ReplicaError> {
         let size_bytes = u64::from(size_bytes);
         if size_bytes > SEGMENT_SIZE_BYTES {
-            refuse(format!("{size_bytes} bytes are more than a segment has"))?;
+            let how = format!("{size_bytes} bytes are more than a segment has");
+            return Err(refusal(how));
         }
         self.batch.clear();
         let word_count = size_bytes.div_ceil(8) as usize;
@@ -175,8 +217,8 @@ impl<E: Endpoint> Backup<E> {
     }
 }
 
-fn refuse(how: String) -> Result<(), ReplicaError> {
-    Err(LsmError::CannotFollow { how }.into())
+fn refusal(how: String) -> ReplicaError {
+    LsmError::CannotFollow { how }.into()
 }
 
 /// Whether an error says that what was asked for cannot be, and nothing was changed.

@@ -100,15 +100,30 @@ fn requests_are_refused() {
     };
     let finish = r#"{"finish":{"next_log":0,"read_from":0,"next_tree":1,"edit_count":0}}"#;
     let edit = r#"{"edit":{"log_end":0,"read_from":null,"removed":[],"added":null,"freed":[]}}"#;
-    let begin = r#"{"begin":{"version":1,"epoch":3,"engine":77,"index":"sent"}}"#;
+    let begin = r#"{"begin":{"version":2,"epoch":3,"engine":77,"index":"sent"}}"#;
+    let sum = "0".repeat(64);
+    let log_offer = |number: u64, size_bytes: u64| {
+        format!(
+            r#"{{"log_offer":{{"number":{number},"end":null,"size_bytes":{size_bytes},"sum":"{sum}"}}}}"#
+        )
+    };
+    let tree_offer =
+        format!(r#"{{"tree_offer":{{"id":1,"index":1,"size_bytes":4096,"sum":"{sum}"}}}}"#);
     for (request, expected) in [
         ("", "it is no request"),
+        (&log_offer(1, 64), "it was not begun"),
+        (&log_offer(1, 64).replace("00", "0g"), "hexadecimal"),
         ("{\"begin\":{}}", "missing field"),
         (finish, "it was not begun"),
         (edit, "the base has not"),
         (&begin.replace('3', "4"), "a primary of epoch 4"),
-        (&begin.replace(":1,", ":2,"), "version 2"),
+        (&begin.replace(":2,", ":1,"), "version 1"),
         (begin, ""),
+        (&log_offer(1, 64), ""),
+        (&log_offer(1, 31), "or is none"),
+        (&log_offer(1, 1 << 32), "invalid value"),
+        (&log_offer(1, (2 << 20) + 1), "or is none"),
+        (&tree_offer, "0 came before it"),
         (
             r#"{"log_segment":{"number":0,"end":null,"size_bytes":2097153}}"#,
             "more than a segment has",

@@ -5,6 +5,7 @@
 //! | `world` | backups that are served when their primary waits, and an endpoint with faults |
 //! | `histories` | random histories against a model; primaries that die at any verb |
 //! | `power` | all lose their power |
+//! | `adopts` | backups that keep what they have when another primary fills them |
 //! | `changes` | backups lost, removed, filled while writes go on |
 //! | `epochs` | old primaries that wake up |
 //! | `raises` | primaries that go on at a later epoch, or stop |
@@ -13,6 +14,7 @@
 //! | `counters` | what the two kinds of index cost, and what a write does |
 //! | `backends` | the same over `tcp` and `shm` |
 
+mod adopts;
 mod backends;
 mod changes;
 mod counters;

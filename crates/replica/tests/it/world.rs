@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb
 use farleaf_lsm::engine::{Direction, Snapshot};
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::log::record::EngineId;
+use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{CrashStorage, Storage};
 use farleaf_lsm::{Engine, EngineOptions};
 use farleaf_replica::{
@@ -68,6 +69,9 @@ type Served = Arc<Mutex<Option<Backup<MappedEndpoint>>>>;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) storage: CrashStorage,
+    /// RS1: which of its directories is in force, and which one is being filled.
+    in_force: Arc<AtomicU32>,
+    filling: Arc<AtomicU32>,
     pub(crate) region: Arc<MappedRegion>,
     pub(crate) backup: Served,
     pub(crate) faults: Arc<Faults>,
@@ -90,6 +94,8 @@ impl Node {
         let size_bytes = (layout().word_count() + 128) * 8;
         Self {
             storage: CrashStorage::new(seed),
+            in_force: Arc::default(),
+            filling: Arc::default(),
             region: Arc::new(MappedRegion::anonymous(size_bytes).expect("memory")),
             backup: Served::default(),
             faults: Arc::new(Faults {
@@ -106,26 +112,58 @@ impl Node {
         let seed = *self.faults.random.lock().expect("no panic");
         Self {
             storage,
+            in_force: Arc::new(AtomicU32::new(self.in_force.load(Ordering::Acquire))),
             ..Self::new(seed)
         }
     }
 
+    /// The directory that is in force.
     pub(crate) fn shared_storage(&self) -> Arc<dyn Storage> {
-        Arc::new(self.storage.clone())
+        Arc::new(self.directory(self.in_force.load(Ordering::Acquire)))
     }
 
-    /// It becomes a backup for the primary of an epoch.
+    fn directory(&self, number: u32) -> CrashStorage {
+        self.storage.beside(number)
+    }
+
+    /// RS1: what was filled is in force, if it was; and what was before goes.
+    pub(crate) fn put_in_force(&self) {
+        let mut backup = self.backup();
+        let Some(backup) = backup.as_mut() else {
+            return;
+        };
+        let filling = self.filling.load(Ordering::Acquire);
+        let is_filled = backup.status().is_ok_and(|status| status.is_filled);
+        let before = self.in_force.load(Ordering::Acquire);
+        if !is_filled || filling == before {
+            return;
+        }
+        self.in_force.store(filling, Ordering::Release);
+        if backup.note_in_force().is_ok() {
+            let before = self.directory(before);
+            for name in before.list().unwrap_or_default() {
+                let _ = before.remove(&name);
+            }
+        }
+    }
+
+    /// It becomes a backup for the primary of an epoch: in another directory, if there is a copy in
+    /// the one that is in force.
     pub(crate) fn become_backup(&self, epoch: u64) {
+        let has_copy = Manifest::is_there(&*self.shared_storage()).unwrap_or(false);
+        let filling = self.in_force.load(Ordering::Acquire) + u32::from(has_copy);
+        self.filling.store(filling, Ordering::Release);
         let options = BackupOptions {
             engine: engine_options(),
             replaces: true,
+            previous: has_copy.then(|| self.shared_storage()),
         };
         let near = MappedEndpoint::new(Arc::clone(&self.region));
         let backup = Backup::new(
             near,
             layout(),
             Epoch(epoch),
-            (self.shared_storage(), options),
+            (Arc::new(self.directory(filling)), options),
         );
         *self.backup() = Some(backup.expect("its words are there"));
     }
@@ -169,6 +207,7 @@ impl Node {
 
     /// Takes its backup, and makes it an engine.
     pub(crate) fn promote(&self, epoch: u64) -> Result<Engine, ReplicaError> {
+        self.put_in_force();
         let backup = self.backup().take().expect("it is one");
         backup.promote(Epoch(epoch), engine_options())
     }
@@ -266,6 +305,7 @@ pub(crate) fn primary(
         node.become_backup(epoch);
         let added = primary.add_backup(BackupId(id), node.ways());
         added.expect("no fault is set");
+        node.put_in_force();
     }
     primary
 }

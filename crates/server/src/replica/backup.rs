@@ -1,8 +1,11 @@
 //! A backup: the copy in force, and the one that its primary writes into (RS1, RS5, RS7).
 
+use std::sync::Arc;
+
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
+use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
@@ -113,6 +116,7 @@ impl BackupReplica {
         let of = BackupOptions {
             engine: options.engine.clone(),
             replaces: true,
+            previous: self.previous(),
         };
         let epoch_of_it = epoch_of(epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
@@ -134,6 +138,14 @@ impl BackupReplica {
         Ok(reply)
     }
 
+    /// RP14: the copy in force, of which pieces are taken into the next one. One that cannot be
+    /// used is of no use here, either, and stays as it is.
+    fn previous(&self) -> Option<Arc<dyn Storage>> {
+        let storage = self.place.storage_in_force(self.note.as_ref()?);
+        let unusable = |error: &_| tracing::warn!(%error, "nothing of a copy is kept");
+        storage.inspect_err(unusable).ok()
+    }
+
     /// RS1: the copy that was filled is the one in force, if it is the one that is meant.
     pub(super) fn commit(&mut self, note: Note, attachment: u64) -> Result<PeerReply, String> {
         let Some(live) = self.live.as_mut().filter(|it| it.attachment == attachment) else {
@@ -147,6 +159,11 @@ impl BackupReplica {
         }
         let generation = live.generation;
         self.put_in_force(Note { generation, ..note })?;
+        // RP14: not before. Nobody opens the other copy from now on.
+        if let Some(live) = &mut self.live {
+            let released = live.backup.note_in_force();
+            released.map_err(|error| error.to_string())?;
+        }
         let cleared = self.place.clear_but(Some(generation));
         cleared.map_err(|error| error.to_string())?;
         Ok(PeerReply::Committed)

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `crew` | servers of a cluster, and a client |
+//! | `adopting` | failovers in which backups keep what they have |
 //! | `disk` | a disk that fails |
 //! | `serving` | tables that are served, and go on when servers end |
 //! | `disks` | disks that fail, are full, or are slow, under load |
@@ -11,6 +12,7 @@
 //! | `moves` | replicas that move, under load |
 //! | `directories` | directories that are another's, or not as they were written |
 
+mod adopting;
 mod bits;
 mod crew;
 mod directories;

@@ -1,5 +1,6 @@
 //! What the tests of followers share: an engine, and a directory that follows it without a network.
 
+mod adopts;
 mod crashes;
 mod fresh;
 mod gaps;
@@ -11,10 +12,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
-use super::{BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit};
+use super::{
+    BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit, PieceSum,
+};
 use crate::engine::tests::tiny as options;
 use crate::engine::{Direction, Worked};
-use crate::place::{LogNumber, LogPosition};
+use crate::log::extent::Extents;
+use crate::place::{LogNumber, LogPosition, TreeId};
 use crate::storage::{CrashStorage, Storage};
 use crate::{Durability, Engine, LsmError};
 
@@ -25,6 +29,7 @@ fn follow_options(index: IndexKind) -> FollowOptions {
         index,
         replaces: false,
         engine: options(),
+        previous: None,
     }
 }
 
@@ -49,6 +54,15 @@ impl Follow for Edits {
     fn edited(&self, edit: Edit) {
         self.0.lock().expect("no panic").push_back(edit);
     }
+}
+
+/// How a directory was filled that had a copy before.
+#[derive(Debug, Default)]
+struct Filled {
+    has_previous: bool,
+    taken_count: usize,
+    sent_log: Vec<LogNumber>,
+    sent_trees: Vec<(TreeId, usize)>,
 }
 
 /// An engine, and what follows it.
@@ -104,22 +118,67 @@ impl Pair {
         }
     }
 
+    /// Over an engine that is open, with what it has.
+    fn over(engine: Engine) -> Self {
+        let edits = Arc::new(Edits::default());
+        engine.set_follow(Arc::clone(&edits) as Arc<dyn Follow>);
+        Self {
+            model: all(&engine),
+            engine,
+            edits,
+            follower: None,
+        }
+    }
+
     /// Fills a directory with what there is.
     fn fill(&mut self, storage: &CrashStorage, index: IndexKind) -> Result<(), LsmError> {
-        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        self.fill_beside(storage, follow_options(index)).map(drop)
+    }
+
+    /// The same, with pieces of a copy that was there before (FO9); which pieces were sent, and how
+    /// many were taken.
+    fn fill_beside(
+        &mut self,
+        storage: &CrashStorage,
+        options: FollowOptions,
+    ) -> Result<Filled, LsmError> {
+        self.fill_into(Arc::new(storage.clone()), options)
+    }
+
+    fn fill_into(
+        &mut self,
+        storage: Arc<dyn Storage>,
+        options: FollowOptions,
+    ) -> Result<Filled, LsmError> {
+        let mut filled = Filled::default();
         let edits = &self.edits.0;
         let base = self
             .engine
             .base(|_| edits.lock().expect("no panic").clear())?;
-        let mut filling = Filling::begin(storage, follow_options(index), base.engine)?;
+        let mut filling = Filling::begin(storage, options, base.engine)?;
+        filled.has_previous = filling.has_previous();
         let mut buffer = Vec::new();
+        let mut extents = Extents::new(base.engine, base.read_from);
         for (number, end) in &base.log {
             self.engine.log().read_raw(number.start(), &mut buffer)?;
+            let counted = &buffer[..extents.size_of(*number, *end, &buffer)];
+            let offer = (counted.len() as u32, PieceSum::of(counted));
+            if filling.take_log((*number, *end), offer)? {
+                filled.taken_count += 1;
+                continue;
+            }
+            filled.sent_log.push(*number);
             filling.put_log(*number, *end, &buffer)?;
         }
         for (level, tree) in &base.trees {
             for index in 0..tree.segment_count() {
                 let blocks = tree.read_segment(index, &mut buffer)?;
+                let offer = (blocks.len() as u32, PieceSum::of(blocks));
+                if filling.take_tree_segment((tree.id(), index), offer)? {
+                    filled.taken_count += 1;
+                    continue;
+                }
+                filled.sent_trees.push((tree.id(), index));
                 filling.put_tree_segment(tree.id(), index, blocks)?;
             }
             filling.put_tree(*level, (tree.id(), tree.shape()))?;
@@ -130,7 +189,7 @@ impl Pair {
             next_tree: base.next_tree,
             edit_count: base.edit_count,
         })?);
-        Ok(())
+        Ok(filled)
     }
 
     /// Brings the log over.

@@ -22,7 +22,8 @@ pub(super) struct Machine {
     operation_count: u64,
     /// The operation at which the power goes.
     cut_at: Option<u64>,
-    names: Names,
+    /// Of each directory.
+    directories: BTreeMap<u32, Names>,
     inodes: BTreeMap<InodeId, OpenInode>,
     inode_next: u64,
     locked: BTreeSet<InodeId>,
@@ -39,7 +40,7 @@ impl Machine {
             is_on: true,
             operation_count: 0,
             cut_at: None,
-            names: Names::default(),
+            directories: BTreeMap::new(),
             inodes: BTreeMap::new(),
             inode_next: 0,
             locked: BTreeSet::new(),
@@ -78,11 +79,13 @@ impl Machine {
         self.is_on = false;
         let mut left = Self::new(self.random.next());
         left.inode_next = self.inode_next;
-        left.names = self
-            .names
-            .after_loss(loss.eighths(&mut self.random), &mut self.random);
-        for (_, id) in left.names.all() {
-            // Once for each file, of which two names can be left.
+        for (directory, names) in &self.directories {
+            let eighths = loss.eighths(&mut self.random);
+            let names = names.after_loss(eighths, &mut self.random);
+            left.directories.insert(*directory, names);
+        }
+        for (_, id) in left.directories.values().flat_map(Names::all) {
+            // Once for each file, of which several names can be left.
             left.inodes.entry(id).or_insert_with(|| OpenInode {
                 inode: self.inodes.get(&id).map_or_else(Inode::default, |open| {
                     let eighths = loss.eighths(&mut self.random);
@@ -102,15 +105,23 @@ impl Machine {
         )
     }
 
-    pub(super) fn find(&self, name: &str) -> io::Result<InodeId> {
-        self.names
-            .get(name)
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    fn names(&mut self, directory: u32) -> &mut Names {
+        self.directories.entry(directory).or_default()
+    }
+
+    fn can_reach(&self, id: InodeId) -> bool {
+        self.directories.values().any(|names| names.can_reach(id))
+    }
+
+    pub(super) fn find(&self, (directory, name): (u32, &str)) -> io::Result<InodeId> {
+        let names = self.directories.get(&directory);
+        let found = names.and_then(|names| names.get(name));
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Makes an empty file, or one that is there empty.
-    pub(super) fn create(&mut self, name: &str) -> io::Result<InodeId> {
-        if let Some(id) = self.names.get(name) {
+    pub(super) fn create(&mut self, (directory, name): (u32, &str)) -> io::Result<InodeId> {
+        if let Ok(id) = self.find((directory, name)) {
             let (inode, random) = self.inode(id);
             inode.set_size(0, random)?;
             return Ok(id);
@@ -118,34 +129,48 @@ impl Machine {
         let id = InodeId(self.inode_next);
         self.inode_next += 1;
         self.inodes.insert(id, OpenInode::default());
-        self.names.make(name, id);
+        self.names(directory).make(name, id);
         Ok(id)
     }
 
-    pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        if self.names.rename(from, to) {
+    /// Gives a file a name in another directory, too.
+    pub(super) fn link(&mut self, from: (u32, &str), (to, name): (u32, &str)) -> io::Result<()> {
+        let id = self.find(from)?;
+        if self.find((to, name)).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.names(to).make(name, id);
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, directory: u32, from: &str, to: &str) -> io::Result<()> {
+        if self.names(directory).rename(from, to) {
             Ok(())
         } else {
             Err(io::ErrorKind::NotFound.into())
         }
     }
 
-    pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
-        if self.names.remove(name) {
+    pub(super) fn remove(&mut self, (directory, name): (u32, &str)) -> io::Result<()> {
+        if self.names(directory).remove(name) {
             Ok(())
         } else {
             Err(io::ErrorKind::NotFound.into())
         }
     }
 
-    pub(super) fn list(&self) -> Vec<String> {
-        self.names.all().map(|(name, _)| name.to_owned()).collect()
+    pub(super) fn list(&self, directory: u32) -> Vec<String> {
+        let names = self.directories.get(&directory);
+        let names = names.into_iter().flat_map(Names::all);
+        names.map(|(name, _)| name.to_owned()).collect()
     }
 
-    pub(super) fn sync_names(&mut self) {
-        self.names.settle();
+    pub(super) fn sync_names(&mut self, directory: u32) {
+        self.names(directory).settle();
+        let directories = &self.directories;
+        let can_reach = |id| directories.values().any(|names| names.can_reach(id));
         self.inodes
-            .retain(|id, open| open.handle_count > 0 || self.names.can_reach(*id));
+            .retain(|id, open| open.handle_count > 0 || can_reach(*id));
     }
 
     /// A torn write leaves nothing, all, or any sectors.
@@ -181,7 +206,7 @@ impl Machine {
     pub(super) fn drop_handle(&mut self, id: InodeId) {
         if let Some(open) = self.inodes.get_mut(&id) {
             open.handle_count = open.handle_count.saturating_sub(1);
-            if open.handle_count == 0 && !self.names.can_reach(id) {
+            if open.handle_count == 0 && !self.can_reach(id) {
                 self.inodes.remove(&id);
             }
         }

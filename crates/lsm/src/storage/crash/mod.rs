@@ -24,7 +24,7 @@ use self::machine::Machine;
 use self::names::InodeId;
 use self::random::Random;
 use super::directory::check_name;
-use super::{Storage, StorageFile, StorageLock};
+use super::{Origin, OriginKind, Storage, StorageFile, StorageLock};
 
 /// What of the things that were not synced is there after a loss of power. What was synced always
 /// is.
@@ -58,7 +58,8 @@ impl PowerLoss {
     }
 }
 
-/// A directory in memory, with a power switch. Clones are the same directory.
+/// A directory in memory, with a power switch. Clones are the same directory;
+/// [`beside`](Self::beside) it there are others, of the same computer.
 ///
 /// It keeps the promises of [`Storage`](super) and, when power is lost, not more than these. All of
 /// it follows from the seed and the order of operations, also what [`discard`] does: it zeros any
@@ -72,12 +73,21 @@ impl PowerLoss {
 #[derive(Clone)]
 pub struct CrashStorage {
     machine: Arc<Mutex<Machine>>,
+    directory: u32,
 }
 
 impl CrashStorage {
     /// An empty directory.
     pub fn new(seed: u64) -> Self {
-        Self::from_machine(Machine::new(seed))
+        Self::from_machine(Machine::new(seed), 0)
+    }
+
+    /// Another directory of the same computer, which is there, empty at first: they lose their
+    /// power together, and files can have names in both. The first one has the number 0.
+    #[must_use]
+    pub fn beside(&self, directory: u32) -> Self {
+        let machine = Arc::clone(&self.machine);
+        Self { machine, directory }
     }
 
     /// Turns the power off and on again: the storage that is returned is one of the states that may
@@ -86,7 +96,7 @@ impl CrashStorage {
     /// Called again, it gives another outcome of the same loss.
     #[must_use = "what is left after the loss is in the storage that is returned"]
     pub fn lose_power(&self, loss: PowerLoss) -> Self {
-        Self::from_machine(self.machine().lose_power(loss))
+        Self::from_machine(self.machine().lose_power(loss), self.directory)
     }
 
     /// Turns the power off at the operation of this index, of those that
@@ -100,15 +110,17 @@ impl CrashStorage {
     }
 
     /// How many operations there were that can matter to a loss of power, failed ones included:
-    /// `create`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`, `discard`, and
-    /// `lock` if it made the file. Those that fail since the power was off before are none.
+    /// `create`, `link`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`,
+    /// `discard`, and `lock` if it made the file. Those that fail since the power was off before
+    /// are none.
     pub fn operation_count(&self) -> u64 {
         self.machine().operation_count()
     }
 
-    fn from_machine(machine: Machine) -> Self {
+    fn from_machine(machine: Machine, directory: u32) -> Self {
         Self {
             machine: Arc::new(Mutex::new(machine)),
+            directory,
         }
     }
 
@@ -137,7 +149,8 @@ impl Storage for CrashStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         check_name(name)?;
         let mut machine = self.machine();
-        let id = machine.operate(|machine, _| machine.create(name))?;
+        let at = (self.directory, name);
+        let id = machine.operate(|machine, _| machine.create(at))?;
         Ok(Arc::new(CrashFile(self.handle(&mut machine, id))))
     }
 
@@ -145,7 +158,7 @@ impl Storage for CrashStorage {
         check_name(name)?;
         let mut machine = self.machine();
         machine.check_power()?;
-        let id = machine.find(name)?;
+        let id = machine.find((self.directory, name))?;
         Ok(Arc::new(CrashFile(self.handle(&mut machine, id))))
     }
 
@@ -153,24 +166,25 @@ impl Storage for CrashStorage {
         check_name(from)?;
         check_name(to)?;
         self.machine()
-            .operate(|machine, _| machine.rename(from, to))
+            .operate(|machine, _| machine.rename(self.directory, from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        self.machine().operate(|machine, _| machine.remove(name))
+        let at = (self.directory, name);
+        self.machine().operate(|machine, _| machine.remove(at))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let machine = self.machine();
         machine.check_power()?;
-        Ok(machine.list())
+        Ok(machine.list(self.directory))
     }
 
     fn sync_names(&self) -> io::Result<()> {
         self.machine().operate(|machine, is_cut| {
             if !is_cut {
-                machine.sync_names();
+                machine.sync_names(self.directory);
             }
             Ok(())
         })
@@ -180,9 +194,10 @@ impl Storage for CrashStorage {
         check_name(name)?;
         let mut machine = self.machine();
         machine.check_power()?;
-        let id = match machine.find(name) {
+        let at = (self.directory, name);
+        let id = match machine.find(at) {
             Ok(id) => id,
-            Err(_) => machine.operate(|machine, _| machine.create(name))?,
+            Err(_) => machine.operate(|machine, _| machine.create(at))?,
         };
         if !machine.lock(id) {
             return Ok(None);
@@ -192,6 +207,22 @@ impl Storage for CrashStorage {
 
     fn name(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn origin(&self, name: &str) -> Option<Origin> {
+        Some(Origin(OriginKind::Crash(self.clone(), name.to_owned())))
+    }
+
+    fn link(&self, origin: &Origin, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        match &origin.0 {
+            OriginKind::Crash(other, of) if Arc::ptr_eq(&self.machine, &other.machine) => {
+                let (from, to) = ((other.directory, of.as_str()), (self.directory, name));
+                self.machine().operate(|machine, _| machine.link(from, to))
+            }
+            OriginKind::Crash(..) => Err(io::ErrorKind::CrossesDevices.into()),
+            OriginKind::Path(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 }
 

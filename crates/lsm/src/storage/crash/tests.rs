@@ -454,3 +454,48 @@ fn operations_are_counted() {
     storage.open("LOCK").expect("there");
     assert_eq!(storage.operation_count(), 9);
 }
+
+/// Promise: directories of one computer lose their power together; each has its own names, which
+/// its own sync makes durable; and a file that has names in both stays as long as it has one.
+#[test]
+fn directories_lose_their_power_together() {
+    let mut kept_counts = [0; 2];
+    for seed in 0..40 {
+        let one = CrashStorage::new(seed);
+        let two = one.beside(1);
+        let file = one.create("file").expect("made");
+        file.write_at(b"synced", 0).expect("written");
+        file.sync().expect("synced");
+        one.sync_names().expect("synced");
+        let origin = one.origin("file").expect("there");
+        two.link(&origin, "link").expect("linked");
+        one.sync_names().expect("of the other directory");
+        let left = one.lose_power(PowerLoss::Any);
+        assert!(two.open("link").is_err() && one.open("file").is_err());
+        let names = left.beside(1).list().expect("listed");
+        kept_counts[names.len()] += 1;
+        two_names(&left, &names);
+    }
+    assert!(
+        kept_counts.iter().all(|count| *count > 4),
+        "{kept_counts:?}"
+    );
+}
+
+/// The link is there or not; the file is.
+fn two_names(left: &CrashStorage, names: &[String]) {
+    let mut bytes = [0; 6];
+    left.open("file")
+        .expect("synced")
+        .read_at(&mut bytes, 0)
+        .expect("read");
+    assert_eq!(&bytes, b"synced");
+    if names.is_empty() {
+        return;
+    }
+    left.remove("file").expect("removed");
+    left.sync_names().expect("synced");
+    let link = left.beside(1).open("link").expect("there");
+    link.read_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"synced");
+}

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use self::counters::{Counters, Operation};
 use self::room::FileId;
 use self::rules::Rules;
-use super::{Storage, StorageFile, StorageLock};
+use super::{Origin, Storage, StorageFile, StorageLock};
 
 /// What goes wrong, from when it is [set](FaultyStorage::set) until it is
 /// [lifted](FaultyStorage::lift).
@@ -223,6 +223,15 @@ impl Storage for FaultyStorage {
 
     fn name(&self) -> String {
         self.inner.name()
+    }
+
+    fn origin(&self, name: &str) -> Option<Origin> {
+        self.inner.origin(name)
+    }
+
+    fn link(&self, origin: &Origin, name: &str) -> io::Result<()> {
+        self.enter(Operation::Create, Some(name))?;
+        self.inner.link(origin, name)
     }
 }
 

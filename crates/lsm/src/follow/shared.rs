@@ -1,0 +1,137 @@
+//! The file that a directory has whose devices another copy has, too (FO9).
+//!
+//! ```text
+//! SHARED     {"version":1,"edit_count":N}
+//! ```
+//!
+//! As long as it is there, segments that the manifest does not name may be the other copy's, with
+//! numbers that this one never gave away: so they are no damage (MF2). That the manifest has not
+//! lost an edit is told by their count instead. Whoever is in force settles it: such segments lose
+//! their headers, and then the file goes.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::log::record::{SEGMENT_HEADER_SIZE_BYTES, segment_number};
+use crate::manifest::ManifestState;
+use crate::place::SegmentId;
+use crate::storage::Storage;
+
+/// The file.
+pub(crate) const SHARED: &str = "SHARED";
+const NEW_SHARED: &str = "SHARED.new";
+const VERSION: u32 = 1;
+/// More than it ever has.
+const SIZE_BYTES_MAX: u64 = 256;
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Shared {
+    version: u32,
+    /// So many edits the manifest had when this was written.
+    edit_count: u64,
+}
+
+fn failed<'s>(
+    storage: &'s dyn Storage,
+    action: &'static str,
+) -> impl FnOnce(io::Error) -> LsmError + 's {
+    move |source| LsmError::Storage {
+        action,
+        file: SHARED.to_owned(),
+        directory: storage.name(),
+        source,
+    }
+}
+
+/// Says that another copy has this directory's devices, too: durable when this returns, and it is
+/// there whole or not at all.
+pub(crate) fn mark(storage: &dyn Storage, edit_count: u64) -> Result<(), LsmError> {
+    let shared = Shared {
+        version: VERSION,
+        edit_count,
+    };
+    let bytes = serde_json::to_vec(&shared).expect("it is a plain value");
+    let write = || {
+        // A loss of power in a rename may have left a file with both names: to write the one
+        // would be to write the other.
+        if storage.list()?.iter().any(|name| name == NEW_SHARED) {
+            storage.remove(NEW_SHARED)?;
+            storage.sync_names()?;
+        }
+        let file = storage.create(NEW_SHARED)?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        storage.rename(NEW_SHARED, SHARED)?;
+        storage.sync_names()
+    };
+    write().map_err(failed(storage, "write"))
+}
+
+/// Whether another copy has this directory's devices, too, and that its manifest has all edits that
+/// it had then.
+///
+/// # Errors
+/// [`LsmError::DamagedManifest`]: it has not, or the file is none. Or it cannot be read.
+pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool, LsmError> {
+    let damaged = |file: &str, how| LsmError::DamagedManifest {
+        file: file.to_owned(),
+        directory: storage.name(),
+        how,
+    };
+    let read = || {
+        if !storage.list()?.iter().any(|name| name == SHARED) {
+            return Ok(None);
+        }
+        let file = storage.open(SHARED)?;
+        let mut bytes = vec![0; file.size()?.min(SIZE_BYTES_MAX) as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(Some(bytes))
+    };
+    let Some(bytes) = read().map_err(failed(storage, "read"))? else {
+        return Ok(false);
+    };
+    let shared: Result<Shared, _> = serde_json::from_slice(&bytes);
+    let shared = shared.map_err(|error| damaged(SHARED, error.to_string()))?;
+    if shared.version != VERSION {
+        let how = format!("it has version {}, and not {VERSION}", shared.version);
+        return Err(damaged(SHARED, how));
+    }
+    if state.edit_count < shared.edit_count {
+        let how = format!(
+            "it has {} edits, and had {} when {SHARED} was written",
+            state.edit_count, shared.edit_count
+        );
+        return Err(damaged("CURRENT", how));
+    }
+    Ok(true)
+}
+
+/// The other copy counts for nothing: log segments that the manifest does not name, and that have
+/// numbers which it never gave away, are none any more. Then the file goes. Reads 32 bytes of each
+/// free segment; one sync.
+pub(crate) fn settle(
+    storage: &dyn Storage,
+    device: &Device,
+    state: &ManifestState,
+) -> Result<(), LsmError> {
+    let named = state.log_segments();
+    let mut header = [0; SEGMENT_HEADER_SIZE_BYTES];
+    for segment in (0..device.written_count()?).map(SegmentId) {
+        if named.contains(&segment) {
+            continue;
+        }
+        device.read(segment, 0, &mut header)?;
+        let number = segment_number(&header, state.engine);
+        if number.is_some_and(|number| number >= state.next_log) {
+            device.write(segment, 0, &[0; SEGMENT_HEADER_SIZE_BYTES])?;
+        }
+    }
+    device.sync()?;
+    let removed = storage.remove(SHARED).and_then(|()| storage.sync_names());
+    removed.map_err(failed(storage, "remove"))
+}
