@@ -160,8 +160,8 @@ mod tests {
         }
     }
 
-    /// The format: a later version that changes it must say so. What has lost an edit since, is of a
-    /// later version, or is none, is damage; without the file nothing is shared.
+    /// The format: a later version that changes it must say so. What has lost an edit since, is of
+    /// a later version, or is none, is damage; without the file nothing is shared.
     #[test]
     fn the_file_is_golden() {
         let storage = CrashStorage::new(1);
