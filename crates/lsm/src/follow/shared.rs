@@ -135,3 +135,73 @@ pub(crate) fn settle(
     let removed = storage.remove(SHARED).and_then(|()| storage.sync_names());
     removed.map_err(failed(storage, "remove"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::log::record::EngineId;
+    use crate::storage::CrashStorage;
+
+    fn with(bytes: &[u8]) -> CrashStorage {
+        let storage = CrashStorage::new(1);
+        let file = storage.create(SHARED).expect("made");
+        file.write_at(bytes, 0).expect("written");
+        storage
+    }
+
+    fn state(edit_count: u64) -> ManifestState {
+        ManifestState {
+            edit_count,
+            ..ManifestState::new(EngineId(7))
+        }
+    }
+
+    /// The format: a later version that changes it must say so. What has lost an edit since, is of
+    /// a later version, or is none, is damage; without the file nothing is shared.
+    #[test]
+    fn the_file_is_golden() {
+        let storage = CrashStorage::new(1);
+        assert!(!check(&storage, &state(0)).expect("there is none"));
+        mark(&storage, 12).expect("written");
+        mark(&storage, 12).expect("written again");
+        let file: Arc<_> = storage.open(SHARED).expect("there");
+        let golden = br#"{"version":1,"edit_count":12}"#;
+        let mut bytes = vec![0; file.size().expect("known") as usize];
+        file.read_at(&mut bytes, 0).expect("read");
+        assert_eq!(bytes, golden);
+        assert!(check(&storage, &state(12)).expect("it has all"));
+        assert!(check(&storage, &state(13)).expect("it has more"));
+        for (storage, count, expected) in [
+            (storage, 11, "11 edits, and had 12"),
+            (with(br#"{"version":2,"edit_count":12}"#), 12, "version 2"),
+            (with(b"{}"), 12, "missing field"),
+            (with(&[b' '; 300]), 12, "EOF"),
+        ] {
+            let error = check(&storage, &state(count)).expect_err("damaged");
+            assert!(matches!(error, LsmError::DamagedManifest { .. }), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    proptest! {
+        /// Promise: whatever bytes there are, they are this file or damage.
+        #[test]
+        fn any_bytes_are_the_file_or_damage(bytes: Vec<u8>, at in 0..29_usize, byte: u8) {
+            let mut changed = br#"{"version":1,"edit_count":12}"#.to_vec();
+            changed[at] = byte;
+            for bytes in [bytes, changed] {
+                match check(&with(&bytes), &state(u64::MAX)) {
+                    Ok(is_shared) => prop_assert!(is_shared),
+                    Err(error) => {
+                        let is_damage = matches!(error, LsmError::DamagedManifest { .. });
+                        prop_assert!(is_damage, "{error}");
+                    }
+                }
+            }
+        }
+    }
+}

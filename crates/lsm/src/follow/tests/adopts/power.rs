@@ -1,9 +1,12 @@
 //! Copies whose power goes while the next one is made.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Promoted, beside};
+use super::{Promoted, beside, state_of};
 use crate::follow::tests::{Follower, IndexKind, Model, Pair, all, options};
+use crate::manifest::ManifestState;
+use crate::place::SegmentId;
 use crate::storage::{CrashStorage, PowerLoss, Storage};
 use crate::{Durability, Engine};
 
@@ -146,4 +149,43 @@ fn goes_on(storage: &CrashStorage, seed: u64) -> Model {
         None => found.remove(&b"0"[..]),
     };
     found
+}
+
+/// The segments of either device that a manifest names.
+fn segments_of(state: &ManifestState) -> BTreeSet<(bool, SegmentId)> {
+    let log = state.log_segments().into_iter().map(|it| (false, it));
+    let trees = state.tree_segments().into_iter().map(|it| (true, it));
+    log.chain(trees).collect()
+}
+
+/// Promise (FO9): while the new copy follows, and is not in force yet, it frees trees and log
+/// segments that it has from the one before, and writes others; the one before is what it was.
+#[test]
+fn the_copy_before_stays_as_it_was() {
+    let mut freed_count = 0;
+    for seed in 0..5 {
+        let Promoted {
+            mut pair,
+            copy,
+            model,
+            mut random,
+        } = Promoted::new(seed);
+        pair.fill_beside(&copy.beside(1), beside(&copy))
+            .expect("filled");
+        let named = |pair: &Pair| {
+            let follower = pair.follower.as_ref().expect("filled");
+            segments_of(&follower.manifest.state())
+        };
+        let mut taken = segments_of(&state_of(&copy));
+        taken.retain(|it| named(&pair).contains(it));
+        for _ in 0..150 {
+            pair.step(random.next().expect("endless"));
+        }
+        while pair.follow().expect("no fault is set") {}
+        let left = named(&pair);
+        freed_count += taken.iter().filter(|it| !left.contains(it)).count();
+        drop(pair.follower.take());
+        assert!(goes_on(&copy, seed) == model, "seed {seed}");
+    }
+    assert!(freed_count > 3, "{freed_count}");
 }
