@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use farleaf::persistent::{Durability, PersistentTableOptions};
 use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
+use crate::command;
 use crate::failure::BadArgument;
 use crate::needless::exit;
 use crate::strings::EncodingArguments;
@@ -95,7 +96,8 @@ pub(crate) fn check(matches: &ArgMatches) -> bool {
     let is_cluster = is_about_cluster(matches);
     let (path, leaf) = leaf(matches);
     match path {
-        "region" | "cluster" => {}
+        // The benchmark's own options say where its table is: `bench_persistent` has them.
+        "region" | "cluster" | "bench" => {}
         _ if is_cluster => refuse_options_of_pools(matches, leaf),
         _ => refuse_options_of_clusters(path, leaf),
     }
@@ -132,6 +134,8 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
                 (pool, cluster) => cluster == by_line || pool != by_line,
             };
         }
+        // Nobody's cluster is filled because of a variable that stands there for other commands.
+        Some("bench") if fills_table(matches) => return cluster == by_line,
         Some("region") => "`region serve` takes --coordinator",
         Some("stats" | "nodes") => {
             "it is about a pool; `farleaf cluster status` is about a cluster"
@@ -142,6 +146,11 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
         exit(format!("--cluster cannot be used here: {instead}"));
     }
     false
+}
+
+fn fills_table(matches: &ArgMatches) -> bool {
+    let bench = matches.subcommand_matches("bench");
+    bench.and_then(command::bench::of_ycsb).is_some()
 }
 
 /// The first of a command's names, and the arguments of the last.

@@ -37,7 +37,9 @@ fn refuse_needless_pool(matches: &ArgMatches) {
             "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
     }
-    if is_given("secret_file") && makes_own {
+    let of_bench = matches.subcommand_matches("bench");
+    let fills_cluster = is_given("cluster") && of_bench.and_then(command::bench::of_ycsb).is_some();
+    if is_given("secret_file") && makes_own && !fills_cluster {
         exit("--secret-file cannot be used here: this command makes a pool of its own".to_owned());
     }
     let of_secret = matches.subcommand_matches("secret");

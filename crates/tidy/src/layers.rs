@@ -126,7 +126,7 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "bench",
         &[
-            "types", "executor", "fabric", "lsm", "replica", "store", "chart",
+            "types", "executor", "fabric", "lsm", "replica", "cluster", "server", "store", "chart",
         ],
     ),
     layer(

@@ -7,7 +7,7 @@ use crate::runner::{BenchError, RunConfig};
 use crate::workload::WorkloadLetter;
 
 /// What to sweep over: the options of `farleaf bench budget`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct BudgetConfig {
     /// Budgets, in percent of what a session without one holds.
     pub percents: Vec<f64>,

@@ -80,7 +80,7 @@ pub struct BudgetPoint {
 }
 
 /// What a sweep measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct BudgetReport {
     /// What was swept over.
     pub config: BudgetConfig,

@@ -5,7 +5,7 @@ use farleaf::LayerKind;
 use crate::runner::{BenchError, RunConfig};
 
 /// What to count: the options of `farleaf bench costs`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct CostsConfig {
     /// The search layers, each on a table of its own.
     pub layers: Vec<LayerKind>,

@@ -11,5 +11,7 @@ mod run;
 mod table;
 
 pub use recorder::{KindRecorder, OperationCost, RunRecorder};
-pub use run::{KindReport, LatencySummary, RunReport, to_json_lines};
+pub use run::{
+    DeviceReport, FarCosts, KindReport, LatencySummary, PersistentReport, RunReport, to_json_lines,
+};
 pub use table::{comparison_table, run_table};

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
-use super::{KindReport, LatencySummary};
+use super::{FarCosts, KindReport, LatencySummary};
 use crate::workload::OperationKind;
 
 /// Latencies are kept to three significant digits.
@@ -66,7 +66,8 @@ impl AddAssign for OperationCost {
 pub struct KindRecorder {
     latencies_ns: Histogram<u64>,
     latency_ns_max: u64,
-    total: OperationCost,
+    /// `None`: no cost was noted.
+    total: Option<OperationCost>,
     one_leaf_count: u64,
 }
 
@@ -75,11 +76,10 @@ impl KindRecorder {
     pub fn new() -> Self {
         let latencies_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that the histogram accepts");
-        let total = OperationCost::default();
         Self {
             latencies_ns,
             latency_ns_max: 0,
-            total,
+            total: None,
             one_leaf_count: 0,
         }
     }
@@ -87,10 +87,16 @@ impl KindRecorder {
     /// Notes one operation. About 5 ns.
     #[inline]
     pub fn record(&mut self, latency_ns: u64, cost: OperationCost) {
+        self.record_time(latency_ns);
+        *self.total.get_or_insert_default() += cost;
+        self.one_leaf_count += u64::from(cost.leaves_read == 1);
+    }
+
+    /// Notes one operation whose cost is not known: either no operation's is, or all are.
+    #[inline]
+    pub fn record_time(&mut self, latency_ns: u64) {
         self.latencies_ns.saturating_record(latency_ns);
         self.latency_ns_max = self.latency_ns_max.max(latency_ns);
-        self.total += cost;
-        self.one_leaf_count += u64::from(cost.leaves_read == 1);
     }
 
     /// How many operations were noted.
@@ -104,7 +110,9 @@ impl KindRecorder {
             .add(&other.latencies_ns)
             .expect("all recorders have the same bounds");
         self.latency_ns_max = self.latency_ns_max.max(other.latency_ns_max);
-        self.total += other.total;
+        if let Some(total) = other.total {
+            *self.total.get_or_insert_default() += total;
+        }
         self.one_leaf_count += other.one_leaf_count;
     }
 
@@ -132,14 +140,16 @@ impl KindRecorder {
                 p999: quantile(0.999),
                 max: self.latency_ns_max,
             },
-            round_trips_mean: mean(self.total.round_trips),
-            bytes_read_mean: mean(self.total.bytes_read),
-            bytes_written_mean: mean(self.total.bytes_written),
-            leaves_read_mean: mean(self.total.leaves_read),
-            one_leaf_fraction: mean(self.one_leaf_count),
-            atomics_mean: mean(self.total.atomics),
-            retries_mean: mean(self.total.retries),
-            links_mean: mean(self.total.links),
+            far: self.total.map(|total| FarCosts {
+                round_trips_mean: mean(total.round_trips),
+                bytes_read_mean: mean(total.bytes_read),
+                bytes_written_mean: mean(total.bytes_written),
+                leaves_read_mean: mean(total.leaves_read),
+                one_leaf_fraction: mean(self.one_leaf_count),
+                atomics_mean: mean(total.atomics),
+                retries_mean: mean(total.retries),
+                links_mean: mean(total.links),
+            }),
         }
     }
 }
@@ -172,6 +182,14 @@ impl RunRecorder {
         self.by_kind[kind as usize]
             .get_or_insert_default()
             .record(latency_ns, cost);
+    }
+
+    /// Notes one operation whose cost is not known.
+    #[inline]
+    pub fn record_time(&mut self, kind: OperationKind, latency_ns: u64) {
+        self.by_kind[kind as usize]
+            .get_or_insert_default()
+            .record_time(latency_ns);
     }
 
     /// Adds what another thread noted.
@@ -248,7 +266,7 @@ mod tests {
         for leaves_read in [1, 1, 1, 3] {
             recorder.record(1_000, cost(2, leaves_read));
         }
-        let report = recorder.report();
+        let report = recorder.report().far.expect("costs were noted");
         let means: [f64; 8] = [
             report.round_trips_mean,
             report.bytes_read_mean,
@@ -294,6 +312,19 @@ mod tests {
         );
         assert_eq!(merged.operation_count(), 3_000);
         assert_eq!((merged.errors, merged.missing), (3, 6));
+    }
+
+    /// Promise: where no cost was noted none is told, of threads together, too.
+    #[test]
+    fn costs_that_are_not_known_are_none() {
+        let mut recorder = KindRecorder::new();
+        recorder.record_time(7);
+        recorder.merge(&recorder.clone());
+        let report = recorder.report();
+        assert_eq!(
+            (report.count, report.latency_ns.max, report.far),
+            (2, 7, None)
+        );
     }
 
     /// Promise: no operations make zeros, not NaN, which JSON does not know.

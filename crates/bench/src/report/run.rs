@@ -11,9 +11,9 @@ use crate::workload::OperationKind;
 pub struct RunReport {
     /// The letter of the YCSB core workload.
     pub workload: String,
-    /// The search layer.
+    /// The search layer; `lsm`: the table is persistent.
     pub index: String,
-    /// The fabric.
+    /// The fabric; of a persistent table `tcp`, by which clients ask its servers.
     pub fabric: String,
     /// The data set, as [`Dataset`](crate::dataset::Dataset) writes its name.
     pub dataset: String,
@@ -33,10 +33,13 @@ pub struct RunReport {
     pub modelled: bool,
     /// All operations over the time from the first to the last.
     pub throughput_ops_per_s: f64,
-    /// What a compute node holds of the search layer, all counted, for each key.
-    pub metadata_bytes_per_key: f64,
-    /// What the memory nodes hold, all counted, for each key.
-    pub memory_bytes_per_key: f64,
+    /// What a compute node holds of the search layer, all counted, for each key; of a table in far
+    /// memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_bytes_per_key: Option<f64>,
+    /// What the memory nodes hold, all counted, for each key; of a table in far memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes_per_key: Option<f64>,
     /// Operations that failed or yielded something wrong.
     pub errors: u64,
     /// Operations that did not find what must be there.
@@ -87,6 +90,40 @@ pub struct RunReport {
     /// some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_count: Option<u64>,
+    /// What there is to tell of a persistent table alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent: Option<PersistentReport>,
+}
+
+/// What a persistent table was, and what its load took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PersistentReport {
+    /// How many servers had each record.
+    pub replicas: u64,
+    /// How many regions the table was cut into.
+    pub regions: u64,
+    /// When writes were acknowledged: `memory` or `sync`.
+    pub durability: String,
+    /// Whose servers they were: `own`, started by the benchmark, or those of a `cluster`.
+    pub servers: String,
+    /// Records loaded over the time that took, by all threads.
+    pub load_records_per_s: f64,
+    /// What the load has had the devices of own servers write and read, for each record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_device: Option<DeviceReport>,
+    /// The same of the workload's operations, for each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReport>,
+}
+
+/// Bytes of files of all servers together, for each record or operation. What is left to do in the
+/// background at the end is not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// Bytes read.
+    pub bytes_read_mean: f64,
+    /// Bytes written.
+    pub bytes_written_mean: f64,
 }
 
 /// What one kind of operation took.
@@ -96,6 +133,25 @@ pub struct KindReport {
     pub count: u64,
     /// How long they took.
     pub latency_ns: LatencySummary,
+    /// What they cost in far memory, the fields beside those above; `None`: the table is not there,
+    /// or there were none.
+    #[serde(flatten)]
+    pub far: Option<FarCosts>,
+}
+
+impl KindReport {
+    /// What they cost, of a table in far memory.
+    ///
+    /// # Panics
+    /// They were of another one.
+    pub fn far_costs(&self) -> FarCosts {
+        self.far.expect("operations in far memory have costs")
+    }
+}
+
+/// What one operation of a kind costs in far memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FarCosts {
     /// Round trips of one.
     pub round_trips_mean: f64,
     /// Bytes that one read.
@@ -166,14 +222,16 @@ pub(super) mod tests {
                 p999: p50 * 60,
                 max: p50 * 15_000,
             },
-            round_trips_mean: 1.004,
-            bytes_read_mean: 176.0,
-            bytes_written_mean: 0.0,
-            leaves_read_mean: 1.25,
-            one_leaf_fraction,
-            atomics_mean: 0.0,
-            retries_mean: 0.0,
-            links_mean: 0.25,
+            far: Some(FarCosts {
+                round_trips_mean: 1.004,
+                bytes_read_mean: 176.0,
+                bytes_written_mean: 0.0,
+                leaves_read_mean: 1.25,
+                one_leaf_fraction,
+                atomics_mean: 0.0,
+                retries_mean: 0.0,
+                links_mean: 0.25,
+            }),
         };
         let operations_by_kind = BTreeMap::from([
             (OperationKind::Read, kind(475_123, 850, 0.993)),
@@ -192,8 +250,8 @@ pub(super) mod tests {
             commit: "0123abc".to_owned(),
             modelled: false,
             throughput_ops_per_s: 1_234_567.0,
-            metadata_bytes_per_key: 0.213,
-            memory_bytes_per_key: 24.5,
+            metadata_bytes_per_key: Some(0.213),
+            memory_bytes_per_key: Some(24.5),
             errors: 0,
             missing: 0,
             operations_by_kind,
@@ -211,7 +269,35 @@ pub(super) mod tests {
             link_count_max: None,
             model_cache: None,
             fallback_count: None,
+            persistent: None,
         }
+    }
+
+    /// One on a persistent table.
+    pub(in super::super) fn persistent_example() -> RunReport {
+        let mut report = example();
+        (report.index, report.fabric) = ("lsm".to_owned(), "tcp".to_owned());
+        (report.metadata_bytes_per_key, report.memory_bytes_per_key) = (None, None);
+        for measured in report.operations_by_kind.values_mut() {
+            measured.far = None;
+        }
+        report.value_size = Some("SD".to_owned());
+        report.persistent = Some(PersistentReport {
+            replicas: 3,
+            regions: 6,
+            durability: "memory".to_owned(),
+            servers: "own".to_owned(),
+            load_records_per_s: 123_456.0,
+            load_device: Some(DeviceReport {
+                bytes_read_mean: 0.0,
+                bytes_written_mean: 750.5,
+            }),
+            device: Some(DeviceReport {
+                bytes_read_mean: 12.0,
+                bytes_written_mean: 37.5,
+            }),
+        });
+        report
     }
 
     /// Promise: the JSON names and their order, which other tools rely on.
@@ -248,16 +334,44 @@ pub(super) mod tests {
         assert_eq!(to_json_lines(&[report]).expect("finite"), more);
     }
 
+    /// Promise: of a persistent table, what is of far memory is absent, and not zero; what it has
+    /// of its own is there, that of own servers if there are some.
+    #[test]
+    fn what_cannot_be_known_is_absent() {
+        let mut report = persistent_example();
+        report
+            .operations_by_kind
+            .remove(&OperationKind::ReadModifyWrite);
+        let persistent = report.persistent.as_mut().expect("it is one");
+        (persistent.load_device, persistent.device) = (None, None);
+        let golden = concat!(
+            r#""throughput_ops_per_s":1234567.0,"errors":0,"missing":0,"operations_by_kind":"#,
+            r#"{"read":{"count":475123,"latency_ns":{"p50":850,"p99":5950,"p999":51000,"#,
+            r#""max":12750000}}},"value_size":"SD","persistent":{"replicas":3,"regions":6,"#,
+            r#""durability":"memory","servers":"own","load_records_per_s":123456.0}}"#,
+        );
+        let line = to_json_lines(&[report.clone()]).expect("finite");
+        assert!(line.trim_end().ends_with(golden), "{line}");
+        let read: RunReport = serde_json::from_str(&line).expect("a report");
+        assert_eq!(read, report);
+    }
+
     /// Promise: kinds have these names in JSON, one run is one line, and what is written is read
     /// back.
     #[test]
     fn one_line_a_run_is_read_back() {
-        let kinds = OperationKind::ALL.map(|kind| (kind, KindReport::default()));
+        let far = Some(FarCosts::default());
+        let measured = KindReport {
+            far,
+            ..KindReport::default()
+        };
+        let kinds = OperationKind::ALL.map(|kind| (kind, measured));
         let report = RunReport {
             operations_by_kind: BTreeMap::from(kinds),
             ..example()
         };
-        let lines = to_json_lines(&[report.clone(), example()]).expect("finite");
+        let lines = [report.clone(), example(), persistent_example()];
+        let lines = to_json_lines(&lines).expect("finite");
         for name in ["read", "update", "insert", "scan", "read_modify_write"] {
             assert!(lines.contains(&format!("\"{name}\":{{\"count\"")), "{name}");
         }
@@ -265,7 +379,7 @@ pub(super) mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).expect("a report"))
             .collect();
-        assert_eq!(read, [report, example()]);
+        assert_eq!(read, [report, example(), persistent_example()]);
     }
 
     /// Promise: of kinds that are equally frequent the first one is the main kind.

@@ -5,10 +5,14 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::quantity::{bytes, count, latency, percentage, rate, short_count};
-use super::{KindReport, RunReport};
+use super::{DeviceReport, FarCosts, KindReport, PersistentReport, RunReport};
 use crate::workload::OperationKind;
 
 const WIDTH_MAX: u16 = 100;
+
+/// The columns of one run, and those of tables in far memory.
+const COLUMNS: [&str; 6] = ["operation", "count", "p50", "p99", "p99.9", "max"];
+const FAR_COLUMNS: [&str; 5] = ["round\ntrips", "read", "wrote", "leaves", "one\nleaf"];
 
 /// The first columns of a comparison hold words.
 const WORD_COLUMNS: usize = 4;
@@ -24,28 +28,22 @@ const STYLE: TableStyle = TableStyle::new()
 /// in the first line is neither cut nor wrapped.)
 pub fn run_table(report: &RunReport) -> String {
     let mut text = heading(report);
-    let mut table = table(&[
-        "operation",
-        "count",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "round\ntrips",
-        "read",
-        "wrote",
-        "leaves",
-        "one\nleaf",
-    ]);
+    let kinds = report.operations_by_kind.values();
+    let has_far_costs = kinds.clone().any(|measured| measured.far.is_some());
+    let far_columns: &[&str] = if has_far_costs { &FAR_COLUMNS } else { &[] };
+    let mut table = table(&[&COLUMNS[..], far_columns].concat());
     left_align(&mut table, 1);
     for (kind, measured) in &report.operations_by_kind {
         table.add_row(kind_row(*kind, measured));
     }
     push_table(&mut text, &table);
-    text.push_str(&totals("retries", report, |measured| measured.retries_mean));
-    text.push_str(&totals("links followed", report, |measured| {
-        measured.links_mean
-    }));
+    if has_far_costs {
+        text.push_str(&totals("retries", report, |far| far.retries_mean));
+        text.push_str(&totals("links followed", report, |far| far.links_mean));
+    }
+    if let Some(persistent) = &report.persistent {
+        text.push_str(&persistent_lines(persistent));
+    }
     if let Some(fallbacks) = report.fallback_count {
         let operations = report.operations.max(1) as f64;
         let share = percentage(fallbacks as f64 / operations);
@@ -58,11 +56,30 @@ pub fn run_table(report: &RunReport) -> String {
     text
 }
 
+/// What a table's load took, and what its own servers' devices were asked for.
+fn persistent_lines(persistent: &PersistentReport) -> String {
+    let mut text = format!("load: {} records", rate(persistent.load_records_per_s));
+    let device = |what: &str, device: Option<DeviceReport>| {
+        device.map_or_else(String::new, |device| {
+            format!(
+                "devices of all servers, {what}: read {}, wrote {}\n",
+                bytes(device.bytes_read_mean),
+                bytes(device.bytes_written_mean)
+            )
+        })
+    };
+    text.push('\n');
+    text.push_str(&device("a record of the load", persistent.load_device));
+    text.push_str(&device("an operation", persistent.device));
+    text
+}
+
 /// What is rare, as a line: how often in all, not for each operation, where it would round to 0.
-fn totals(what: &str, report: &RunReport, mean: impl Fn(&KindReport) -> f64) -> String {
+fn totals(what: &str, report: &RunReport, mean: impl Fn(&FarCosts) -> f64) -> String {
     let kinds = report.operations_by_kind.iter();
-    let kinds = kinds.map(|(kind, measured)| {
-        let total = (mean(measured) * measured.count as f64).round();
+    let kinds = kinds.filter_map(|(kind, measured)| Some((kind, measured, measured.far.as_ref()?)));
+    let kinds = kinds.map(|(kind, measured, far)| {
+        let total = (mean(far) * measured.count as f64).round();
         #[expect(clippy::cast_sign_loss, reason = "counts are positive")]
         let total = short_count(total as u64);
         format!("{} {total}", kind_name(*kind))
@@ -122,14 +139,7 @@ fn heading(report: &RunReport) -> String {
             report.seed,
             report.commit
         ),
-        format!(
-            "{} operations, metadata {} a key, memory {} a key, {} errors, {} missing",
-            rate(report.throughput_ops_per_s),
-            bytes(report.metadata_bytes_per_key),
-            bytes(report.memory_bytes_per_key),
-            count(report.errors),
-            count(report.missing)
-        ),
+        achieved(report),
     ];
     for line in lines {
         text.push_str(&line);
@@ -142,10 +152,32 @@ fn heading(report: &RunReport) -> String {
     text
 }
 
+/// How fast it was, how large the table is, where that is known, and what was wrong.
+fn achieved(report: &RunReport) -> String {
+    let a_key = |what: &str, size: Option<f64>| {
+        size.map_or_else(String::new, |size| {
+            format!("{what} {} a key, ", bytes(size))
+        })
+    };
+    format!(
+        "{} operations, {}{}{} errors, {} missing",
+        rate(report.throughput_ops_per_s),
+        a_key("metadata", report.metadata_bytes_per_key),
+        a_key("memory", report.memory_bytes_per_key),
+        count(report.errors),
+        count(report.missing)
+    )
+}
+
 /// What was chosen of what not every run has, as name and value.
 fn given_options(report: &RunReport) -> Vec<String> {
     let size = |size: Option<u64>| size.map(|size| format!("{size} B"));
+    let persistent = report.persistent.as_ref();
     let optional = [
+        ("servers", persistent.map(|it| it.servers.clone())),
+        ("replicas", persistent.map(|it| it.replicas.to_string())),
+        ("regions", persistent.map(|it| it.regions.to_string())),
+        ("durability", persistent.map(|it| it.durability.clone())),
         ("slots", report.slots.map(|slots| slots.to_string())),
         ("keys", size(report.key_size_bytes)),
         ("values", report.value_size.clone()),
@@ -185,19 +217,24 @@ fn kind_name(kind: OperationKind) -> String {
 }
 
 fn kind_row(kind: OperationKind, measured: &KindReport) -> Vec<String> {
-    vec![
+    let mut row = vec![
         kind_name(kind),
         short_count(measured.count),
         latency(measured.latency_ns.p50),
         latency(measured.latency_ns.p99),
         latency(measured.latency_ns.p999),
         latency(measured.latency_ns.max),
-        format!("{:.2}", measured.round_trips_mean),
-        bytes(measured.bytes_read_mean),
-        bytes(measured.bytes_written_mean),
-        format!("{:.2}", measured.leaves_read_mean),
-        percentage(measured.one_leaf_fraction),
-    ]
+    ];
+    if let Some(far) = &measured.far {
+        row.extend([
+            format!("{:.2}", far.round_trips_mean),
+            bytes(far.bytes_read_mean),
+            bytes(far.bytes_written_mean),
+            format!("{:.2}", far.leaves_read_mean),
+            percentage(far.one_leaf_fraction),
+        ]);
+    }
+    row
 }
 
 fn comparison_row(report: &RunReport) -> Vec<String> {
@@ -214,12 +251,12 @@ fn comparison_row(report: &RunReport) -> Vec<String> {
         Some((_, measured)) => row.extend([
             latency(measured.latency_ns.p50),
             latency(measured.latency_ns.p99),
-            format!("{:.2}", measured.round_trips_mean),
-            bytes(measured.bytes_read_mean),
+            known(measured.far, |far| format!("{:.2}", far.round_trips_mean)),
+            known(measured.far, |far| bytes(far.bytes_read_mean)),
         ]),
         None => row.extend(["-", "-", "-", "-"].map(str::to_owned)),
     }
-    row.push(bytes(report.metadata_bytes_per_key));
+    row.push(known(report.metadata_bytes_per_key, bytes));
     row.push(short_count(report.errors + report.missing));
     // Many columns: units move up to their numbers.
     row.into_iter()
@@ -232,6 +269,11 @@ fn comparison_row(report: &RunReport) -> Vec<String> {
             }
         })
         .collect()
+}
+
+/// What is known, or a dash.
+fn known<T>(of: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    of.map_or_else(|| "-".to_owned(), show)
 }
 
 fn table(header: &[&str]) -> Table {
@@ -267,7 +309,7 @@ fn push_table(text: &mut String, table: &Table) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::run::tests::example;
+    use super::super::run::tests::{example, persistent_example};
     use super::*;
 
     fn assert_fits(text: &str) {
@@ -332,6 +374,35 @@ p50, p99, round trips and bytes read: of the most frequent operation; metadata: 
         );
     }
 
+    /// Promise: the look of a run on a persistent table: no columns of far memory.
+    #[test]
+    fn golden_persistent_table() {
+        let text = run_table(&persistent_example());
+        assert_fits(&text);
+        assert_eq!(
+            format!("\n{text}"),
+            "
+YCSB B: lsm index, tcp fabric, lognormal keys, zipfian requests
+10,000,000 records, 500,000 operations, 8 threads, seed 42, commit 0123abc
+1.23 M/s operations, 0 errors, 0 missing
+servers own, replicas 3, regions 6, durability memory, values SD
+────────────────────────────────────────────────────────
+operation     count      p50      p99    p99.9      max
+────────────────────────────────────────────────────────
+read        475,123   850 ns  5.95 µs  51.0 µs  12.8 ms
+read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms
+────────────────────────────────────────────────────────
+load: 123 k/s records
+devices of all servers, a record of the load: read 0 B, wrote 750 B
+devices of all servers, an operation: read 12.0 B, wrote 37.5 B
+"
+        );
+        let compared = comparison_table(&[persistent_example()]);
+        let row = compared.lines().nth(4).expect("a row");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells[9..], ["-", "-", "-", "0"], "{compared}");
+    }
+
     /// Promise: the widest numbers and a long file name still fit into 100 columns.
     #[test]
     fn the_widest_numbers_fit() {
@@ -340,11 +411,10 @@ p50, p99, round trips and bytes read: of the most frequent operation; metadata: 
         for measured in report.operations_by_kind.values_mut() {
             measured.count = 1_000_000_000;
             measured.latency_ns.max = 888_888_888_888;
-            measured.bytes_read_mean = 123_456.0;
-            measured.bytes_written_mean = 123_456.0;
-            measured.leaves_read_mean = 123.45;
-            measured.round_trips_mean = 123.45;
-            (measured.retries_mean, measured.links_mean) = (12_345.0, 12_345.0);
+            let far = measured.far.as_mut().expect("of far memory");
+            (far.bytes_read_mean, far.bytes_written_mean) = (123_456.0, 123_456.0);
+            (far.leaves_read_mean, far.round_trips_mean) = (123.45, 123.45);
+            (far.retries_mean, far.links_mean) = (12_345.0, 12_345.0);
         }
         let table = run_table(&report);
         assert_fits(table.split_once("missing\n").expect("a heading").1);

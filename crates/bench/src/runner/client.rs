@@ -1,12 +1,13 @@
 //! One thread's operations: asked, timed, checked, noted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use farleaf::{Cost, Error, Insertion};
+use farleaf::{Cost, Insertion};
 use farleaf_executor::TaskSet;
 
+use super::error::StoreFailure as _;
 use super::requests::{Request, Requests};
 use super::subject::{Subject, UpdateSeen};
 use super::tally::Tally;
@@ -40,6 +41,8 @@ pub(super) struct Client<'a, S> {
     tally: RefCell<Tally>,
     /// Buffers of scans that are not under way.
     buffers: RefCell<Vec<Vec<(u64, u64)>>>,
+    /// The store has failed for good: no more operations are begun.
+    has_ended: Cell<bool>,
 }
 
 impl<'a, S: Subject> Client<'a, S> {
@@ -55,6 +58,7 @@ impl<'a, S: Subject> Client<'a, S> {
             recorder: RefCell::default(),
             tally: RefCell::default(),
             buffers: RefCell::default(),
+            has_ended: Cell::new(false),
         }
     }
 
@@ -65,12 +69,15 @@ impl<'a, S: Subject> Client<'a, S> {
         (recorder, tally)
     }
 
-    /// Runs all requests, each when the one before is done.
+    /// Runs all requests, each when the one before is done, until the store has failed for good.
     pub(super) fn run_one_by_one(&self, requests: Requests<'_>) {
         let mut progress = Progress::new(self.shared.done_count);
         for request in requests {
             self.table.block_on(self.perform(request));
             progress.count();
+            if self.has_ended.get() {
+                break;
+            }
         }
     }
 
@@ -143,8 +150,10 @@ impl<'a, S: Subject> Client<'a, S> {
         let (latency_ns, update_cost) = self.sample(start);
         match (found, updated) {
             (Ok(value), Ok(updated)) => {
-                let mut cost = read_cost;
-                cost += update_cost;
+                let cost = read_cost.zip(update_cost).map(|(mut cost, of_update)| {
+                    cost += of_update;
+                    cost
+                });
                 self.note(OperationKind::ReadModifyWrite, (latency_ns, cost));
                 let read = self.own.borrow().check(expectation, value);
                 let update = self.end_update(expectation, write, updated);
@@ -233,14 +242,17 @@ impl<'a, S: Subject> Client<'a, S> {
     /// Time and cost of the operation that has just ended; to be called before any other await.
     /// Reading the clock twice an operation costs some 40 ns, half of it inside of the latency.
     #[inline]
-    fn sample(&self, start: Instant) -> (u64, Cost) {
+    fn sample(&self, start: Instant) -> (u64, Option<Cost>) {
         (start.elapsed().as_nanos() as u64, self.table.last_cost())
     }
 
     #[inline]
-    fn note(&self, kind: OperationKind, (latency_ns, cost): (u64, Cost)) {
-        let cost = OperationCost::from(cost);
-        self.recorder.borrow_mut().record(kind, latency_ns, cost);
+    fn note(&self, kind: OperationKind, (latency_ns, cost): (u64, Option<Cost>)) {
+        let mut recorder = self.recorder.borrow_mut();
+        match cost {
+            Some(cost) => recorder.record(kind, latency_ns, OperationCost::from(cost)),
+            None => recorder.record_time(kind, latency_ns),
+        }
     }
 
     #[inline]
@@ -249,7 +261,9 @@ impl<'a, S: Subject> Client<'a, S> {
     }
 
     #[cold]
-    fn fail(&self, kind: OperationKind, key: u64, error: &Error) {
+    fn fail(&self, kind: OperationKind, key: u64, error: &S::Error) {
+        self.has_ended
+            .set(self.has_ended.get() || error.is_lasting());
         self.tally
             .borrow_mut()
             .wrong(format_args!("{kind} of key {key} failed: {error}"));

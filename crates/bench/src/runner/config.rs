@@ -4,7 +4,7 @@ use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, 
 
 use super::fields::FIELD_SIZE_BYTES_MIN;
 use super::strings::{KEY_SIZE_BYTES_MIN, Strings, VALUE_SIZE_BYTES_MIN, ValueSize};
-use super::{BenchError, FabricKind};
+use super::{BenchError, FabricKind, PersistentConfig};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
 use crate::verify::WriterId;
@@ -21,7 +21,7 @@ pub const IN_FLIGHT_COUNT_MAX: usize = 4_096;
 pub const RECORD_COUNT_MAX: u64 = 1 << 32;
 
 /// What to run: the options of `farleaf bench ycsb`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct RunConfig {
     /// The workloads, in the order in which they run; each on a freshly loaded store.
     pub workloads: Vec<WorkloadLetter>,
@@ -63,6 +63,8 @@ pub struct RunConfig {
     pub does_not_speculate: bool,
     /// Over how many pools the table is, each with a part of the keys; 1: one pool has all of it.
     pub partitions: usize,
+    /// A persistent table, in place of one in far memory; strings are needed for it.
+    pub persistent: Option<PersistentConfig>,
     /// The seed of keys and operations.
     pub seed: u64,
     /// The commit of the code that runs, for the report.
@@ -94,6 +96,7 @@ impl Default for RunConfig {
             model_cache: ModelCache::All,
             does_not_speculate: false,
             partitions: 1,
+            persistent: None,
             seed: 1,
             commit: "unknown".to_owned(),
         }
@@ -101,7 +104,7 @@ impl Default for RunConfig {
 }
 
 /// An option, whether it is good, what was given, and what may be.
-type Check = (&'static str, bool, String, String);
+pub(super) type Check = (&'static str, bool, String, String);
 
 impl RunConfig {
     fn metadata_budget_checks(&self) -> [Check; 2] {
@@ -306,6 +309,7 @@ impl RunConfig {
         ];
         let mut checks = checks
             .chain(of_layers)
+            .chain(self.persistent.iter().flat_map(|it| it.checks(self)))
             .chain(self.string_checks())
             .chain([self.fields_check()]);
         match checks.find(|(_, is_good, ..)| !is_good) {

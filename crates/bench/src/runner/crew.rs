@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use farleaf::SessionOptions;
 
 use super::client::{Client, Shared};
+use super::cluster::ClusterTable;
 use super::gate::{Gate, Place};
+use super::pools::Pools;
 use super::requests::Requests;
-use super::subject::{OneTable, Pools, StringTable, Subject, TableOfParts};
+use super::store::Site;
+use super::subject::{OneTable, StringTable, Subject, TableOfParts};
 use super::tally::Tally;
 use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
@@ -26,7 +29,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Assignment<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) spec: WorkloadSpec,
-    pub(super) pools: &'a Pools,
+    pub(super) site: &'a Site,
     pub(super) keys: &'a KeySet,
     pub(super) ledger: &'a Arc<InsertLedger>,
     pub(super) checker: &'a ScanChecker,
@@ -40,7 +43,7 @@ pub(super) struct CrewResult {
     /// From the start of the first operation to the end of the last.
     pub(super) wall_time: Duration,
     /// What one session held at the end to find leaves: the largest of all.
-    pub(super) metadata_bytes_max: u64,
+    pub(super) metadata_bytes_max: Option<u64>,
     /// How often the memory node was asked for what its models did not lead to.
     pub(super) fallback_count: u64,
 }
@@ -51,7 +54,7 @@ struct ThreadResult {
     tally: Tally,
     started: Instant,
     ended: Instant,
-    metadata_bytes: u64,
+    metadata_bytes: Option<u64>,
     fallback_count: u64,
 }
 
@@ -75,15 +78,21 @@ pub(super) fn run_operations(
             // If it fails, the places of those that were not started are dropped: nobody waits.
             let handle = thread::Builder::new()
                 .name(format!("ycsb-{thread_index}"))
-                .spawn_scoped(scope, move || match assignment.pools {
-                    Pools::One(pool) => {
-                        work::<OneTable>(pool, assignment, thread_index, (done_count, place))
-                    }
-                    Pools::Several(pools) => {
-                        work::<TableOfParts>(pools, assignment, thread_index, (done_count, place))
-                    }
-                    Pools::Strings(pool) => {
-                        work::<StringTable>(pool, assignment, thread_index, (done_count, place))
+                .spawn_scoped(scope, move || {
+                    let told = (done_count, place);
+                    match assignment.site {
+                        Site::Pools(Pools::One(pool)) => {
+                            work::<OneTable>(pool, assignment, thread_index, told)
+                        }
+                        Site::Pools(Pools::Several(pools)) => {
+                            work::<TableOfParts>(pools, assignment, thread_index, told)
+                        }
+                        Site::Pools(Pools::Strings(pool)) => {
+                            work::<StringTable>(pool, assignment, thread_index, told)
+                        }
+                        Site::Cluster(home) => {
+                            work::<ClusterTable>(home.place(), assignment, thread_index, told)
+                        }
                     }
                 })
                 .map_err(|source| BenchError::Thread {
@@ -133,7 +142,7 @@ fn work<S: Subject>(
     let Assignment {
         config,
         spec,
-        pools: _,
+        site: _,
         keys,
         ledger,
         checker,

@@ -5,7 +5,8 @@
 //!       |
 //!       |  for each workload:
 //!       v
-//!   LoadedStore::load      a fresh pool in this process, a table, all keys loaded
+//!   LoadedStore::load      a fresh pool in this process, or fresh servers, or a cluster
+//!                          (`cluster`); a table, all keys loaded
 //!   LoadedStore::run       N threads, each with a session of its own
 //!       |                    each: OperationStream -> Requests -> Client -> RunRecorder, Tally
 //!       |                  then one scan over all of the table, against the keys that must be
@@ -16,8 +17,9 @@
 //!
 //! Rules that hold throughout:
 //!
-//! 1. *Workloads do not influence each other.* Each has a pool of its own; only the keys, which
-//!    nobody changes, are shared.
+//! 1. *Workloads do not influence each other.* Each has a pool of its own, or servers of its own,
+//!    or begins in a cluster when the table of the one before is gone; only the keys, which nobody
+//!    changes, are shared.
 //! 2. *Every result is checked*, and so is the table afterwards, always
 //!    ([`verify`](crate::verify)). What is wrong is counted and told, and does not stop the run: a
 //!    run that ends with
@@ -26,17 +28,19 @@
 //!    answered. Drawing the operation, looking up its key and checking the answer are outside of
 //!    the latency; they are inside of the throughput, which is operations over the wall time from
 //!    the first operation to the last.
-//! 4. *Nothing is allocated between operations*, and nothing is prepared ahead but the keys of the
-//!    next few.
+//! 4. *Nothing is allocated between operations* in far memory, and nothing is prepared ahead but
+//!    the keys of the next few.
 
 mod audit;
 mod client;
+mod cluster;
 mod config;
 mod crew;
 mod error;
 mod fabric;
 mod fields;
 pub(crate) mod gate;
+mod pools;
 mod progress;
 mod requests;
 pub(crate) mod size;
@@ -48,13 +52,15 @@ pub(crate) mod tally;
 
 use std::sync::Arc;
 
+pub use cluster::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 pub use config::{IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, THREAD_COUNT_MAX};
 pub use error::BenchError;
 pub use fabric::{FabricKind, UnknownFabric};
+pub(crate) use pools::load_keys;
 pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
 pub(crate) use size::check_memory;
 pub use store::LoadedStore;
-pub(crate) use store::{TABLE_NAME, load_keys};
+pub(crate) use store::TABLE_NAME;
 pub use strings::{Strings, ValueSize};
 
 use crate::dataset::{Dataset, DatasetError, KeySet};

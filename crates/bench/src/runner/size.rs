@@ -3,7 +3,7 @@
 use farleaf::LayerKind;
 
 use super::strings::{Strings, ValueSize};
-use super::{BenchError, RunConfig};
+use super::{BenchError, PersistentConfig, RunConfig, ServersConfig};
 use crate::dataset::StringKeys;
 
 const BLOCK_SIZE_BYTES: u64 = 64;
@@ -36,6 +36,9 @@ const WORD_SIZE_BYTES: f64 = 8.0;
 /// What the memory node counts for a record that it holds by itself; and a session's rings.
 const SERVED_RECORD_SIZE_BYTES: u64 = 64;
 const RINGS_SIZE_BYTES: u64 = 64 << 10;
+
+/// A backup's buffers for its primary's log and for trees.
+const BACKUP_SIZE_BYTES: u64 = 12 << 20;
 
 /// The size of a pool that holds all records of `config` and all inserts, with a margin of a
 /// quarter. An estimate: how many models there will be depends on the keys.
@@ -167,13 +170,11 @@ pub(crate) fn check_memory(
         .records
         .saturating_mul(PROCESS_BYTES_PER_RECORD)
         .saturating_add(insert_count.saturating_mul(PROCESS_BYTES_PER_INSERT));
-    let pool_bytes = part_size_bytes(config, insert_count, keys);
-    let pool_bytes = pool_bytes.saturating_mul(config.partitions as u64);
-    // The node holds the records beside its pool.
-    let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
-    let needed_bytes = pool_bytes
-        .saturating_mul(pool_count)
-        .saturating_add(process_bytes);
+    let store_bytes = match &config.persistent {
+        None => pools_size_bytes(config, insert_count, keys),
+        Some(persistent) => servers_size_bytes(config, persistent),
+    };
+    let needed_bytes = store_bytes.saturating_add(process_bytes);
     if needed_bytes <= available_bytes {
         return Ok(());
     }
@@ -188,6 +189,35 @@ pub(crate) fn check_memory(
             None => "more --slots",
         },
     })
+}
+
+/// What all pools take together.
+fn pools_size_bytes(config: &RunConfig, insert_count: u64, keys: Option<&StringKeys>) -> u64 {
+    let pool_bytes = part_size_bytes(config, insert_count, keys);
+    let pool_bytes = pool_bytes.saturating_mul(config.partitions as u64);
+    // The node holds the records beside its pool.
+    let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
+    pool_bytes.saturating_mul(pool_count)
+}
+
+/// What own servers take: for each region an L0 that is filled, one that is written and a cache, as
+/// far as there are records for them; and what each backup has for its primary's log.
+fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 {
+    let ServersConfig::Own { l0_size_bytes, .. } = &persistent.servers else {
+        return 0;
+    };
+    let strings = config.strings.unwrap_or_default();
+    let record_bytes = strings.value_size_bytes_mean() + strings.key_size_bytes() as f64;
+    let region_count = persistent.regions as u64;
+    let records_bytes =
+        saturating((config.records as f64 + config.operations as f64) * record_bytes);
+    let primary_bytes = (*l0_size_bytes as u64 * 2)
+        .saturating_add(farleaf_lsm::EngineOptions::new().cache_size_bytes as u64)
+        .min((records_bytes / region_count).saturating_mul(2));
+    let backups_bytes = persistent.replicas.saturating_sub(1) as u64 * BACKUP_SIZE_BYTES;
+    region_count
+        .saturating_mul(primary_bytes.saturating_add(backups_bytes))
+        .saturating_add(SPARE_SIZE_BYTES)
 }
 
 /// What the kernel thinks can be had; `None` if it does not tell.

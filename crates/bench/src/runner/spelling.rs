@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::strings::Strings;
 use crate::dataset::{KeySet, StringKeys};
+use crate::verify::loaded_value;
 
 /// Numbers as keys: YCSB's, or those of a file, whose ranks the numbers are. Strings sort as their
 /// numbers do.
@@ -41,6 +42,31 @@ impl Spelling {
             None => self.strings.number(key),
             Some(listed) => listed.rank(key, start as usize).map(|rank| rank as u64),
         }
+    }
+
+    /// The number that a key of a scan is, which goes on from `start`; of a key that is none, one
+    /// that nobody has loaded.
+    pub(super) fn found_number(&self, key: &[u8], start: &mut u64) -> u64 {
+        let number = self.number(key, *start);
+        number.inspect(|it| *start = *it).unwrap_or(u64::MAX)
+    }
+
+    /// The word of a value; of what is none, one of which the checks tell that its tag is another
+    /// key's.
+    pub(super) fn word(&self, number: u64, value: &[u8]) -> u64 {
+        let word = self.strings.word(number, value);
+        word.unwrap_or_else(|| !loaded_value(number))
+    }
+
+    /// Changes a value that was read by an update with this word; what it was is its word. What is
+    /// no value becomes a whole new one.
+    pub(super) fn change(&self, number: u64, word: u64, value: &mut Vec<u8>) -> u64 {
+        let previous = self.word(number, value);
+        match self.strings.word(number, value) {
+            Some(_) => self.strings.update(number, word, value),
+            None => self.strings.value(number, word, value),
+        }
+        previous
     }
 }
 

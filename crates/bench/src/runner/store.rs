@@ -2,29 +2,34 @@
 
 use std::sync::Arc;
 
-use farleaf::{
-    Error, ErrorKind, LayerKind, PageOptions, PartitionedPool, Pool, PoolOptions, SessionOptions,
-    TableKind, TableOptions,
-};
+use farleaf::{LayerKind, Pool, SessionOptions};
 
 use super::audit::audit;
+use super::cluster::{ClusterHome, ClusterTable, DeviceBytes};
 use super::crew::{Assignment, CrewResult, run_operations};
-use super::spelling::Spelling;
-use super::subject::{OneTable, Pools, StringTable, Subject, TableOfParts};
+use super::pools::Pools;
+use super::subject::{OneTable, StringTable, Subject, TableOfParts};
 use super::tally::Tally;
-use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig, size};
+use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
-use crate::report::RunReport;
-use crate::verify::{ScanChecker, loaded_value};
+use crate::report::{PersistentReport, RunReport};
+use crate::verify::ScanChecker;
 use crate::workload::{InsertLedger, WorkloadLetter, WorkloadSpec};
 
 /// The table, as YCSB calls it.
 pub(crate) const TABLE_NAME: &str = "usertable";
 
-/// A pool is made twice as large when its keys turn out not to fit, so often at the most.
-const ENLARGEMENT_COUNT_MAX: u32 = 4;
+/// Where the table of a run is.
+#[derive(Debug)]
+pub(super) enum Site {
+    /// In a pool inside this process, or over several.
+    Pools(Pools),
+    /// On the disks of servers.
+    Cluster(Box<ClusterHome>),
+}
 
-/// A pool inside this process with a loaded table, or several, for one run of one workload.
+/// A loaded table, in a pool inside this process, over several or in a cluster, for one run of one
+/// workload.
 ///
 /// [`run`](super::run) does all of it; the steps are apart for those who want to do something to
 /// the store in between, through [`pool`](Self::pool).
@@ -33,14 +38,15 @@ pub struct LoadedStore {
     config: RunConfig,
     workload: WorkloadLetter,
     keys: Arc<KeySet>,
-    pools: Pools,
+    site: Site,
 }
 
 impl LoadedStore {
-    /// Makes a pool with room for all records and inserts, or several, and loads the keys.
+    /// Makes a pool with room for all records and inserts, or several, or a table in a cluster, and
+    /// loads the keys.
     ///
     /// # Errors
-    /// The host has not enough memory, or the store failed.
+    /// The host has not enough memory, the store failed, or the cluster has a table of that name.
     pub fn load(
         config: &RunConfig,
         keys: &Arc<KeySet>,
@@ -53,40 +59,34 @@ impl LoadedStore {
             kind,
             total: keys.record_count(),
         });
-        let insert_count = config.insert_count_of(workload);
-        let strings = keys.strings().map(AsRef::as_ref);
-        let mut size_bytes = size::part_size_bytes(config, insert_count, strings);
-        let mut enlargement_count = 0;
-        let pools = loop {
-            let pools = make_pools(config, keys, size_bytes);
-            let pools = pools.map_err(BenchError::store(workload, "making a pool"))?;
-            match load_into(&pools, config, keys, progress) {
-                Ok(()) => break pools,
-                // How many models keys need is known only when they are loaded.
-                Err(error)
-                    if matches!(error.kind_in_pool(), ErrorKind::Full(_))
-                        && enlargement_count < ENLARGEMENT_COUNT_MAX =>
-                {
-                    enlargement_count += 1;
-                    size_bytes = size_bytes.saturating_mul(2);
-                }
-                Err(error) => return Err(BenchError::store(workload, "loading")(error)),
+        let site = match &config.persistent {
+            None => Site::Pools(Pools::make_loaded(config, keys, workload, progress)?),
+            Some(persistent) => {
+                let what = (config, persistent);
+                let home = ClusterHome::make_loaded(what, keys, workload, progress)?;
+                Site::Cluster(Box::new(home))
             }
         };
         Ok(Self {
             config: config.clone(),
             workload,
             keys: Arc::clone(keys),
-            pools,
+            site,
         })
     }
 
     /// The pool, whose only table is the loaded one; with partitions, the first part's.
+    ///
+    /// # Panics
+    /// The table is in a cluster.
     pub fn pool(&self) -> &Pool {
-        self.pools.first()
+        match &self.site {
+            Site::Pools(pools) => pools.first(),
+            Site::Cluster(_) => panic!("a persistent table is in no pool"),
+        }
     }
 
-    /// Runs the workload, then checks all of the table.
+    /// Runs the workload, then checks all of the table, and drops it if others would see it.
     ///
     /// # Errors
     /// The store failed outside of the operations that are counted, or a thread cannot be started.
@@ -95,51 +95,70 @@ impl LoadedStore {
             config,
             workload,
             keys,
-            pools,
+            site,
         } = &self;
         let spec = WorkloadSpec::of(*workload);
         let ledger = InsertLedger::new(keys.record_count(), config.insert_count_of(*workload));
         let ledger = Arc::new(ledger);
         let checker = ScanChecker::new(Arc::clone(keys), Arc::clone(&ledger));
 
-        let kind = PhaseKind::Running;
-        progress.begin(Phase {
-            workload: Some(*workload),
-            kind,
-            total: config.operations,
-        });
+        self.begin(PhaseKind::Running, config.operations, progress);
         let assignment = Assignment {
             config,
             spec,
-            pools,
+            site,
             keys,
             ledger: &ledger,
             checker: &checker,
         };
+        let device_before = self.device_bytes();
         let mut crew = run_operations(assignment, progress)?;
+        let device_after = self.device_bytes();
 
-        let kind = PhaseKind::Checking;
-        progress.begin(Phase {
-            workload: Some(*workload),
-            kind,
-            total: ledger.existing_count(),
-        });
-        let (record_count, memory_bytes) = match pools {
-            Pools::One(pool) => {
-                self.check::<OneTable>(pool, &checker, (&mut crew.tally, progress))?
+        self.begin(PhaseKind::Checking, ledger.existing_count(), progress);
+        let told = (&mut crew.tally, progress);
+        let (record_count, memory_bytes) = match site {
+            Site::Pools(Pools::One(pool)) => self.check::<OneTable>(pool, &checker, told)?,
+            Site::Pools(Pools::Several(pools)) => {
+                self.check::<TableOfParts>(pools, &checker, told)?
             }
-            Pools::Several(pools) => {
-                self.check::<TableOfParts>(pools, &checker, (&mut crew.tally, progress))?
-            }
-            Pools::Strings(pool) => {
-                self.check::<StringTable>(pool, &checker, (&mut crew.tally, progress))?
-            }
+            Site::Pools(Pools::Strings(pool)) => self.check::<StringTable>(pool, &checker, told)?,
+            Site::Cluster(home) => self.check::<ClusterTable>(home.place(), &checker, told)?,
         };
-
         for description in &crew.tally.descriptions {
             progress.fault(*workload, description);
         }
-        Ok(self.report(&crew, record_count, memory_bytes))
+        let mut report = self.report(&crew, record_count, memory_bytes);
+        if let (Some(persistent), Some(after), Some(before)) =
+            (&mut report.persistent, device_after, device_before)
+        {
+            persistent.device = Some(after.since(before).for_each(report.operations));
+        }
+        self.close()?;
+        Ok(report)
+    }
+
+    fn begin(&self, kind: PhaseKind, total: u64, progress: &dyn ProgressSink) {
+        progress.begin(Phase {
+            workload: Some(self.workload),
+            kind,
+            total,
+        });
+    }
+
+    /// What the devices of own servers were asked for until now.
+    fn device_bytes(&self) -> Option<DeviceBytes> {
+        match &self.site {
+            Site::Pools(_) => None,
+            Site::Cluster(home) => home.device_bytes(),
+        }
+    }
+
+    fn close(self) -> Result<(), BenchError> {
+        match self.site {
+            Site::Pools(_) => Ok(()),
+            Site::Cluster(home) => home.close(self.workload),
+        }
     }
 
     /// Checks all of the table; how many records it has, and how many bytes of far memory.
@@ -148,7 +167,7 @@ impl LoadedStore {
         place: &S::Place,
         checker: &ScanChecker,
         (tally, progress): (&mut Tally, &dyn ProgressSink),
-    ) -> Result<(u64, u64), BenchError> {
+    ) -> Result<(u64, Option<u64>), BenchError> {
         let failed = |activity| BenchError::store(self.workload, activity);
         let table = S::open(place, &SessionOptions::default());
         let table = table.map_err(failed("opening the table for the check"))?;
@@ -159,18 +178,25 @@ impl LoadedStore {
         Ok((record_count, memory_bytes))
     }
 
-    fn report(&self, crew: &CrewResult, record_count: u64, memory_bytes: u64) -> RunReport {
+    fn report(&self, crew: &CrewResult, record_count: u64, memory_bytes: Option<u64>) -> RunReport {
         let config = &self.config;
         let operation_count = crew.recorder.operation_count();
         let spec = WorkloadSpec::of(self.workload);
         // An empty table has lost all its records, which `missing` says.
         let per_key = |bytes: u64| bytes as f64 / record_count.max(1) as f64;
         let seconds = crew.wall_time.as_secs_f64();
+        let persistent = self.persistent_report();
+        let is_in_memory = persistent.is_none();
+        let pages = config.strings.filter(|_| is_in_memory);
         let is_xstore = config.layer == LayerKind::Xstore;
         RunReport {
             workload: self.workload.to_string(),
-            index: config.layer.to_string(),
-            fabric: config.fabric.to_string(),
+            index: persistent
+                .as_ref()
+                .map_or_else(|| config.layer.to_string(), |_| "lsm".to_owned()),
+            fabric: persistent
+                .as_ref()
+                .map_or_else(|| config.fabric.to_string(), |_| "tcp".to_owned()),
             dataset: config.dataset.to_string(),
             distribution: config.distribution.unwrap_or(spec.distribution).to_string(),
             records: config.records,
@@ -184,14 +210,14 @@ impl LoadedStore {
             } else {
                 0.0
             },
-            metadata_bytes_per_key: per_key(crew.metadata_bytes_max),
-            memory_bytes_per_key: per_key(memory_bytes),
+            metadata_bytes_per_key: crew.metadata_bytes_max.map(per_key),
+            memory_bytes_per_key: memory_bytes.map(per_key),
             errors: crew.tally.errors,
             missing: crew.tally.missing,
             operations_by_kind: crew.recorder.operations_by_kind(),
             slots: config.strings.is_none().then_some(config.slots),
-            fill_percent: Some(config.fill_percent.into()),
-            epsilon: Some(config.epsilon_keys),
+            fill_percent: is_in_memory.then_some(config.fill_percent.into()),
+            epsilon: is_in_memory.then_some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
             key_size_bytes: config
                 .strings
@@ -202,67 +228,21 @@ impl LoadedStore {
                 .strings
                 .map(|strings| strings.field_count as u64)
                 .filter(|count| *count > 1),
-            page_size_bytes: config.strings.map(|strings| strings.page_size_bytes),
-            inline_value_size_bytes: config
-                .strings
-                .map(|strings| strings.inline_value_size_bytes),
+            page_size_bytes: pages.map(|strings| strings.page_size_bytes),
+            inline_value_size_bytes: pages.map(|strings| strings.inline_value_size_bytes),
             partitions: (config.partitions > 1).then_some(config.partitions as u64),
             metadata_budget_bytes: config.metadata_budget_bytes,
             link_count_max: config.link_count_max,
             model_cache: is_xstore.then(|| config.model_cache.to_string()),
             fallback_count: is_xstore.then_some(crew.fallback_count),
+            persistent,
         }
     }
-}
 
-/// As many pools as the table has parts.
-fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pools, Error> {
-    let make = |_| {
-        Pool::embedded(&PoolOptions {
-            fabric: config.fabric.embedded(&config.verbs),
-            size_bytes,
-            ..PoolOptions::default()
-        })
-    };
-    if let Some(strings) = config.strings {
-        return Ok(Pools::Strings((make(0)?, Spelling::new(strings, keys))));
+    fn persistent_report(&self) -> Option<PersistentReport> {
+        match &self.site {
+            Site::Pools(_) => None,
+            Site::Cluster(home) => Some(home.report(self.keys.record_count())),
+        }
     }
-    if config.partitions == 1 {
-        return Ok(Pools::One(make(0)?));
-    }
-    let pools: Result<Vec<Pool>, Error> = (0..config.partitions).map(make).collect();
-    Ok(Pools::Several(PartitionedPool::new(pools?)?))
-}
-
-/// Makes the table and loads all keys, with the values that [`loaded_value`] gives them.
-pub(crate) fn load_keys(
-    pool: &Pool,
-    config: &RunConfig,
-    keys: &KeySet,
-    progress: &dyn ProgressSink,
-) -> Result<(), Error> {
-    load_into(&Pools::One(pool.clone()), config, keys, progress)
-}
-
-fn load_into(
-    pools: &Pools,
-    config: &RunConfig,
-    keys: &KeySet,
-    progress: &dyn ProgressSink,
-) -> Result<(), Error> {
-    let kind = config.strings.map_or(TableKind::Words, |strings| {
-        TableKind::Bytes(PageOptions {
-            page_size_bytes: strings.page_size_bytes,
-            inline_value_size_bytes: strings.inline_value_size_bytes,
-        })
-    });
-    let options = TableOptions {
-        kind,
-        slots: config.slots,
-        layer: config.layer,
-        fill_percent: config.fill_percent,
-        epsilon_keys: config.epsilon_keys,
-    };
-    let advance = |done| progress.advance(done);
-    pools.load(&options, keys.loaded(), loaded_value, advance)
 }

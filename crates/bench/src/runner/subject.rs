@@ -1,17 +1,19 @@
-//! What a run works on: a table of one pool, or one over several (`--partitions`).
+//! What a run works on: a table of one pool, or one over several (`--partitions`), or of a cluster
+//! (`persistent`).
 
 use std::future::Future;
 
 use std::cell::{Cell, RefCell};
 
 use farleaf::{
-    Bounds, ByteInsertion, ByteTable, Cost, Error, HintCounters, Insertion, PartitionedPool,
+    ByteInsertion, ByteTable, Cost, Error, HintCounters, Insertion, PartitionedPool,
     PartitionedSession, PartitionedTable, Pool, RecordBuffer, Session, SessionOptions, Table,
-    TableOptions, Update,
+    Update,
 };
 use farleaf_executor::Completions;
 
 use super::TABLE_NAME;
+use super::error::StoreFailure;
 use super::spelling::Spelling;
 
 /// What an update of a key found.
@@ -38,25 +40,30 @@ impl From<Update> for UpdateSeen {
 pub(super) trait Subject: Sized {
     /// What it is opened in.
     type Place;
+    /// What its operations fail with.
+    type Error: StoreFailure;
 
-    fn open(place: &Self::Place, options: &SessionOptions) -> Result<Self, Error>;
-    fn get(&self, key: u64) -> impl Future<Output = Result<Option<u64>, Error>>;
-    fn update(&self, key: u64, value: u64) -> impl Future<Output = Result<UpdateSeen, Error>>;
-    fn insert(&self, key: u64, value: u64) -> impl Future<Output = Result<Insertion, Error>>;
+    fn open(place: &Self::Place, options: &SessionOptions) -> Result<Self, Self::Error>;
+    fn get(&self, key: u64) -> impl Future<Output = Result<Option<u64>, Self::Error>>;
+    fn update(&self, key: u64, value: u64)
+    -> impl Future<Output = Result<UpdateSeen, Self::Error>>;
+    fn insert(&self, key: u64, value: u64) -> impl Future<Output = Result<Insertion, Self::Error>>;
     fn scan_into(
         &self,
         from: u64,
         limit: usize,
         records: &mut Vec<(u64, u64)>,
-    ) -> impl Future<Output = Result<(), Error>>;
-    /// What the operation that ended last has cost.
-    fn last_cost(&self) -> Cost;
+    ) -> impl Future<Output = Result<(), Self::Error>>;
+    /// What the operation that ended last has cost in far memory; `None`: it is not there.
+    fn last_cost(&self) -> Option<Cost>;
     fn completions(&self) -> impl Completions;
     fn block_on<F: Future>(&self, future: F) -> F::Output;
-    fn metadata_bytes(&self) -> u64;
-    fn memory_bytes(&self) -> Result<u64, Error>;
+    /// What the session holds to find leaves; `None`: there are none.
+    fn metadata_bytes(&self) -> Option<u64>;
+    /// What the table takes of far memory; `None`: it is not there.
+    fn memory_bytes(&self) -> Result<Option<u64>, Self::Error>;
     fn hint_counters(&self) -> HintCounters;
-    fn close(self) -> Result<(), Error>;
+    fn close(self) -> Result<(), Self::Error>;
 }
 
 /// A table of one pool.
@@ -75,6 +82,7 @@ macro_rules! subject {
     ($subject:ty, $place:ty) => {
         impl Subject for $subject {
             type Place = $place;
+            type Error = Error;
 
             fn open(place: &$place, options: &SessionOptions) -> Result<Self, Error> {
                 let session = place.session_with(options)?;
@@ -113,8 +121,8 @@ macro_rules! subject {
             }
 
             #[inline]
-            fn last_cost(&self) -> Cost {
-                self.session.last_cost()
+            fn last_cost(&self) -> Option<Cost> {
+                Some(self.session.last_cost())
             }
 
             fn completions(&self) -> impl Completions {
@@ -126,12 +134,12 @@ macro_rules! subject {
                 self.session.block_on(future)
             }
 
-            fn metadata_bytes(&self) -> u64 {
-                self.table.metadata_bytes()
+            fn metadata_bytes(&self) -> Option<u64> {
+                Some(self.table.metadata_bytes())
             }
 
-            fn memory_bytes(&self) -> Result<u64, Error> {
-                self.table.memory_bytes()
+            fn memory_bytes(&self) -> Result<Option<u64>, Error> {
+                self.table.memory_bytes().map(Some)
             }
 
             fn hint_counters(&self) -> HintCounters {
@@ -189,37 +197,23 @@ impl StringTable {
                 return Ok(UpdateSeen::Absent);
             }
             let mut cost = self.session.last_cost();
-            let previous = self.spelling.strings.word(number, value);
-            match previous {
-                Some(_) => self.spelling.strings.update(number, word, value),
-                None => self.spelling.strings.value(number, word, value),
-            }
+            let previous = self.spelling.change(number, word, value);
             let is_there = table.update(string, value).await?;
             cost += self.session.last_cost();
             self.whole_cost.set(Some(cost));
             Ok(if is_there {
-                UpdateSeen::Previous(previous.unwrap_or_else(|| foreign_word(number)))
+                UpdateSeen::Previous(previous)
             } else {
                 UpdateSeen::Absent
             })
         })
         .await
     }
-
-    /// The word of a value; of what is none, one that no key has.
-    fn word(&self, number: u64, value: &[u8]) -> u64 {
-        let word = self.spelling.strings.word(number, value);
-        word.unwrap_or_else(|| foreign_word(number))
-    }
-}
-
-/// A word of which the checks tell that its tag is another key's.
-fn foreign_word(number: u64) -> u64 {
-    !crate::verify::loaded_value(number)
 }
 
 impl Subject for StringTable {
     type Place = (Pool, Spelling);
+    type Error = Error;
 
     fn open((pool, spelling): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
         let session = pool.session_with(options)?;
@@ -236,7 +230,7 @@ impl Subject for StringTable {
 
     async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         self.with_strings((key, None), async |string, _| {
-            let read = |value: Option<&[u8]>| value.map(|value| self.word(key, value));
+            let read = |value: Option<&[u8]>| value.map(|value| self.spelling.word(key, value));
             self.table.asynchronous().get_with(string, read).await
         })
         .await
@@ -263,7 +257,7 @@ impl Subject for StringTable {
             Ok(match inserted {
                 ByteInsertion::Inserted => Insertion::Inserted,
                 ByteInsertion::AlreadyPresent(found) => {
-                    Insertion::AlreadyPresent(self.word(key, &found))
+                    Insertion::AlreadyPresent(self.spelling.word(key, &found))
                 }
             })
         })
@@ -283,10 +277,8 @@ impl Subject for StringTable {
             let scanned = table.scan_into(string, None, limit, &mut found).await;
             let mut start = from;
             records.extend(found.iter().map(|(key, value)| {
-                // A key that is none is told as one that nobody has loaded.
-                let number = self.spelling.number(key, start);
-                let number = number.inspect(|it| start = *it).unwrap_or(u64::MAX);
-                (number, self.word(number, value))
+                let number = self.spelling.found_number(key, &mut start);
+                (number, self.spelling.word(number, value))
             }));
             self.records.replace(found);
             scanned
@@ -294,9 +286,9 @@ impl Subject for StringTable {
         .await
     }
 
-    fn last_cost(&self) -> Cost {
+    fn last_cost(&self) -> Option<Cost> {
         let whole_cost = self.whole_cost.take();
-        whole_cost.unwrap_or_else(|| self.session.last_cost())
+        whole_cost.or_else(|| Some(self.session.last_cost()))
     }
 
     fn completions(&self) -> impl Completions {
@@ -307,12 +299,12 @@ impl Subject for StringTable {
         self.session.block_on(future)
     }
 
-    fn metadata_bytes(&self) -> u64 {
-        self.table.metadata_bytes()
+    fn metadata_bytes(&self) -> Option<u64> {
+        Some(self.table.metadata_bytes())
     }
 
-    fn memory_bytes(&self) -> Result<u64, Error> {
-        self.table.memory_bytes()
+    fn memory_bytes(&self) -> Result<Option<u64>, Error> {
+        self.table.memory_bytes().map(Some)
     }
 
     fn hint_counters(&self) -> HintCounters {
@@ -322,65 +314,5 @@ impl Subject for StringTable {
     fn close(self) -> Result<(), Error> {
         drop(self.table);
         self.session.close()
-    }
-}
-
-/// Where the table is.
-#[derive(Clone, Debug)]
-pub(super) enum Pools {
-    One(Pool),
-    Several(PartitionedPool),
-    /// Of byte strings.
-    Strings((Pool, Spelling)),
-}
-
-impl Pools {
-    /// The only pool, or the first.
-    pub(super) fn first(&self) -> &Pool {
-        match self {
-            Self::One(pool) | Self::Strings((pool, _)) => pool,
-            Self::Several(pools) => &pools.pools()[0],
-        }
-    }
-
-    /// Makes the table and loads the records; of several pools, each gets as many of them.
-    pub(super) fn load(
-        &self,
-        options: &TableOptions,
-        keys: &[u64],
-        value_of: impl Fn(u64) -> u64,
-        progress: impl FnMut(u64),
-    ) -> Result<(), Error> {
-        let records = keys.iter().map(|key| (*key, value_of(*key)));
-        match self {
-            Self::One(pool) => {
-                let session = pool.session()?;
-                let table = session.create_table(TABLE_NAME, options)?;
-                table.bulk_load(records, progress)?;
-                drop(table);
-                session.close()
-            }
-            Self::Strings((pool, spelling)) => {
-                let session = pool.session()?;
-                let table = session.create_byte_table(TABLE_NAME, options)?;
-                let records = records.map(|(number, word)| {
-                    let (mut key, mut value) = (Vec::new(), Vec::new());
-                    spelling.key(number, &mut key);
-                    spelling.strings.value(number, word, &mut value);
-                    (key, value)
-                });
-                table.bulk_load(records, progress)?;
-                drop(table);
-                session.close()
-            }
-            Self::Several(pools) => {
-                let bounds = Bounds::of_sample(keys.to_vec(), pools.pools().len())?;
-                let session = pools.session()?;
-                let table = session.create_table(TABLE_NAME, options, &bounds)?;
-                table.bulk_load(records, progress)?;
-                drop(table);
-                session.close()
-            }
-        }
     }
 }

@@ -4,6 +4,7 @@ mod budget;
 mod costs;
 mod faults;
 mod limits;
+mod persistent;
 mod replication;
 mod runs;
 mod string_file;

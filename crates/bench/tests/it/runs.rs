@@ -14,7 +14,9 @@ use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use crate::{run_one_right, run_right, small};
 
 fn round_trips(report: &RunReport, kind: OperationKind) -> f64 {
-    report.operations_by_kind[&kind].round_trips_mean
+    report.operations_by_kind[&kind]
+        .far_costs()
+        .round_trips_mean
 }
 
 /// Each kind occurs as often as the workload says, by 3 %, and no other.
@@ -49,7 +51,10 @@ fn all_workloads_on_both_layers_and_fabrics() {
                 assert_eq!(report.workload, letter.to_string());
                 assert_mix(report, letter);
                 assert!(report.throughput_ops_per_s > 1_000.0, "{report:?}");
-                assert!(report.memory_bytes_per_key > 16.0, "{report:?}");
+                assert!(
+                    report.memory_bytes_per_key.expect("known") > 16.0,
+                    "{report:?}"
+                );
             }
             assert_round_trips(&reports, layer);
         }
@@ -80,11 +85,15 @@ fn assert_round_trips(reports: &[RunReport], layer: LayerKind) {
     let read = &reports[2].operations_by_kind[&OperationKind::Read];
     assert!(read.latency_ns.p50 > 0 && read.latency_ns.p50 <= read.latency_ns.max);
     if layer == Learned {
-        assert!(read.one_leaf_fraction > 0.97, "{read:?}");
-        assert!(read.bytes_read_mean < 180.0, "{read:?}");
-        assert!(reports[2].metadata_bytes_per_key < 1.0, "{:?}", reports[2]);
+        assert!(read.far_costs().one_leaf_fraction > 0.97, "{read:?}");
+        assert!(read.far_costs().bytes_read_mean < 180.0, "{read:?}");
+        assert!(
+            reports[2].metadata_bytes_per_key.expect("known") < 1.0,
+            "{:?}",
+            reports[2]
+        );
     } else {
-        assert!(read.leaves_read_mean > 2.0, "{read:?}");
+        assert!(read.far_costs().leaves_read_mean > 2.0, "{read:?}");
     }
 }
 
@@ -291,7 +300,8 @@ fn one_seed_makes_one_run() {
         let kinds = reports
             .into_iter()
             .flat_map(|report| report.operations_by_kind);
-        let costs = kinds.map(|(kind, cost)| (kind, cost.count, cost.bytes_read_mean.to_bits()));
+        let costs = kinds
+            .map(|(kind, cost)| (kind, cost.count, cost.far_costs().bytes_read_mean.to_bits()));
         costs.collect::<Vec<_>>()
     };
     assert_eq!(costs(7), costs(7));

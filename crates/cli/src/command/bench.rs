@@ -1,8 +1,8 @@
-//! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
-//! `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`, `bench
+//! `farleaf bench`: the YCSB core workloads, in a pool of their own or on persistent tables, whose
+//! options are in `bench_persistent`; what is shown of them is in `bench_screen` (`bench timeline`
+//! is in `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`, `bench
 //! calls` in `bench_calls`, `bench replication` in `bench_replication`).
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -11,23 +11,25 @@ use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use farleaf::{LayerKind, ModelCache};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
-use farleaf_bench::report::{RunReport, comparison_table, run_table, to_json_lines};
-use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig, Strings, ValueSize};
+use farleaf_bench::report::comparison_table;
+use farleaf_bench::runner::{self, FabricKind, PersistentConfig, RunConfig, Strings, ValueSize};
 use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
-use indicatif::ProgressBar;
 
-use crate::arguments::{COMMIT, RdmaArguments};
+use crate::arguments::{COMMIT, PoolArguments, RdmaArguments};
 use crate::command::bench_budget::{self, BudgetArguments};
 use crate::command::bench_calls::{self, CallsArguments};
 use crate::command::bench_costs::{self, CostsArguments};
+use crate::command::bench_persistent::{
+    PersistentBenchArguments, is_persistent, misplaced_option, prepare,
+};
 use crate::command::bench_replication::{self, ReplicationArguments};
+use crate::command::bench_screen::{ReportFormat, Screen};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
-use crate::log::say;
 use crate::output::print;
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count, parse_size};
+use crate::scratch::Scratch;
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 
 /// What to measure.
@@ -44,7 +46,7 @@ pub(crate) struct BenchArguments {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     /// The YCSB core workloads A to F; `bench` alone is the same
-    Ycsb(YcsbArguments),
+    Ycsb(Box<YcsbArguments>),
     /// What gets cost under metadata budgets, from all of the models to almost none
     Budget(Box<BudgetArguments>),
     /// What a call of the memory node costs, beside a plain echo over loopback TCP
@@ -114,9 +116,9 @@ pub(crate) struct YcsbArguments {
     keys: Option<PathBuf>,
 
     /// Keys and values: `words` of 64 bits, or `bytes`: YCSB's `user...` keys and values of some
-    /// size
-    #[arg(long, value_enum, default_value_t)]
-    kind: KindChoice,
+    /// size [default: words; bytes of a persistent table]
+    #[arg(long, value_enum)]
+    kind: Option<KindChoice>,
 
     /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`; not of the keys of a file)
     /// [default: 24]
@@ -186,6 +188,9 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     partitions: u64,
 
+    #[command(flatten)]
+    persistent: PersistentBenchArguments,
+
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
     #[arg(value_parser = parse_key, allow_negative_numbers = true)]
@@ -196,20 +201,22 @@ pub(crate) struct YcsbArguments {
     format: ReportFormat,
 }
 
-/// How reports are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum ReportFormat {
-    #[default]
-    Table,
-    Json,
-}
-
 /// What keys and values are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindChoice {
-    #[default]
     Words,
     Bytes,
+}
+
+impl KindChoice {
+    /// The one that is meant if none is given.
+    const fn of(is_persistent: bool) -> Self {
+        if is_persistent {
+            Self::Bytes
+        } else {
+            Self::Words
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +238,8 @@ fn parse_link_count(text: &str) -> Result<u32, &'static str> {
 }
 
 /// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
-pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
+    let rdma = &pool.rdma;
     let arguments = match &arguments.command {
         Some(BenchCommand::Budget(arguments)) => return bench_budget::run(rdma, arguments),
         Some(BenchCommand::Calls(arguments)) => return bench_calls::run(rdma, arguments),
@@ -241,17 +249,19 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,
     };
-    let configs: Vec<RunConfig> = arguments
-        .index
-        .iter()
-        .map(|layer| config(rdma, arguments, *layer))
-        .collect();
+    let persistent = arguments.persistent.config(pool);
+    let of_layer = |layer: &LayerKind| config(rdma, arguments, *layer, persistent.clone());
+    let mut configs: Vec<RunConfig> = arguments.index.iter().map(of_layer).collect();
     for config in &configs {
         config
             .validate()
             .map_err(|error| BadArgument(error.to_string()))?;
     }
     private_files::remove_at_signals().context("cannot take signals")?;
+    let mut scratches = Vec::new();
+    for persistent in configs.iter_mut().filter_map(|it| it.persistent.as_mut()) {
+        scratches.extend(prepare(persistent, pool, arguments.threads)?);
+    }
     let screen = Screen::new(arguments.format);
     let mut reports = Vec::new();
     for config in &configs {
@@ -260,6 +270,7 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
         reports.extend(ran?);
         screen.printed()?;
     }
+    scratches.into_iter().try_for_each(Scratch::remove)?;
     if arguments.format == ReportFormat::Table && reports.len() > 1 {
         print(comparison_table(&reports))?;
     }
@@ -273,15 +284,24 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
     })
 }
 
+/// The arguments of the workloads; `None`: it is another benchmark.
+pub(crate) fn of_ycsb(bench: &ArgMatches) -> Option<&ArgMatches> {
+    match bench.subcommand() {
+        None => Some(bench),
+        Some(("ycsb", ycsb)) => Some(ycsb),
+        Some(_) => None,
+    }
+}
+
 /// An option on the command line that is of the other kind of tables, and what to do about it.
 pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
-    let ycsb = match bench.subcommand() {
-        None => bench,
-        Some(("ycsb", ycsb)) => ycsb,
-        Some(_) => return None,
-    };
+    let ycsb = of_ycsb(bench)?;
+    if let Some(misplaced) = misplaced_option(ycsb) {
+        return Some(misplaced);
+    }
     let is_given = |option: &&str| ycsb.value_source(option) == Some(ValueSource::CommandLine);
-    match ycsb.get_one("kind")? {
+    let kind = ycsb.get_one("kind").copied();
+    match kind.unwrap_or_else(|| KindChoice::of(is_persistent(ycsb))) {
         KindChoice::Bytes => ["slots"].into_iter().find(is_given).map(|option| {
             format!("--{option} is of tables of words: it cannot be used with --kind bytes")
         }),
@@ -316,7 +336,14 @@ fn to_count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
+fn config(
+    rdma: &RdmaArguments,
+    arguments: &YcsbArguments,
+    layer: LayerKind,
+    persistent: Option<PersistentConfig>,
+) -> RunConfig {
+    let kind = arguments.kind;
+    let kind = kind.unwrap_or_else(|| KindChoice::of(persistent.is_some()));
     let letters = arguments.workload.iter().flat_map(|choice| match choice {
         WorkloadChoice::All => WorkloadLetter::ALL.to_vec(),
         WorkloadChoice::One(letter) => vec![*letter],
@@ -336,7 +363,7 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         in_flight: to_count(arguments.in_flight),
         distribution: arguments.distribution,
         dataset,
-        strings: (arguments.kind == KindChoice::Bytes).then_some(Strings {
+        strings: (kind == KindChoice::Bytes).then_some(Strings {
             key_size_bytes: arguments.key_size.map(to_count),
             value_size: arguments.value_size,
             field_count: to_count(arguments.fields),
@@ -351,70 +378,8 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         model_cache: arguments.model_cache,
         does_not_speculate: arguments.no_speculation,
         partitions: to_count(arguments.partitions),
+        persistent,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
-    }
-}
-
-/// Progress on stderr, each report on stdout as soon as it is there.
-struct Screen {
-    format: ReportFormat,
-    bar: RefCell<ProgressBar>,
-    /// What became of printing.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-impl Screen {
-    fn new(format: ReportFormat) -> Self {
-        Self {
-            format,
-            bar: RefCell::new(ProgressBar::hidden()),
-            printed: RefCell::new(Ok(())),
-        }
-    }
-
-    fn clear(&self) {
-        self.bar.borrow().finish_and_clear();
-    }
-
-    /// The first error of printing, once.
-    fn printed(&self) -> anyhow::Result<()> {
-        self.printed.replace(Ok(()))
-    }
-
-    fn text(&self, report: &RunReport) -> anyhow::Result<String> {
-        Ok(match self.format {
-            ReportFormat::Json => to_json_lines(std::slice::from_ref(report))?,
-            ReportFormat::Table => run_table(report) + "\n",
-        })
-    }
-}
-
-impl ProgressSink for Screen {
-    fn begin(&self, phase: Phase) {
-        self.clear();
-        let what = match phase.workload {
-            Some(workload) => format!("YCSB {workload}, {}", phase.kind),
-            None => phase.kind.to_string(),
-        };
-        *self.bar.borrow_mut() = count_bar(what, phase.total);
-    }
-
-    fn advance(&self, done: u64) {
-        self.bar.borrow().set_position(done);
-    }
-
-    fn fault(&self, workload: WorkloadLetter, description: &str) {
-        self.bar
-            .borrow()
-            .suspend(|| say(format_args!("YCSB {workload}: {description}")));
-    }
-
-    fn finish(&self, report: &RunReport) {
-        self.clear();
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = self.text(report).and_then(print);
-        }
     }
 }

@@ -4,7 +4,9 @@ pub(crate) mod bench;
 mod bench_budget;
 mod bench_calls;
 mod bench_costs;
+mod bench_persistent;
 mod bench_replication;
+mod bench_screen;
 mod bench_timeline;
 pub(crate) mod cluster;
 mod cluster_way;
@@ -98,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Region(region) => region::run(pool, region),
         Command::Cluster(cluster) => cluster::run(pool, cluster),
         Command::Secret(secret) => secret::run(pool, secret),
-        Command::Bench(bench) => bench::run(&pool.rdma, bench),
+        Command::Bench(bench) => bench::run(pool, bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Figures(figures) => figures::run(figures),
     }

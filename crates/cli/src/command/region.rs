@@ -152,7 +152,7 @@ fn parse_advertised(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn parse_buffer_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_buffer_size(text: &str) -> Result<u64, String> {
     const SIZE_BYTES_MIN: u64 = 1 << 20;
     match parse_size(text) {
         Ok(size_bytes) if size_bytes >= SIZE_BYTES_MIN => Ok(size_bytes),

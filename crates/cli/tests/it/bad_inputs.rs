@@ -9,6 +9,7 @@ use crate::cluster_inputs::CLUSTERS;
 use crate::network_inputs::NETWORK;
 use crate::node_inputs::NODES;
 use crate::partition_inputs::PARTITIONS;
+use crate::persistent_bench::PERSISTENT_BENCH;
 use crate::pool::{Place, Ran};
 use crate::string_inputs::STRINGS;
 
@@ -312,6 +313,7 @@ fn the_document_has_every_command() {
         ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, CLUSTERS, NODES, FIGURES, FILES, TABLES,
     ];
     let cases = cases.into_iter().chain(PARTITIONS).chain(STRINGS);
+    let cases = cases.chain([PERSISTENT_BENCH]);
     for case in cases.flatten() {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),

@@ -413,3 +413,30 @@ fn a_cluster_is_named_and_its_secret_known() {
     let both = Ran::from(command.output().expect("it starts"));
     refused(&both, 2, &["FARLEAF_POOL and FARLEAF_CLUSTER are both set"]);
 }
+
+/// Promise: the workloads run on a table of a cluster of processes, which is gone afterwards; one
+/// that is there already, and has the name, is left as it is.
+#[test]
+fn benchmarks_run_on_a_cluster() {
+    let crew = Crew::new(2);
+    let small = ["--records", "1k", "--operations", "500", "--replicas", "2"];
+    let arguments = ["bench", "ycsb", "--workload", "D,F", "--value-size", "MD"];
+    let bench = [&arguments[..], &small].concat();
+    let text = crew.run(&bench);
+    for told in [
+        "YCSB D: lsm index",
+        "YCSB F: lsm",
+        "servers cluster, replicas 2",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    assert!(crew.run(&["table", "list"]).contains("has no tables"));
+    crew.run(&["table", "create", "usertable", "--replicas", "1"]);
+    crew.run(&["put", "mine", "still", "-t", "usertable"]);
+    let taken = ["there is a table 'usertable' already", "farleaf table drop"];
+    refused(&crew.farleaf(&bench), 1, &taken);
+    assert_eq!(
+        crew.run(&["get", "mine", "-t", "usertable"]),
+        "mine\tstill\n"
+    );
+}

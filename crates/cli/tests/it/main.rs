@@ -10,6 +10,7 @@ mod network_inputs;
 mod node_inputs;
 mod partition_inputs;
 mod partitions;
+mod persistent_bench;
 mod pool;
 mod pool_nodes;
 mod records;

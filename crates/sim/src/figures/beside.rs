@@ -133,15 +133,17 @@ fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
     let kind = |kind: OperationKind| result.windows.last()?.kinds.get(&kind);
     let read = || kind(OperationKind::Read);
     match measure {
-        Comparable::GetRoundTrips => read().map(|it| (it.count, it.round_trips_mean)),
-        Comparable::GetBytes => read().map(|it| (it.count, it.bytes_read_mean)),
+        Comparable::GetRoundTrips => read().map(|it| (it.count, it.far_costs().round_trips_mean)),
+        Comparable::GetBytes => read().map(|it| (it.count, it.far_costs().bytes_read_mean)),
         Comparable::UpdateRoundTrips => {
-            kind(OperationKind::Update).map(|it| (it.count, it.round_trips_mean))
+            kind(OperationKind::Update).map(|it| (it.count, it.far_costs().round_trips_mean))
         }
         Comparable::MetadataBytesPerKey => Some((records, metadata_per_key(result))),
         Comparable::LeafTableBytesPerKey => Some((records, leaf_table_per_key(result))),
         Comparable::KeysPerModel => Some((records, keys_per_model(result))),
-        Comparable::OneLeafPercent => read().map(|it| (it.count, it.one_leaf_fraction * 100.0)),
+        Comparable::OneLeafPercent => {
+            read().map(|it| (it.count, it.far_costs().one_leaf_fraction * 100.0))
+        }
         Comparable::ChecksumPercent => checksum_percent(result).map(|percent| (records, percent)),
         Comparable::MillionsPerS => {
             let window = result.windows.last()?;

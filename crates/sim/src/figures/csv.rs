@@ -195,6 +195,7 @@ fn line(
 fn tail(result: &PointResult, of: Option<OfWindow<'_>>) -> [String; 22] {
     let window = of.map(|(_, window, ..)| window);
     let report = of.map(|(_, _, kind, report)| (kind, report));
+    let far = report.and_then(|(_, it)| it.far);
     let retraining = window.and_then(|it| it.retraining);
     let training = window.and_then(|it| it.training);
     let record_count = result.point.table.record_count as u64;
@@ -218,10 +219,10 @@ fn tail(result: &PointResult, of: Option<OfWindow<'_>>) -> [String; 22] {
         maybe(report.map(|(_, it)| it.count)),
         maybe(report.map(|(_, it)| it.latency_ns.p50)),
         maybe(report.map(|(_, it)| it.latency_ns.p99)),
-        maybe(report.map(|(_, it)| it.round_trips_mean)),
-        maybe(report.map(|(_, it)| it.bytes_read_mean)),
-        maybe(report.map(|(_, it)| it.bytes_written_mean)),
-        maybe(report.map(|(_, it)| it.leaves_read_mean)),
-        maybe(report.map(|(_, it)| it.one_leaf_fraction)),
+        maybe(far.map(|it| it.round_trips_mean)),
+        maybe(far.map(|it| it.bytes_read_mean)),
+        maybe(far.map(|it| it.bytes_written_mean)),
+        maybe(far.map(|it| it.leaves_read_mean)),
+        maybe(far.map(|it| it.one_leaf_fraction)),
     ]
 }

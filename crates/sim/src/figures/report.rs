@@ -390,14 +390,15 @@ fn counted(figure: &Figure, result: &PointResult) -> Vec<String> {
 fn kinds(window: &Measurement) -> String {
     let kinds = window.kinds.iter().map(|(kind, it)| {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
+        let far = it.far_costs();
         format!(
             "{}: {:.1} / {:.1}; {:.2}; {:.0}, {:.0}",
             kind.name().replace('_', " "),
             micros(it.latency_ns.p50),
             micros(it.latency_ns.p99),
-            it.round_trips_mean,
-            it.bytes_read_mean,
-            it.bytes_written_mean,
+            far.round_trips_mean,
+            far.bytes_read_mean,
+            far.bytes_written_mean,
         )
     });
     let kinds: Vec<String> = kinds.collect();

@@ -1,6 +1,6 @@
 //! What is measured over time: a table that grows, with retraining and without.
 
-use farleaf_bench::report::KindReport;
+use farleaf_bench::report::{FarCosts, KindReport};
 use farleaf_bench::workload::OperationKind;
 use farleaf_chart::chart::Series;
 use farleaf_chart::panels::{Mark, Panel, Panels};
@@ -31,13 +31,13 @@ type Shown = (&'static str, fn(&Measurement) -> Option<f64>);
 const SHOWN: [Shown; 4] = [
     ("M operations / s", |it| Some(it.operations_per_s / 1e6)),
     ("round trips per get", |it| {
-        Some(reads(it)?.round_trips_mean)
+        Some(reads(it)?.far?.round_trips_mean)
     }),
     ("share of gets by one leaf", |it| {
-        Some(reads(it)?.one_leaf_fraction)
+        Some(reads(it)?.far?.one_leaf_fraction)
     }),
     ("leaves read by a get", |it| {
-        Some(reads(it)?.leaves_read_mean)
+        Some(reads(it)?.far?.leaves_read_mean)
     }),
 ];
 
@@ -103,8 +103,8 @@ fn mark(result: &PointResult) -> Option<Mark> {
 
 /// The cells of a window that no other figure has.
 pub(super) fn cells(window: &Measurement) -> [String; 3] {
-    let of_reads = |show: fn(&KindReport) -> String| {
-        let shown = reads(window).map(show);
+    let of_reads = |show: fn(FarCosts) -> String| {
+        let shown = reads(window).and_then(|it| it.far).map(show);
         shown.unwrap_or_else(|| "-".to_owned())
     };
     let retrained = window.retraining.map(|it| shown::count(it.leaf_count));

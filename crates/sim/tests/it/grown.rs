@@ -70,14 +70,17 @@ fn retraining_brings_gets_back_to_where_they_were() {
         assert!(done.record_count > 20_000, "{layer}: {done:?}");
         let held = [&with[7], &without[7]].map(|it| it.metadata_bytes_per_key);
         let (with, without) = (reads(&with[7]), reads(&without[7]));
-        assert!(with.round_trips_mean < 1.01, "{layer}: {with:?}");
+        assert!(
+            with.far_costs().round_trips_mean < 1.01,
+            "{layer}: {with:?}"
+        );
         if layer == LayerKind::Learned {
-            assert!(with.one_leaf_fraction > 0.99, "{with:?}");
-            assert!(without.one_leaf_fraction < 0.99, "{without:?}");
+            assert!(with.far_costs().one_leaf_fraction > 0.99, "{with:?}");
+            assert!(without.far_costs().one_leaf_fraction < 0.99, "{without:?}");
             assert!(held[0] < held[1], "{held:?}");
         } else {
-            assert!(with.leaves_read_mean < 3.6, "{with:?}");
-            assert!(without.leaves_read_mean > with.leaves_read_mean + 0.3);
+            assert!(with.far_costs().leaves_read_mean < 3.6, "{with:?}");
+            assert!(without.far_costs().leaves_read_mean > with.far_costs().leaves_read_mean + 0.3);
         }
     }
 }
@@ -137,9 +140,9 @@ fn what_inserts_nothing_is_the_same_with_retraining() {
 #[test]
 fn following_is_no_part_of_an_operation() {
     let windows = measured(LayerKind::Learned, &growing(Some(PLAN)));
-    let first = reads(&windows[0]).bytes_read_mean;
+    let first = reads(&windows[0]).far_costs().bytes_read_mean;
     let last = reads(&windows[7]);
-    let per_leaf = last.bytes_read_mean / last.leaves_read_mean;
+    let per_leaf = last.far_costs().bytes_read_mean / last.far_costs().leaves_read_mean;
     assert!((per_leaf - 288.0).abs() < 3.0, "{last:?}");
     assert!(first < 1.2 * 288.0, "{first}");
 }

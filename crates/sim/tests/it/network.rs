@@ -168,9 +168,9 @@ fn gets_cost_what_the_layers_promise() {
         windows[1].kinds[&OperationKind::Read]
     };
     let (learned, rolex) = (gets(LayerKind::Learned), gets(LayerKind::Rolex));
-    assert!(learned.round_trips_mean < 1.05, "{learned:?}");
-    assert!(rolex.round_trips_mean < 1.05, "{rolex:?}");
-    assert!(learned.bytes_read_mean * 2.0 < rolex.bytes_read_mean);
+    assert!(learned.far_costs().round_trips_mean < 1.05, "{learned:?}");
+    assert!(rolex.far_costs().round_trips_mean < 1.05, "{rolex:?}");
+    assert!(learned.far_costs().bytes_read_mean * 2.0 < rolex.far_costs().bytes_read_mean);
     assert!(learned.latency_ns.p50 >= 2 * model.nic.one_way_ns.value as u64);
 }
 
@@ -190,12 +190,21 @@ fn gets_in_trees_cost_what_the_layers_promise() {
     let leaf_bytes = 288.0;
     let [rf_tree, sherman, fg] = [LayerKind::RfTree, LayerKind::Sherman, LayerKind::Fg].map(gets);
     for (gets, _) in [rf_tree, sherman] {
-        assert!((gets.round_trips_mean - 1.0).abs() < 1e-9, "{gets:?}");
-        assert!((gets.bytes_read_mean - leaf_bytes).abs() < 9.0, "{gets:?}");
+        assert!(
+            (gets.far_costs().round_trips_mean - 1.0).abs() < 1e-9,
+            "{gets:?}"
+        );
+        assert!(
+            (gets.far_costs().bytes_read_mean - leaf_bytes).abs() < 9.0,
+            "{gets:?}"
+        );
     }
     // A third of 20,000 records in leaves of 12, 45 of these to a node: 556 leaves, 13 nodes, 1.
-    assert!((fg.0.round_trips_mean - 3.0).abs() < 1e-9, "{fg:?}");
-    let inner_bytes = fg.0.bytes_read_mean - leaf_bytes;
+    assert!(
+        (fg.0.far_costs().round_trips_mean - 3.0).abs() < 1e-9,
+        "{fg:?}"
+    );
+    let inner_bytes = fg.0.far_costs().bytes_read_mean - leaf_bytes;
     assert!((inner_bytes - 2.0 * 1016.0).abs() < 9.0, "{fg:?}");
     let held = [fg.1, rf_tree.1, sherman.1];
     assert!(held[0] < 0.1 && held[1] > 1.0 && held[2] > 1.0, "{held:?}");
@@ -230,7 +239,10 @@ fn more_threads_never_exceed_the_link() {
         ..work(mixed(1.0, 0.0, 0.0), 24)
     };
     let window = &run(&image, &plan, &model).expect("runs")[1];
-    let bytes_per_s = window.operations_per_s * window.kinds[&OperationKind::Read].bytes_read_mean;
+    let bytes_per_s = window.operations_per_s
+        * window.kinds[&OperationKind::Read]
+            .far_costs()
+            .bytes_read_mean;
     let links = 3.0 * model.nic.bandwidth_gbit_per_s.value * 1e9 / 8.0;
     assert!(bytes_per_s < links, "{bytes_per_s} of {links}");
     assert!(

@@ -79,9 +79,9 @@ fn calls_take_cores_of_the_server() {
         assert!((0.9..1.1).contains(&ratio), "{what}: {found} of {expected}");
     }
     let update = &xstore.kinds[&OperationKind::Update];
-    assert!(update.round_trips_mean < 1.01, "{update:?}");
+    assert!(update.far_costs().round_trips_mean < 1.01, "{update:?}");
     let read = &xstore.kinds[&OperationKind::Read];
-    assert!(read.round_trips_mean < 1.01 && read.leaves_read_mean < 1.01);
+    assert!(read.far_costs().round_trips_mean < 1.01 && read.far_costs().leaves_read_mean < 1.01);
     assert_eq!(xstore.fallback_count, 0, "nothing has split");
 }
 
@@ -128,7 +128,7 @@ fn nothing_falls_back_on_several_servers() {
     let found = window(&model, of, (50, ModelPlan::default()));
     assert_eq!(found.fallback_count, 0);
     let read = &found.kinds[&OperationKind::Read];
-    assert!(read.leaves_read_mean < 1.01, "{read:?}");
+    assert!(read.far_costs().leaves_read_mean < 1.01, "{read:?}");
 }
 
 /// Promise: what clients keep of the models decides round trips and bytes kept; what splits while
@@ -149,7 +149,10 @@ fn models_are_used_as_planned() {
         let of = (LayerKind::Xstore, WorkloadLetter::C);
         let found = window(&model, of, (50, models));
         let read = &found.kinds[&OperationKind::Read];
-        assert!((read.round_trips_mean - trips).abs() < 0.01, "{cache}");
+        assert!(
+            (read.far_costs().round_trips_mean - trips).abs() < 0.01,
+            "{cache}"
+        );
         kept.push(found.metadata_bytes_per_key);
     }
     assert!(

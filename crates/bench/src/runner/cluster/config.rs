@@ -1,0 +1,197 @@
+//! How a persistent table is made, and on whose servers.
+
+use std::path::PathBuf;
+
+use farleaf::persistent::{Cluster, Durability};
+use farleaf_cluster::admin::FIRST_REGION_COUNT_MAX;
+use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
+
+use super::super::config::{Check, RunConfig};
+
+/// Regions that a table can be cut into when it is made.
+pub const REGION_COUNT_MAX: usize = FIRST_REGION_COUNT_MAX;
+
+/// The least that a region gathers in memory before it is written as a tree.
+const L0_SIZE_BYTES_MIN: usize = 1 << 20;
+
+/// How a persistent table is made, and on whose servers.
+#[derive(Clone, Debug)]
+pub struct PersistentConfig {
+    /// How many servers have each record.
+    pub replicas: usize,
+    /// How many regions the table is cut into, each with as many of the loaded records.
+    pub regions: usize,
+    /// When writes are acknowledged; `None`: as tables of so many replicas do.
+    pub durability: Option<Durability>,
+    /// Whose servers.
+    pub servers: ServersConfig,
+}
+
+/// Whose servers a persistent table is on.
+#[derive(Clone, Debug)]
+pub enum ServersConfig {
+    /// As many as there are replicas, started in this process for each workload anew.
+    Own {
+        /// Where each run makes a directory for them, and removes it.
+        directory: PathBuf,
+        /// How much a region gathers in memory before it is written as a tree, in bytes.
+        l0_size_bytes: usize,
+    },
+    /// Those of a cluster that is there.
+    Cluster(Cluster),
+}
+
+impl ServersConfig {
+    /// The word for it in reports.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Own { .. } => "own",
+            Self::Cluster(_) => "cluster",
+        }
+    }
+}
+
+impl PersistentConfig {
+    /// Three replicas and as many regions, on own servers in the system's temporary directory.
+    pub fn own() -> Self {
+        Self {
+            replicas: 3,
+            regions: 3,
+            durability: None,
+            servers: ServersConfig::Own {
+                directory: std::env::temp_dir(),
+                l0_size_bytes: 64 << 20,
+            },
+        }
+    }
+
+    /// What of a run is out of range, or has no meaning with a persistent table.
+    pub(in super::super) fn checks(&self, run: &RunConfig) -> Vec<Check> {
+        let region_count_max = u64::min(REGION_COUNT_MAX as u64, run.records);
+        let mut checks = vec![
+            (
+                "kind",
+                run.strings.is_some(),
+                "words with --engine lsm".into(),
+                "bytes: persistent tables have strings of bytes as keys and values".into(),
+            ),
+            (
+                "in-flight",
+                run.in_flight == 1,
+                format!("{} with --engine lsm", run.in_flight),
+                "1: an operation of a persistent table is waited for; take more --threads".into(),
+            ),
+            (
+                "replicas",
+                (1..REPLICA_COUNT_MAX).contains(&self.replicas),
+                self.replicas.to_string(),
+                format!("from 1 to {}", REPLICA_COUNT_MAX - 1),
+            ),
+            (
+                "regions",
+                (1..=region_count_max).contains(&(self.regions as u64)),
+                self.regions.to_string(),
+                format!("from 1 to {REGION_COUNT_MAX}, and not above --records"),
+            ),
+        ];
+        if let ServersConfig::Own {
+            directory,
+            l0_size_bytes,
+        } = &self.servers
+        {
+            checks.push((
+                "directory",
+                directory.is_dir(),
+                directory.display().to_string(),
+                "a directory that is there".into(),
+            ));
+            checks.push((
+                "l0-size",
+                *l0_size_bytes >= L0_SIZE_BYTES_MIN,
+                format!("{l0_size_bytes} bytes"),
+                "1 MiB or more".into(),
+            ));
+        }
+        checks.extend(options_of_memory(run).map(|(option, is_default)| {
+            (
+                option,
+                is_default,
+                "given with --engine lsm".into(),
+                "left out: it is for tables in far memory".into(),
+            )
+        }));
+        checks
+    }
+}
+
+/// Options of tables in far memory alone, and whether each is as it is where it was not given.
+fn options_of_memory(run: &RunConfig) -> [(&'static str, bool); 7] {
+    let default = RunConfig::default();
+    [
+        ("index", run.layer == default.layer),
+        ("fabric", run.fabric == default.fabric),
+        ("metadata-budget", run.metadata_budget_bytes.is_none()),
+        ("link-count-max", run.link_count_max.is_none()),
+        ("model-cache", run.model_cache == default.model_cache),
+        ("no-speculation", !run.does_not_speculate),
+        ("partitions", run.partitions == default.partitions),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Strings;
+
+    fn refused(change: impl FnOnce(&mut RunConfig)) -> String {
+        let mut run = RunConfig {
+            strings: Some(Strings::default()),
+            persistent: Some(PersistentConfig::own()),
+            ..RunConfig::default()
+        };
+        run.validate().expect("good as it is");
+        change(&mut run);
+        run.validate().expect_err("refused").to_string()
+    }
+
+    fn refused_persistent(change: impl FnOnce(&mut PersistentConfig)) -> String {
+        refused(|run| change(run.persistent.as_mut().expect("it is persistent")))
+    }
+
+    /// Promise: what a persistent table cannot have is refused by its name, with what may be.
+    #[test]
+    fn what_cannot_be_is_named() {
+        assert_eq!(
+            refused(|run| run.strings = None),
+            "--kind is words with --engine lsm: it must be bytes: persistent tables have strings \
+             of bytes as keys and values"
+        );
+        assert_eq!(
+            refused(|run| run.in_flight = 4),
+            "--in-flight is 4 with --engine lsm: it must be 1: an operation of a persistent table \
+             is waited for; take more --threads"
+        );
+        assert!(refused(|run| run.partitions = 2).starts_with("--partitions is given with"));
+        let budget = refused(|run| run.metadata_budget_bytes = Some(4096));
+        assert!(
+            budget.contains("it is for tables in far memory"),
+            "{budget}"
+        );
+        assert!(refused_persistent(|it| it.replicas = 16).contains("from 1 to 15"));
+        assert!(refused_persistent(|it| it.regions = 0).starts_with("--regions is 0"));
+        assert!(refused_persistent(|it| it.regions = 118).contains("from 1 to 117"));
+        let few = refused(|run| run.records = 2);
+        assert!(
+            few.starts_with("--regions is 3") && few.contains("not above --records"),
+            "{few}"
+        );
+        let own = |directory: &str, l0_size_bytes| ServersConfig::Own {
+            directory: directory.into(),
+            l0_size_bytes,
+        };
+        let small = refused_persistent(|it| it.servers = own("/", 4096));
+        assert!(small.starts_with("--l0-size is 4096 bytes"), "{small}");
+        let nowhere = refused_persistent(|it| it.servers = own("/no such", 1 << 20));
+        assert!(nowhere.contains("a directory that is there"), "{nowhere}");
+    }
+}

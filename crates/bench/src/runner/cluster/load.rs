@@ -1,0 +1,149 @@
+//! Records of a persistent table, put by many threads.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf::persistent::{ClientError, PersistentTable};
+
+use super::super::gate::Gate;
+use super::super::spelling::Spelling;
+use super::super::{BenchError, ProgressSink};
+use crate::dataset::KeySet;
+use crate::verify::loaded_value;
+use crate::workload::WorkloadLetter;
+
+/// Records that are put together, and what they may have together, in bytes.
+const BATCH_COUNT_MAX: usize = 128;
+const BATCH_SIZE_BYTES_MAX: f64 = 1_048_576.0;
+
+/// How often progress is told.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the threads of a load share.
+struct Load<'a> {
+    table: &'a PersistentTable,
+    spelling: &'a Spelling,
+    keys: &'a KeySet,
+    batch_count: NonZeroUsize,
+    /// The first record that nobody has taken yet.
+    next: AtomicU64,
+    done_count: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+/// Puts all records that are to be loaded, by so many threads; for how long.
+///
+/// # Errors
+/// The cluster failed, or a thread cannot be started. Some records may be there.
+pub(super) fn load(
+    (table, spelling): (&PersistentTable, &Spelling),
+    (keys, workload): (&KeySet, WorkloadLetter),
+    thread_count: usize,
+    progress: &dyn ProgressSink,
+) -> Result<Duration, BenchError> {
+    let load = Load {
+        table,
+        spelling,
+        keys,
+        batch_count: batch_count(spelling),
+        next: AtomicU64::new(0),
+        done_count: AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
+    };
+    let since = Instant::now();
+    let gate = Gate::new(thread_count);
+    thread::scope(|scope| {
+        let mut places: Vec<_> = (0..thread_count).map(|_| gate.place()).collect();
+        let mut handles = Vec::with_capacity(thread_count);
+        for _ in 0..thread_count {
+            let place = places.pop().expect("a place for each");
+            let load = &load;
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
+                let done = load.work();
+                drop(place);
+                done
+            });
+            handles.push(started.map_err(|source| {
+                load.has_failed.store(true, Ordering::Relaxed);
+                BenchError::Thread {
+                    thread_count,
+                    source,
+                }
+            })?);
+        }
+        while !gate.wait_done(REPORT_INTERVAL) {
+            progress.advance(load.done_count.load(Ordering::Relaxed));
+        }
+        for handle in handles {
+            let joined = handle
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            joined.map_err(BenchError::store(workload, "loading"))?;
+        }
+        progress.advance(load.done_count.load(Ordering::Relaxed));
+        Ok(since.elapsed())
+    })
+}
+
+/// How many records are put together.
+fn batch_count(spelling: &Spelling) -> NonZeroUsize {
+    let strings = &spelling.strings;
+    let record_bytes = strings.value_size_bytes_mean() + strings.key_size_bytes() as f64;
+    #[expect(clippy::cast_sign_loss, reason = "sizes are positive")]
+    let fitting = (BATCH_SIZE_BYTES_MAX / record_bytes) as usize;
+    NonZeroUsize::new(fitting.min(BATCH_COUNT_MAX)).unwrap_or(NonZeroUsize::MIN)
+}
+
+impl Load<'_> {
+    /// One thread: batches until there are none, or somebody has failed.
+    fn work(&self) -> Result<(), ClientError> {
+        let batch_count = self.batch_count.get() as u64;
+        let mut records = vec![(Vec::new(), Vec::new()); self.batch_count.get()];
+        while !self.has_failed.load(Ordering::Relaxed) {
+            let first = self.next.fetch_add(batch_count, Ordering::Relaxed);
+            let count = self.keys.record_count().saturating_sub(first);
+            let count = count.min(batch_count) as usize;
+            if count == 0 {
+                break;
+            }
+            for (index, (key, value)) in (first..).zip(&mut records[..count]) {
+                let number = self.keys.key(index);
+                self.spelling.key(number, key);
+                self.spelling
+                    .strings
+                    .value(number, loaded_value(number), value);
+            }
+            if let Err(error) = self.table.multi_put(&records[..count]) {
+                self.has_failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+            self.done_count.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Dataset;
+    use crate::runner::Strings;
+
+    /// Promise: many small records are put together, and a large one by itself.
+    #[test]
+    fn batches_have_their_size() {
+        let keys = KeySet::generate(&Dataset::Sequential, 1, 0, 1).expect("keys");
+        let count = |value_size: &str| {
+            let strings = Strings {
+                value_size: value_size.parse().expect("a size"),
+                ..Strings::default()
+            };
+            batch_count(&Spelling::new(strings, &keys)).get()
+        };
+        assert_eq!(count("SD"), BATCH_COUNT_MAX);
+        assert_eq!(count("100000"), 10);
+        assert_eq!(count("67108864"), 1);
+    }
+}

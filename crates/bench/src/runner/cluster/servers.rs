@@ -1,0 +1,122 @@
+//! Own servers of a workload, all in this process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use farleaf::Secret;
+use farleaf::persistent::{ClientOptions, Cluster, SharedCoordinator};
+use farleaf_cluster::admin;
+use farleaf_cluster::coordinator::Embedded;
+use farleaf_lsm::EngineOptions;
+use farleaf_server::{RegionServer, ServerError, ServerOptions};
+use tempfile::TempDir;
+
+use super::device::{DeviceBytes, DeviceCounters};
+use super::home::{LOOK_INTERVAL, PATIENCE, view};
+use crate::runner::BenchError;
+
+/// Connections of servers among each other, beside those of clients.
+const PEER_CONNECTION_COUNT_MAX: usize = 1024;
+
+/// Servers of a cluster that nobody else knows: a coordinator in memory, a secret that was drawn,
+/// free ports of loopback. Dropped, they stop, and their files are gone.
+#[derive(Debug)]
+pub(super) struct OwnServers {
+    // In this order: servers, and then their files.
+    servers: Vec<RegionServer>,
+    directory: TempDir,
+    counters: Arc<DeviceCounters>,
+    cluster: Cluster,
+}
+
+impl OwnServers {
+    /// Starts so many, for so many clients.
+    ///
+    /// # Errors
+    /// No directory can be made in this one, or a server cannot be started.
+    pub(super) fn start(
+        directory: &Path,
+        (server_count, thread_count): (usize, usize),
+        l0_size_bytes: usize,
+    ) -> Result<Self, BenchError> {
+        let failed = |source| BenchError::Directory {
+            path: directory.to_owned(),
+            source,
+        };
+        let made = tempfile::Builder::new()
+            .prefix("farleaf-servers-")
+            .tempdir_in(directory);
+        let made = made.map_err(failed)?;
+        let (secret, _) = Secret::random().map_err(failed)?;
+        let coordinator = SharedCoordinator::new(Embedded::default(), "the benchmark's");
+        let founded = admin::found(&coordinator).map_err(ServerError::from);
+        founded.map_err(refused(directory.to_owned()))?;
+        let client = ClientOptions {
+            secret: Some(secret.clone()),
+            ..ClientOptions::default()
+        };
+        let mut own = Self {
+            servers: Vec::with_capacity(server_count),
+            directory: made,
+            counters: Arc::default(),
+            cluster: Cluster::new(coordinator.clone(), client),
+        };
+        for index in 0..server_count {
+            let path = own.directory.path().join(format!("server-{}", index + 1));
+            let mut options = ServerOptions::new(&path);
+            options.number = Some(index as u64 + 1);
+            options.secret = Some(secret.clone());
+            options.connection_count_max = thread_count + PEER_CONNECTION_COUNT_MAX;
+            options.storage = own.counters.opener();
+            options.engine = EngineOptions {
+                l0_size_bytes_max: l0_size_bytes,
+                ..EngineOptions::new()
+            };
+            // The first one stops first, and nobody is master then, who would give its regions to
+            // the others.
+            options.is_candidate = index == 0;
+            let server = RegionServer::start(coordinator.clone(), &options);
+            own.servers.push(server.map_err(refused(path))?);
+        }
+        own.wait_alive();
+        Ok(own)
+    }
+
+    /// Waits until all have their leases, so that a table finds them; if that takes longer than one
+    /// is patient, whoever makes the table tells.
+    fn wait_alive(&self) {
+        let since = Instant::now();
+        let alive_count = || view(&self.cluster).map_or(0, |view| view.lives.len());
+        while alive_count() < self.servers.len() && since.elapsed() < PATIENCE {
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(super) fn device_bytes(&self) -> DeviceBytes {
+        self.counters.bytes()
+    }
+
+    /// Stops them and removes their files.
+    ///
+    /// # Errors
+    /// Something in their directory cannot be removed.
+    pub(super) fn stop(mut self) -> Result<(), BenchError> {
+        self.servers.drain(..).for_each(RegionServer::stop);
+        let path = self.directory.path().to_owned();
+        let closed = self.directory.close();
+        closed.map_err(|source| BenchError::Directory { path, source })
+    }
+}
+
+fn refused(path: PathBuf) -> impl FnOnce(ServerError) -> BenchError {
+    |source| BenchError::Server {
+        path,
+        source: Box::new(source),
+    }
+}
