@@ -31,6 +31,8 @@ pub(crate) struct Links<E> {
     members: Mutex<BTreeMap<BackupId, Arc<Member<E>>>>,
     /// Everything before this place in the log is on all backups.
     replicated_to: AtomicU64,
+    /// Somebody waits until it is up to this one, by what goes to backups now; 0: nobody does.
+    replicating_to: AtomicU64,
     replicating: Turns,
     /// And durable on all, the primary among them.
     synced_to: AtomicU64,
@@ -93,6 +95,7 @@ impl<E: Endpoint + Send> Links<E> {
             ways: Mutex::default(),
             members: Mutex::default(),
             replicated_to: AtomicU64::new(end.0),
+            replicating_to: AtomicU64::new(0),
             replicating: Turns::default(),
             synced_to: AtomicU64::new(0),
             syncing: Turns::default(),
@@ -133,6 +136,11 @@ impl<E: Endpoint + Send> Links<E> {
         LogPosition(self.sync_wanted.load(Ordering::Relaxed))
     }
 
+    /// Up to where the log is being brought to backups, if somebody waits for that now.
+    pub(crate) fn replicating_to(&self) -> LogPosition {
+        LogPosition(self.replicating_to.load(Ordering::Relaxed))
+    }
+
     /// Everything before this place is on all backups.
     pub(crate) fn replicated_to(&self) -> LogPosition {
         LogPosition(self.replicated_to.load(Ordering::Acquire))
@@ -149,11 +157,13 @@ impl<E: Endpoint + Send> Links<E> {
             };
             self.check()?;
             let target = self.log.end();
+            self.replicating_to.store(target.0, Ordering::Relaxed);
             let mut ways = self.ways();
-            for_all(&mut ways, |sender, endpoint| {
+            let sent = for_all(&mut ways, |sender, endpoint| {
                 sender.send_to(endpoint, &self.log, target)
-            })
-            .map_err(|error| self.note(error))?;
+            });
+            self.replicating_to.store(0, Ordering::Relaxed);
+            sent.map_err(|error| self.note(error))?;
             // Those who read see it from now on, and a backup that comes has it before.
             self.replicated_to.fetch_max(target.0, Ordering::AcqRel);
         }

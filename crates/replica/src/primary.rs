@@ -50,6 +50,8 @@ pub struct PrimaryStatus {
     pub log_end: LogPosition,
     /// and how much of it all backups have;
     pub replicated_to: LogPosition,
+    /// is to be had by all, as somebody waits for that now (0: nobody does);
+    pub replicating_to: LogPosition,
     /// and is to be durable on all.
     pub sync_wanted: LogPosition,
     /// Its backups, and those that are being filled.
@@ -339,6 +341,7 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
             is_stopped: self.links.check_goes_on().is_err(),
             log_end: self.links.log.end(),
             replicated_to: self.links.replicated_to(),
+            replicating_to: self.links.replicating_to(),
             sync_wanted: self.links.sync_wanted(),
             backups: self
                 .links

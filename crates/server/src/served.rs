@@ -131,6 +131,11 @@ impl Served {
                 .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Operations are served, or were until it was stopped.
+    pub(crate) fn has_opened(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != OPENING
+    }
+
     /// RH4: what has not been looked at by [`standing`](Self::standing) when this returns is not
     /// acknowledged, ever.
     pub(crate) fn stop(&self) {

@@ -35,6 +35,8 @@ pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &
                 let since = before.map_or_else(Instant::now, |before| before.1);
                 if since.elapsed() > patience {
                     let how = format!("it has done nothing for {patience:?}");
+                    let region = replica.region;
+                    tracing::warn!("{} of {region} hangs: {how}", link.backup);
                     served.primary.lose_backup(link.backup, &how);
                     replica.nudge();
                     continue;
@@ -46,9 +48,10 @@ pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &
     }
 }
 
-/// Whether a backup is to do something.
+/// Whether a backup is to do something. What the log has that nobody waits for, as marks of syncs,
+/// goes to it with what comes next.
 fn is_asked(status: &PrimaryStatus, link: &LinkStatus) -> bool {
-    let lacks_log = link.sent_to < status.log_end && status.replicated_to < status.log_end;
+    let lacks_log = link.sent_to < status.replicating_to;
     let lacks_sync = link.synced_to < status.sync_wanted;
     link.lost.is_none() && (lacks_log || lacks_sync || link.is_being_asked)
 }

@@ -107,6 +107,18 @@ impl Scrub {
         })
     }
 
+    /// RP10: checks all of the log that there is now, and is needed.
+    pub(crate) fn check_all_of_log(whole: &dyn Whole) -> Result<(), LsmError> {
+        let mut scrub = Self::new();
+        loop {
+            let is_over = scrub.look(whole)?;
+            let is_behind = scrub.large.is_none() && !matches!(scrub.place, Place::Log(_));
+            if is_over || is_behind {
+                return Ok(());
+            }
+        }
+    }
+
     /// True: the round is over.
     fn look(&mut self, whole: &dyn Whole) -> Result<bool, LsmError> {
         let seen = whole.see(&mut self.opened)?;

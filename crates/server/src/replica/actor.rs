@@ -178,6 +178,7 @@ impl Actor {
     fn show(&mut self) {
         let stage = self.replica.stage();
         let mut filling_count = 0;
+        let mut has_other = false;
         let (report, size_bytes, position_bytes) = match &mut self.state {
             State::Primary(primary) => {
                 if stage == PREPARING {
@@ -185,6 +186,7 @@ impl Actor {
                 }
                 let report;
                 (report, filling_count) = primary.report(&self.replica);
+                has_other = primary.has_other(&report);
                 (Some(report), primary.size_bytes(), primary.position_bytes())
             }
             State::Backup(backup) => (None, 0, backup.position_bytes()),
@@ -192,6 +194,7 @@ impl Actor {
         };
         let mut shown = self.replica.show();
         shown.primary = report;
+        shown.has_other = has_other;
         shown.filling_count = filling_count;
         shown.is_frozen = stage != PREPARING;
         shown.position_bytes = position_bytes;

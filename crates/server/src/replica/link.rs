@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
-use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary};
+use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
 use super::Replica;
 use super::memory::layout;
@@ -49,6 +49,7 @@ impl Link {
         (replica, context): (&Arc<Replica>, &Arc<Context>),
         primary: &Primary<TcpEndpoint>,
         (server, name): (ServerId, ReplicaName),
+        is_needed: bool,
     ) -> Self {
         let shared = Arc::new(Shared {
             stage: Mutex::new(Stage::Filling),
@@ -57,6 +58,8 @@ impl Link {
         });
         let id = BackupId(name.replica.0);
         let work = Work {
+            replica: Arc::clone(replica),
+            is_needed,
             shared: Arc::clone(&shared),
             context: Arc::clone(context),
             primary: primary.clone(),
@@ -124,8 +127,14 @@ impl Shared {
     }
 }
 
+/// Before this side's own disk is looked at again.
+const DAMAGED_REST: Duration = Duration::from_secs(3);
+
 /// What the thread does.
 struct Work {
+    replica: Arc<Replica>,
+    /// The record says that the backup has everything.
+    is_needed: bool,
     shared: Arc<Shared>,
     context: Arc<Context>,
     primary: Primary<TcpEndpoint>,
@@ -140,6 +149,12 @@ enum Tried {
     /// The other server does not know of the order yet.
     NotYet(String),
     Failed(String),
+    /// This side cannot read what it has.
+    OwnFailed(String),
+}
+
+fn not_wanted() -> Tried {
+    Tried::Failed("it is not wanted any more".to_owned())
 }
 
 impl Work {
@@ -149,12 +164,53 @@ impl Work {
             let how = match self.attach() {
                 Tried::Done => return self.shared.set(Stage::InSync),
                 Tried::NotYet(how) | Tried::Failed(how) => how,
+                Tried::OwnFailed(how) => {
+                    self.note_own(how);
+                    continue;
+                }
             };
             tracing::debug!("{} of {} is not filled: {how}", self.id, self.name.region);
             if since.elapsed() > self.context.options.link_patience {
                 tracing::warn!("{} of {} has failed: {how}", self.id, self.name.region);
                 return self.shared.set(Stage::Failed(how));
             }
+            thread::sleep(REST);
+        }
+    }
+
+    fn note_failure(&self, how: String) {
+        let served = self.replica.served();
+        if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
+            served.note_failure(how);
+            self.replica.nudge();
+        }
+    }
+
+    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. A backup
+    /// of which the record says that it has everything may have a whole copy, and keeps that. Of
+    /// any other, a copy with what can be read is better than none.
+    fn check_own(&self) -> Result<(), Tried> {
+        let Err(error) = self.primary.engine().check_log() else {
+            return Ok(());
+        };
+        let how = error.to_string();
+        if self.is_needed {
+            return Err(Tried::OwnFailed(how));
+        }
+        tracing::error!(
+            "{} of {} is filled from a log that is damaged, as no other copy is known: {how}",
+            self.id,
+            self.name.region
+        );
+        self.note_failure(how);
+        Ok(())
+    }
+
+    /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
+    fn note_own(&self, how: String) {
+        self.note_failure(how);
+        let since = Instant::now();
+        while !self.shared.is_ended() && since.elapsed() < DAMAGED_REST {
             thread::sleep(REST);
         }
     }
@@ -190,44 +246,49 @@ impl Work {
         };
         let filled = self.fill(&client, slot_count).and_then(|()| {
             if self.shared.is_ended() {
-                return Err("it is not wanted any more".to_owned());
+                return Err(not_wanted());
             }
             let commit = PeerRequest::Commit {
                 of: self.name,
                 attachment,
             };
-            match peer::ask(&self.context, self.server, &commit)? {
+            match peer::ask(&self.context, self.server, &commit).map_err(Tried::Failed)? {
                 (PeerReply::Committed, _) => Ok(()),
-                (other, _) => Err(format!("its copy is not in force: {other}")),
+                (other, _) => Err(Tried::Failed(format!("its copy is not in force: {other}"))),
             }
         });
         match filled {
             Ok(()) if !self.shared.is_ended() => Tried::Done,
             Ok(()) => {
                 let _ = self.primary.remove_backup(self.id);
-                Tried::Failed("it is not wanted any more".to_owned())
+                not_wanted()
             }
-            Err(how) => {
+            Err(tried) => {
                 let _ = self.primary.remove_backup(self.id);
                 *self.shared.client() = None;
-                Tried::Failed(how)
+                tried
             }
         }
     }
 
-    fn fill(&self, client: &Arc<TcpClient>, slot_count: u64) -> Result<(), String> {
+    fn fill(&self, client: &Arc<TcpClient>, slot_count: u64) -> Result<(), Tried> {
         *self.shared.client() = Some(Arc::clone(client));
         if self.shared.is_ended() {
-            return Err("it is not wanted any more".to_owned());
+            return Err(not_wanted());
         }
+        let layout = layout(slot_count);
+        let layout = layout.ok_or_else(|| format!("it says that it has {slot_count} buffers"));
         let ways = BackupWays {
-            log: session(client)?,
-            index: session(client)?,
-            layout: layout(slot_count)
-                .ok_or_else(|| format!("it says that it has {slot_count} buffers"))?,
+            log: session(client).map_err(Tried::Failed)?,
+            index: session(client).map_err(Tried::Failed)?,
+            layout: layout.map_err(Tried::Failed)?,
         };
+        self.check_own()?;
         let filled = self.primary.add_backup(self.id, ways);
-        filled.map_err(|error| error.to_string())
+        filled.map_err(|error| match error {
+            ReplicaError::Engine(error) => Tried::OwnFailed(error.to_string()),
+            error => Tried::Failed(error.to_string()),
+        })
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Shown {
     /// Which epoch it is open at, and as what.
     pub(crate) epoch: Option<Epoch>,
     pub(crate) primary: Option<PrimaryReport>,
+    /// RS8: of a primary: another replica has all, so this one can go.
+    pub(crate) has_other: bool,
     pub(crate) failure: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
@@ -220,11 +222,7 @@ impl Replica {
         }
         if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
             // RS8: while nobody else has all, what can be read is served.
-            let has_other = shown
-                .primary
-                .as_ref()
-                .is_some_and(|it| !it.in_sync.is_empty());
-            if has_other {
+            if shown.has_other {
                 shown.failure.get_or_insert(failure);
             }
         }

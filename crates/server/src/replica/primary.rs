@@ -82,7 +82,8 @@ impl PrimaryReplica {
                     epoch: self.served.epoch(),
                     primary: context.server,
                 };
-                Link::start((replica, context), &self.primary, (backup.server, name))
+                let of = (backup.server, name);
+                Link::start((replica, context), &self.primary, of, backup.in_sync)
             });
         }
         self.open_if_due(replica, &self.stages());
@@ -185,6 +186,13 @@ impl PrimaryReplica {
             self.served.set_alone(false);
         }
         (report, filling_count)
+    }
+
+    /// RS8: whether another replica has all: one in sync; or, before this one is open, one that the
+    /// record says to be, as nothing was acknowledged that its old copy lacks (RS7).
+    pub(super) fn has_other(&self, report: &PrimaryReport) -> bool {
+        let is_opening = !self.served.has_opened();
+        !report.in_sync.is_empty() || (is_opening && !self.needed.is_empty())
     }
 
     /// A step of what there is to do; false: nothing.

@@ -1,11 +1,15 @@
 //! Bits that are not what was written.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_client::{ClientError, Durability, PersistentTable};
+use farleaf_cluster::admin;
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::record::WishKind;
 use farleaf_trial::fleet::wait_regions;
 
 use crate::crew::Crew;
@@ -136,6 +140,49 @@ fn trees_are_damaged() {
         }
         assert!(count > 4, "{count} blocks are used");
     });
+}
+
+/// Promise (RS8): a bit of a backup's log flips, and that backup is made primary before anybody has
+/// looked: it does not fill the others with that. One of them serves, and all is read.
+#[test]
+fn a_damaged_backup_fills_nobody() {
+    let crew = Crew::with(3, |_, options| {
+        options.scrub_interval = Duration::from_secs(3600);
+        options.engine.l0_size_bytes_max = 64 << 10;
+        options.engine.l0_entry_count_max = 256;
+    });
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    load(&table);
+    crew.wait_whole(&table, 3);
+    let from = crew.primary(&table);
+    let to = (from + 1) % 3;
+    let path = data(&crew, to).join("log");
+    let at = find_in_log(&data(&crew, to), &value_of(7)) + 2000;
+    let mut options = fs::OpenOptions::new();
+    let log = options.read(true).write(true).open(path);
+    let log = log.expect("it is there");
+    let mut byte = [0];
+    log.read_exact_at(&mut byte, at).expect("read");
+    log.write_all_at(&[byte[0] ^ 1], at).expect("written");
+    let before = farleaf_trial::fleet::view(&crew.coordinator);
+    let region = before.regions_of(table.id())[0].clone();
+    let server = |index: usize| ServerId(index as u64 + 1);
+    let damaged = region.replica_on(server(to));
+    let kind = WishKind::Move {
+        table: table.id(),
+        region: region.region,
+        from: server(from),
+        to: server(to),
+    };
+    admin::wish(&crew.coordinator, kind).expect("embedded");
+    wait_regions(&crew.coordinator, &table, |_, region| {
+        region.replicas().all(|it| Some(it) != damaged)
+    });
+    crew.wait_whole(&table, 3);
+    for number in 0..RECORD_COUNT {
+        let found = table.get(&key_of(number)).expect("it is served");
+        assert_eq!(found, Some(value_of(number)));
+    }
 }
 
 /// Promise (RS8): with one replica alone an error says who cannot read, and where; everything else

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farleaf_client::{Durability, Insertion, PersistentTableOptions, Record, Swap};
 
@@ -151,6 +152,24 @@ fn servers_end_and_come_back() {
         crew.start(index);
     }
     crew.wait_whole(&table, 3);
+}
+
+/// Promise (RS4): a table to which nothing more is written keeps its backups, whatever the last write
+/// promised: that of a sync has left a mark in the log for which nobody waits.
+#[test]
+fn an_idle_table_keeps_its_backups() {
+    let patience = Duration::from_millis(700);
+    let crew = Crew::with(3, move |_, options| options.link_patience = patience);
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    table.put(b"key", b"value").expect("put");
+    crew.wait_whole(&table, 3);
+    let record = || farleaf_trial::fleet::view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let before = record();
+    for _ in 0..3 {
+        table.put(b"key", b"value").expect("put");
+        std::thread::sleep(3 * patience);
+        assert_eq!(record(), before);
+    }
 }
 
 fn free_address() -> SocketAddr {
