@@ -244,8 +244,9 @@ fn is_short(key: &[u8]) -> bool {
 type Slot<'m> = map::Entry<'m, Version, Value>;
 
 /// Goes through the keys of a memtable as of a place in the log, each with its newest version,
-/// ascending or descending. At first it is nowhere. A step is a search or two, so many versions of a
-/// key cost no more than that; forward it is none where a key has one version, and that is in sight.
+/// ascending or descending. At first it is nowhere. A step is a search or two, so many versions of
+/// a key cost no more than that; forward it is none where a key has one version, and that is in
+/// sight.
 pub struct MemtableCursor<'m> {
     memtable: &'m Memtable,
     bound: LogPosition,

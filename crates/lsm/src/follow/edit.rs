@@ -26,8 +26,8 @@ pub trait Follow: fmt::Debug + Send + Sync {
     /// FO2: the log is still read from this segment on; it stays.
     fn needed_from(&self) -> LogNumber;
 
-    /// FO10: whether somebody reads the trees of the edits that are told next. Their blocks are kept
-    /// for that, as far as there is room.
+    /// FO10: whether somebody reads the trees of the edits that are told next. Their blocks are
+    /// kept for that, as far as there is room.
     fn takes_trees(&self) -> bool;
 
     /// FO3: an edit is in force. Called in the order of edits, and returns at once.

@@ -186,9 +186,9 @@ impl Work {
         }
     }
 
-    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. A backup
-    /// of which the record says that it has everything may have a whole copy, and keeps that. Of
-    /// any other, a copy with what can be read is better than none.
+    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. A
+    /// backup of which the record says that it has everything may have a whole copy, and keeps
+    /// that. Of any other, a copy with what can be read is better than none.
     fn check_own(&self) -> Result<(), Tried> {
         let Err(error) = self.primary.engine().check_log() else {
             return Ok(());

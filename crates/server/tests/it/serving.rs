@@ -154,8 +154,8 @@ fn servers_end_and_come_back() {
     crew.wait_whole(&table, 3);
 }
 
-/// Promise (RS4): a table to which nothing more is written keeps its backups, whatever the last write
-/// promised: that of a sync has left a mark in the log for which nobody waits.
+/// Promise (RS4): a table to which nothing more is written keeps its backups, whatever the last
+/// write promised: that of a sync has left a mark in the log for which nobody waits.
 #[test]
 fn an_idle_table_keeps_its_backups() {
     let patience = Duration::from_millis(700);
