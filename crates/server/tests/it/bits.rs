@@ -147,7 +147,7 @@ fn trees_are_damaged() {
 #[test]
 fn a_damaged_backup_fills_nobody() {
     let crew = Crew::with(3, |_, options| {
-        options.scrub_interval = Duration::from_secs(3600);
+        options.scrub_interval = Duration::from_hours(1);
         options.engine.l0_size_bytes_max = 64 << 10;
         options.engine.l0_entry_count_max = 256;
     });
