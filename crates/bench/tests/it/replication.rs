@@ -71,7 +71,7 @@ fn rows_are_whole() {
         .iter()
         .filter(|it| it.phase == ReplicationPhase::Load)
         .collect();
-    assert_eq!(load.len(), 10, "{beside}");
+    assert_eq!(load.len(), 9, "{beside}");
 }
 
 fn check_row(config: &ReplicationConfig, row: &ReplicationRow) {
