@@ -62,8 +62,20 @@ fn move_primary(crew: &Crew, table: &PersistentTable, to_spare: bool) {
         from,
         to,
     };
-    let number = admin::wish(&crew.coordinator, kind).expect("embedded");
-    assert_eq!(wait_answer(crew, number), WishAnswer::Begun);
+    let since = Instant::now();
+    loop {
+        let number = admin::wish(&crew.coordinator, kind.clone()).expect("embedded");
+        match wait_answer(crew, number) {
+            WishAnswer::Begun => break,
+            // The primary of the move before opens still.
+            WishAnswer::Refused(how) => assert_eq!(how, "nobody serves the region now"),
+        }
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "it does not open"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
     wait_regions(&crew.coordinator, table, |_, seen| {
         let is_there = seen.primary.is_some_and(|it| it.server == to);
         seen.region != region.region || (is_there && seen.phase == Phase::Steady)
