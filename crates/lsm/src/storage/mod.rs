@@ -88,9 +88,7 @@ pub trait Storage: Debug + Send + Sync {
 
     /// What another directory needs to [`link`](Self::link) a file of this one; `None`: this
     /// storage has no such thing.
-    fn origin(&self, _name: &str) -> Option<Origin> {
-        None
-    }
+    fn origin(&self, name: &str) -> Option<Origin>;
 
     /// Gives a file of another directory a name here, too: it is one file then, under both. The
     /// name is none that is there.
@@ -98,9 +96,7 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`]: this storage cannot. [`io::ErrorKind::CrossesDevices`] and
     /// what else the operating system says: not with this one.
-    fn link(&self, _origin: &Origin, _name: &str) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn link(&self, origin: &Origin, name: &str) -> io::Result<()>;
 }
 
 /// A file that can have a name in another directory, too.

@@ -178,37 +178,33 @@ impl Work {
         }
     }
 
-    fn note_failure(&self, how: String) {
-        let served = self.replica.served();
-        if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
-            served.note_failure(how);
-            self.replica.nudge();
-        }
-    }
-
-    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. A
-    /// backup of which the record says that it has everything may have a whole copy, and keeps
-    /// that. Of any other, a copy with what can be read is better than none.
+    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. No copy
+    /// is made of damage while another replica has everything; and where the record says that this
+    /// backup has, it keeps what it has. Else a copy with what can be read is better than none.
     fn check_own(&self) -> Result<(), Tried> {
         let Err(error) = self.primary.engine().check_log() else {
             return Ok(());
         };
         let how = error.to_string();
-        if self.is_needed {
+        if self.is_needed || self.replica.shown().has_other {
             return Err(Tried::OwnFailed(how));
         }
+        // It is none of the primary's failures: to hand over to the same damage helps nobody.
         tracing::error!(
             "{} of {} is filled from a log that is damaged, as no other copy is known: {how}",
             self.id,
             self.name.region
         );
-        self.note_failure(how);
         Ok(())
     }
 
     /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
     fn note_own(&self, how: String) {
-        self.note_failure(how);
+        let served = self.replica.served();
+        if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
+            served.note_failure(how);
+            self.replica.nudge();
+        }
         let since = Instant::now();
         while !self.shared.is_ended() && since.elapsed() < DAMAGED_REST {
             thread::sleep(REST);

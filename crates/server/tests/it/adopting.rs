@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_client::{Durability, PersistentTable};
 use farleaf_lsm::EngineOptions;
-use farleaf_lsm::storage::{DirectoryStorage, Storage, StorageFile, StorageLock};
+use farleaf_lsm::storage::{DirectoryStorage, Origin, Storage, StorageFile, StorageLock};
 use farleaf_server::OpenStorage;
 use farleaf_trial::load::wait_served;
 
@@ -51,6 +51,14 @@ impl Storage for Unlinked {
 
     fn name(&self) -> String {
         self.0.name()
+    }
+
+    fn origin(&self, _name: &str) -> Option<Origin> {
+        None
+    }
+
+    fn link(&self, _origin: &Origin, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farleaf_lsm::storage::{DirectoryStorage, Storage, StorageFile, StorageLock};
+use farleaf_lsm::storage::{DirectoryStorage, Origin, Storage, StorageFile, StorageLock};
 use farleaf_server::OpenStorage;
 
 use crate::report::DeviceReport;
@@ -108,6 +108,14 @@ impl Storage for CountedStorage {
     fn name(&self) -> String {
         self.inner.name()
     }
+
+    fn origin(&self, name: &str) -> Option<Origin> {
+        self.inner.origin(name)
+    }
+
+    fn link(&self, origin: &Origin, name: &str) -> io::Result<()> {
+        self.inner.link(origin, name)
+    }
 }
 
 #[derive(Debug)]
@@ -176,6 +184,9 @@ mod tests {
             file.read_at(&mut buffer, 4).expect_err("behind the end");
             assert_eq!(storage.list().expect("names"), ["file"]);
         }
+        let origin = storage("one").origin("file").expect("it can be linked");
+        let linked = storage("other").link(&origin, "link");
+        linked.expect("as servers link files of the copy before");
         let bytes = counters.bytes();
         assert_eq!((bytes.read, bytes.written), (6, 10));
         assert_eq!(bytes.since(bytes), DeviceBytes::default());
