@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
 use crate::error::LsmError;
-use crate::log::record::{SEGMENT_HEADER_SIZE_BYTES, segment_number};
+use crate::log::record::SEGMENT_HEADER_SIZE_BYTES;
+use crate::log::replay::unnamed_segments;
 use crate::manifest::ManifestState;
-use crate::place::SegmentId;
 use crate::storage::Storage;
 
 /// The file.
@@ -119,17 +119,8 @@ pub(crate) fn settle(
     device: &Device,
     state: &ManifestState,
 ) -> Result<(), LsmError> {
-    let named = state.log_segments();
-    let mut header = [0; SEGMENT_HEADER_SIZE_BYTES];
-    for segment in (0..device.written_count()?).map(SegmentId) {
-        if named.contains(&segment) {
-            continue;
-        }
-        device.read(segment, 0, &mut header)?;
-        let number = segment_number(&header, state.engine);
-        if number.is_some_and(|number| number >= state.next_log) {
-            device.write(segment, 0, &[0; SEGMENT_HEADER_SIZE_BYTES])?;
-        }
+    for (segment, _) in unnamed_segments(device, state)? {
+        device.write(segment, 0, &[0; SEGMENT_HEADER_SIZE_BYTES])?;
     }
     device.sync()?;
     let removed = storage.remove(SHARED).and_then(|()| storage.sync_names());

@@ -381,21 +381,37 @@ fn find_mark(bytes: &[u8]) -> Option<usize> {
 /// MF2: no segment that the manifest does not name has a number that it never gave away: one has
 /// it only after the edit that named it was in force.
 pub(crate) fn check_all_are_named(device: &Device, state: &ManifestState) -> Result<(), LsmError> {
+    let unnamed = unnamed_segments(device, state)?;
+    let Some((_, number)) = unnamed.first() else {
+        return Ok(());
+    };
+    let how = "the segment was written, and no edit of the manifest names it: the manifest is \
+               damaged; restore the directory from a copy, or a replica";
+    Err(damaged(number.start(), how))
+}
+
+/// Segments that the manifest does not name, with numbers that it never gave away. Reads 32 bytes
+/// of each that it does not name.
+pub(crate) fn unnamed_segments(
+    device: &Device,
+    state: &ManifestState,
+) -> Result<Vec<(SegmentId, LogNumber)>, LsmError> {
     let named = state.log_segments();
     let mut header = [0; SEGMENT_HEADER_SIZE_BYTES];
+    let mut found = Vec::new();
     for segment in (0..device.written_count()?).map(SegmentId) {
         if named.contains(&segment) {
             continue;
         }
         device.read(segment, 0, &mut header)?;
         let number = segment_number(&header, state.engine);
-        if let Some(number) = number.filter(|number| *number >= state.next_log) {
-            let how = "the segment was written, and no edit of the manifest names it: the manifest \
-                       is damaged; restore the directory from a copy, or a replica";
-            return Err(damaged(number.start(), how));
-        }
+        found.extend(
+            number
+                .filter(|it| *it >= state.next_log)
+                .map(|it| (segment, it)),
+        );
     }
-    Ok(())
+    Ok(found)
 }
 
 fn lacks(end: LogPosition, synced_to: LogPosition) -> LsmError {
