@@ -16,7 +16,7 @@ const RECORD_COUNT: u64 = 1_000;
 
 /// Remembers the descriptions of faults.
 #[derive(Default)]
-struct Heard(RefCell<Vec<String>>);
+pub(crate) struct Heard(pub(crate) RefCell<Vec<String>>);
 
 impl ProgressSink for Heard {
     fn fault(&self, _: WorkloadLetter, description: &str) {

@@ -1,6 +1,5 @@
 //! Workloads on persistent tables: on own servers, and in a cluster that is there.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,14 +10,15 @@ use farleaf::{LayerKind, Secret};
 use farleaf_bench::dataset::KeySet;
 use farleaf_bench::report::RunReport;
 use farleaf_bench::runner::{
-    BenchError, FabricKind, LoadedStore, PersistentConfig, ProgressSink, RunConfig, ServersConfig,
-    Silent, Strings, generate_keys, run,
+    BenchError, FabricKind, LoadedStore, PersistentConfig, RunConfig, ServersConfig, Silent,
+    Strings, generate_keys, run,
 };
 use farleaf_bench::workload::{OperationKind, WorkloadLetter};
 use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::Embedded;
 use farleaf_server::{RegionServer, ServerOptions};
 
+use crate::faults::Heard;
 use crate::{run_right, small};
 
 const TABLE: &str = "usertable";
@@ -138,11 +138,8 @@ fn all_workloads_on_own_servers() {
             (3, 2, "own")
         );
         assert_eq!(told.durability, "memory");
-        let device = told.device.expect("own servers");
-        let load = told.load_device.expect("own servers");
-        // Each of three has put some of what it holds on its disk, or will have.
         assert!(
-            load.bytes_written_mean >= 0.0 && device.bytes_read_mean >= 0.0,
+            told.device.is_some() && told.load_device.is_some(),
             "{told:?}"
         );
     }
@@ -223,16 +220,6 @@ fn a_table_that_is_there_stays() {
         Some(&b"still"[..])
     );
     assert_eq!(founded.table_names(), [TABLE]);
-}
-
-/// Remembers the descriptions of faults.
-#[derive(Default)]
-struct Heard(RefCell<Vec<String>>);
-
-impl ProgressSink for Heard {
-    fn fault(&self, _: WorkloadLetter, description: &str) {
-        self.0.borrow_mut().push(description.to_owned());
-    }
 }
 
 /// Runs workload E, or C, after somebody has done something to the loaded table.

@@ -1,15 +1,12 @@
 //! `farleaf bench ycsb` on persistent tables, small.
 
 use std::fs;
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::bad_inputs::{Case, case, check};
-use crate::pool::{PATIENCE, Place, Ran, end, send};
+use crate::pool::{Place, Ran, a_signal_leaves_nothing};
 
 const SMALL: [&str; 10] = [
     "bench",
@@ -134,24 +131,7 @@ fn a_variable_fills_no_cluster() {
 /// Promise: a signal ends it, and nothing is left of its servers' files.
 #[test]
 fn a_signal_leaves_nothing_of_own_servers() {
-    let place = Place::new();
-    let scratch = place.path().join("scratch");
-    fs::create_dir(&scratch).expect("made");
-    let count = || fs::read_dir(&scratch).expect("there").count();
     let much = ["--directory", "scratch", "--operations", "50M"];
-    let mut child = place
-        .command(&[&SMALL[..8], &much].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let since = Instant::now();
-    while count() == 0 {
-        assert!(since.elapsed() < PATIENCE, "nothing is made");
-        thread::sleep(Duration::from_millis(5));
-    }
-    thread::sleep(Duration::from_millis(500));
-    send(&child, Signal::INT);
-    let (status, _) = end(&mut child);
-    assert_eq!((status, count()), (None, 0));
+    let arguments = [&SMALL[..8], &much].concat();
+    a_signal_leaves_nothing(&Place::new(), &arguments, Duration::from_millis(500));
 }

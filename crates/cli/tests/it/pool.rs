@@ -1,11 +1,12 @@
 //! Runs the program, in a runtime directory of the test's own.
 
 use std::fmt::{Display, Write as _};
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -196,4 +197,27 @@ pub(crate) fn end(child: &mut Child) -> (Option<i32>, String) {
     let pipe = child.stderr.as_mut().expect("piped");
     pipe.read_to_string(&mut stderr).expect("stderr is text");
     (status.code(), stderr)
+}
+
+/// Starts a command that makes files in the directory `scratch`, and ends it by a signal some time
+/// after it has: it ends by that, and nothing is left of its files.
+pub(crate) fn a_signal_leaves_nothing(place: &Place, arguments: &[&str], rest: Duration) {
+    let scratch = place.path().join("scratch");
+    fs::create_dir(&scratch).expect("made");
+    let count = || fs::read_dir(&scratch).expect("there").count();
+    let mut child = place
+        .command(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let since = Instant::now();
+    while count() == 0 {
+        assert!(since.elapsed() < PATIENCE, "nothing is made");
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(rest);
+    send(&child, Signal::INT);
+    let (status, _) = end(&mut child);
+    assert_eq!((status, count()), (None, 0));
 }

@@ -1,14 +1,11 @@
 //! `farleaf bench replication` and `farleaf figures talos`, small.
 
 use std::fs;
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::pool::{PATIENCE, Place, end, send};
+use crate::pool::{self, Place};
 
 const SMALL: [&str; 10] = [
     "bench",
@@ -90,26 +87,8 @@ fn a_run_is_told() {
 /// Promise: a signal ends it, and nothing is left of its files.
 #[test]
 fn a_signal_leaves_nothing() {
-    let place = Place::new();
-    let scratch = place.path().join("scratch");
-    fs::create_dir(&scratch).expect("made");
-    let count = || fs::read_dir(&scratch).expect("there").count();
     let arguments = [&SMALL[..2], &["--directory", "scratch", "--records", "50M"]].concat();
-    let mut child = place
-        .command(&arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let since = Instant::now();
-    while count() == 0 {
-        assert!(since.elapsed() < PATIENCE, "nothing is made");
-        thread::sleep(Duration::from_millis(5));
-    }
-    thread::sleep(Duration::from_millis(200));
-    send(&child, Signal::INT);
-    let (status, _) = end(&mut child);
-    assert_eq!((status, count()), (None, 0));
+    pool::a_signal_leaves_nothing(&Place::new(), &arguments, Duration::from_millis(200));
 }
 
 /// Promise: a file that cannot be written, as on a full disk, ends it with an error that names the
