@@ -18,6 +18,8 @@ pub enum Check {
     EpochIsRaised,
     /// A region goes on after all were lost when all its members are back (CP18).
     AllMembersAreBack,
+    /// A backup in sync whose life is over leaves when its primary says that it has failed (CP14).
+    LossIsTold,
     /// A backup counts as in sync when the primary of this epoch says so (CP14).
     InSyncIsReported,
 }

@@ -172,6 +172,15 @@ impl View {
         self.lives.get(&replica.server) == Some(&replica.life)
     }
 
+    /// Whether that life is over, for certain (CP8), however old this view is: also older than the
+    /// life.
+    pub fn is_over(&self, replica: Replica) -> bool {
+        match self.lives.get(&replica.server) {
+            Some(life) => *life > replica.life,
+            None => self.revision >= replica.life.0,
+        }
+    }
+
     /// What a server says of a replica, in the life in which that was ordered.
     pub fn report(&self, region: RegionId, replica: Replica) -> Option<&ReplicaReport> {
         let report = &self.reports.get(&replica.server)?.record;

@@ -45,6 +45,19 @@ pub enum ServerError {
         /// What to do.
         remedy: &'static str,
     },
+    /// Another version of this program has written a file.
+    #[error(
+        "{} has format version {version}, and this program knows version {known} alone: use the \
+         program that wrote it, or a newer one; nothing was changed", path.display()
+    )]
+    OtherVersion {
+        /// Which.
+        path: PathBuf,
+        /// Which it has.
+        version: u32,
+        /// The only one that is known here.
+        known: u32,
+    },
     /// Another process has the directory.
     #[error("{} is open in another server: stop that one first; nothing was changed", path.display())]
     Locked {

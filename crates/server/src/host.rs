@@ -7,11 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{
-    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+    BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
 };
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
-use farleaf_cluster::record::CopyReport;
 use farleaf_cluster::record::region::Key;
 
 use crate::context::Context;
@@ -85,7 +84,9 @@ impl OpenReplicas {
             epoch: of.epoch.next(),
             replica: of.replica,
         };
-        match self.prepare(backup(&order, of.primary), &parent) {
+        // It has nothing yet.
+        let source = Source::Primary(of.primary);
+        match self.prepare(backup(&order, (of.primary, source)), &parent) {
             Ok(_) => PeerReply::Prepared,
             Err(how) => PeerReply::Refused(how),
         }
@@ -324,10 +325,10 @@ fn primary(order: &RegionOrder, backups: &[BackupOrder], source: Source) -> Want
     }
 }
 
-fn backup(order: &RegionOrder, primary: ServerId) -> Wanted {
+fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Wanted {
     Wanted {
         order: order.clone(),
-        role: Role::Backup { primary },
+        role: Role::Backup { primary, source },
     }
 }
 
@@ -407,7 +408,7 @@ impl RegionHost for Host {
         primary: ServerId,
         source: Source,
     ) -> Result<(), HostError> {
-        let wanted = backup(order, primary);
+        let wanted = backup(order, (primary, source));
         match source {
             Source::Split(_) => self.adopt(wanted),
             _ => self.open(wanted),
@@ -415,7 +416,8 @@ impl RegionHost for Host {
     }
 
     fn follow(&mut self, order: &RegionOrder, primary: ServerId) -> Result<(), HostError> {
-        self.change(backup(order, primary))
+        let wanted = backup(order, (primary, Source::Primary(primary)));
+        self.change(wanted)
     }
 
     fn stop(&mut self, region: RegionId, _: Epoch) -> Result<(), HostError> {
@@ -515,7 +517,7 @@ impl RegionHost for Host {
         .collect()
     }
 
-    fn copies(&mut self) -> Vec<CopyReport> {
+    fn copies(&mut self) -> DiskCopies {
         copies(&self.context.regions, &self.context.open_storage)
     }
 

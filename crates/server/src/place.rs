@@ -14,8 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, TableId};
-use farleaf_cluster::record::CopyReport;
+use farleaf_cluster::record::{CopyReport, UnusableCopy};
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use serde::{Deserialize, Serialize};
@@ -86,14 +87,22 @@ impl Note {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let version = version_of(bytes)?;
+    fn decode(path: &Path, bytes: &[u8]) -> Result<Self, ServerError> {
+        let damaged = |how| ServerError::Damaged {
+            path: path.to_owned(),
+            how,
+            remedy: "restore it from a copy, or remove the replica's directory if others have all",
+        };
+        let version = version_of(bytes).map_err(damaged)?;
         if version != VERSION {
-            return Err(format!(
-                "it has format version {version}, and this program knows version {VERSION} alone"
-            ));
+            return Err(ServerError::OtherVersion {
+                path: path.to_owned(),
+                version,
+                known: VERSION,
+            });
         }
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+        let note = serde_json::from_slice(bytes);
+        note.map_err(|error| damaged(error.to_string()))
     }
 }
 
@@ -128,12 +137,7 @@ impl ReplicaPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("read", &path)(error)),
         };
-        let note = Note::decode(&bytes).map_err(|how| ServerError::Damaged {
-            path,
-            how,
-            remedy: "restore it from a copy, or remove the replica's directory if others have all",
-        })?;
-        Ok(Some(note))
+        Note::decode(&path, &bytes).map(Some)
     }
 
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
@@ -243,31 +247,54 @@ pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, Se
     Ok(found)
 }
 
+/// Whether what is there is not what was written: no other try will read it.
+fn is_damage(error: &ServerError) -> bool {
+    use ServerError::{Damaged, Engine, File};
+    use farleaf_lsm::LsmError::{DamagedLog, DamagedManifest, DamagedTree, Storage};
+    match error {
+        Damaged { .. }
+        | Engine(DamagedManifest { .. } | DamagedLog { .. } | DamagedTree { .. }) => true,
+        // A file that the manifest, or the note, counts on.
+        Engine(Storage { source, .. }) | File { source, .. } => {
+            source.kind() == io::ErrorKind::NotFound
+        }
+        _ => false,
+    }
+}
+
 /// The copies on this disk, of replicas that nobody has open.
-pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> Vec<CopyReport> {
+pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> DiskCopies {
+    let mut disk = DiskCopies::default();
     let found = match found(regions) {
         Ok(found) => found,
         Err(error) => {
             tracing::error!(%error, "copies on this disk cannot be listed, so none is reported");
-            return Vec::new();
+            return disk;
         }
     };
-    let mut copies: Vec<CopyReport> = Vec::new();
     for id in found {
         let place = ReplicaPlace::new(regions, id, open_storage.clone());
         match place.copy() {
-            Ok(Some(copy)) => copies.push(copy),
+            Ok(Some(copy)) => disk.copies.push(copy),
             // It was never whole.
             Ok(None) => {
                 if let Err(error) = place.remove() {
                     tracing::warn!(%error, "what is left of a replica stays");
                 }
             }
-            Err(error) => tracing::error!(%error, "a copy of {} is not reported", id.0),
+            Err(error) => {
+                tracing::error!(%error, "a copy of {} cannot be used", id.0);
+                disk.unusable.push(UnusableCopy {
+                    region: id.0,
+                    replica: id.1,
+                    is_damaged: is_damage(&error),
+                    how: error.to_string(),
+                });
+            }
         }
     }
-    copies.sort_by_key(|copy| (copy.region, copy.replica));
-    copies
+    disk.copies.sort_by_key(|copy| (copy.region, copy.replica));
+    disk
 }
 
 #[cfg(test)]
@@ -310,7 +337,11 @@ mod tests {
         place.put_in_force(&note).expect("written");
         let lost = place.storage_in_force(&note).expect_err("it is not there");
         assert!(lost.to_string().contains("is not there"), "{lost}");
-        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
+        let disk = copies(scratch.path(), &OpenStorage::default());
+        assert!(
+            disk.copies.is_empty() && disk.unusable[0].is_damaged,
+            "{disk:?}"
+        );
         assert!(!place.data(4).exists() && place.note().expect("it can be read").is_some());
         fs::create_dir(place.data(4)).expect("made");
         let empty = place.storage_in_force(&note).expect_err("it has nothing");
@@ -319,7 +350,12 @@ mod tests {
             empty.to_string().contains("restore it from a copy"),
             "{empty}"
         );
-        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
+        let disk = copies(scratch.path(), &OpenStorage::default());
+        let [unusable] = &disk.unusable[..] else {
+            panic!("{disk:?}");
+        };
+        assert!(disk.copies.is_empty() && unusable.is_damaged, "{disk:?}");
+        assert_eq!((unusable.region, unusable.replica), (ID.1, ID.2));
     }
 
     /// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
@@ -328,7 +364,8 @@ mod tests {
     fn copies_are_those_in_force() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let place = place(&scratch);
-        assert!(copies(scratch.path(), &OpenStorage::default()).is_empty());
+        let none = copies(scratch.path(), &OpenStorage::default());
+        assert_eq!(none, DiskCopies::default());
         place.make().expect("made again");
         for generation in [4, 6] {
             let storage = place.storage(generation).expect("opened");
@@ -338,8 +375,8 @@ mod tests {
         place
             .put_in_force(&Note::new(ID, Epoch(9), 4))
             .expect("written");
-        let copies = copies(scratch.path(), &OpenStorage::default());
-        assert_eq!(copies.len(), 1);
+        let DiskCopies { copies, unusable } = copies(scratch.path(), &OpenStorage::default());
+        assert_eq!((copies.len(), unusable.len()), (1, 0));
         assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
         assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);
         assert!(place.data(4).exists() && !place.data(6).exists());

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::lease::LeaseGuard;
 use crate::record::region::Key;
-use crate::record::{CopyReport, PrimaryReport};
+use crate::record::{CopyReport, PrimaryReport, UnusableCopy};
 
 /// A region, as far as it matters to whoever has a replica of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ pub struct BackupOrder {
 pub enum Source {
     /// There are none: nobody has served the region before.
     Empty,
-    /// In the copy of this replica that was found on the disk.
+    /// In the copy of this replica that was found on the disk. A backup keeps that until its
+    /// primary has filled another one, of which it may be a part.
     Copy,
     /// In what was prepared when this region was split (CP17).
     Split(RegionId),
@@ -76,6 +77,15 @@ pub struct ReplicaStatus {
     pub operations_per_second: u64,
     /// Up to where its log goes, in bytes.
     pub position_bytes: u64,
+}
+
+/// What a disk has of replicas that are not open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskCopies {
+    /// The copies.
+    pub copies: Vec<CopyReport>,
+    /// What would be copies if it could be used.
+    pub unusable: Vec<UnusableCopy>,
 }
 
 /// Why a host does not do what it is told: the replica is broken then (CP16).
@@ -184,7 +194,7 @@ pub trait RegionHost {
     fn status(&mut self) -> Vec<ReplicaStatus>;
 
     /// What the disk has of replicas that are not open.
-    fn copies(&mut self) -> Vec<CopyReport>;
+    fn copies(&mut self) -> DiskCopies;
 
     /// Nobody needs a copy any more.
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber);

@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::host::RegionHost;
+use self::host::{DiskCopies, RegionHost};
 use self::reconcile::Held;
 use crate::admin;
 use crate::clock::Clock;
@@ -25,8 +25,9 @@ use crate::error::ClusterError;
 use crate::ids::{ClusterId, Life, RegionId, ServerId};
 use crate::lease::{LeaseGuard, LeaseTerms};
 use crate::omission::Omission;
+use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
-    CopyReport, FORMAT_VERSION, REGION_PREFIX, Record, ServerRecord, ServerReport, server_key,
+    FORMAT_VERSION, REGION_PREFIX, Record, SERVER_PREFIX, ServerRecord, ServerReport, server_key,
 };
 use crate::tenure::{Tenure, TenureChange};
 use crate::view::{Mirror, View};
@@ -74,8 +75,10 @@ pub struct Agent<C: Debug, H> {
     tenure: Tenure,
     life: Option<Life>,
     mirror: Mirror<C>,
+    /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
+    servers: Mirror<C>,
     held: BTreeMap<RegionId, Held>,
-    copies: Vec<CopyReport>,
+    found: DiskCopies,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -92,6 +95,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let tenure = Tenure::new(key, record.encode(), options.terms, clock.clone());
         Self {
             mirror: Mirror::new(coordinator.clone(), REGION_PREFIX),
+            servers: Mirror::new(coordinator.clone(), SERVER_PREFIX),
             coordinator,
             tenure: tenure.leaving_out(options.omission),
             clock,
@@ -100,7 +104,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             is_cluster_checked: false,
             life: None,
             held: BTreeMap::new(),
-            copies: Vec::new(),
+            found: DiskCopies::default(),
             reported: None,
             reported_at: Duration::ZERO,
         }
@@ -153,7 +157,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let Some(life) = self.life else {
             return change.map(drop).map_err(ClusterError::from);
         };
-        let refreshed = self.mirror.refresh(timeout);
+        let refreshed = self.servers.refresh(Duration::ZERO);
+        let refreshed = refreshed.and(self.mirror.refresh(timeout));
         if self.mirror.view().revision >= life.0 {
             self.reconcile(life);
         }
@@ -182,7 +187,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.life = self.tenure.held_since().map(Life);
         tracing::info!("{} begins {:?}", self.options.server, self.life);
         self.host.begin_life(guard);
-        self.copies = self.host.copies();
+        self.found = self.host.copies();
+        for unusable in &mut self.found.unusable {
+            let how = std::mem::take(&mut unusable.how);
+            unusable.how = cut(how, FAILURE_SIZE_BYTES_MAX);
+        }
         // Copies are given up by what the records say now, not by what they said once.
         self.mirror = Mirror::new(self.coordinator.clone(), REGION_PREFIX);
         self.reported = None;
@@ -192,7 +201,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.host.end_life();
         self.life = None;
         self.held.clear();
-        self.copies.clear();
+        self.found = DiskCopies::default();
     }
 
     /// Leaves: everything is closed, and others need not wait for the lease's end. One round trip.

@@ -146,7 +146,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             self.host.close(region, replica.number, Closing::Broken);
             held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
         }
-        self.copies.retain(|it| it.region != region);
+        self.found.copies.retain(|it| it.region != region);
         self.held.insert(region, held);
     }
 
@@ -160,18 +160,23 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             epoch: record.epoch,
             replica: replica.number,
         };
-        let mut copies = self.copies.iter();
+        let mut copies = self.found.copies.iter();
         let has_copy = copies.any(|it| it.region == region && it.replica == replica.number);
-        let split = record.split_from.map(Source::Split);
+        // There may be none, and the host says so: nobody serves a region from nothing, or is said
+        // to have everything.
+        let split = record.split_from.filter(|_| !has_copy);
+        let own = split.map_or(Source::Copy, Source::Split);
         match (record.backup(replica.number), record.primary) {
             (Some(backup), Some(primary)) => Order {
                 region: order,
                 role: Role::Backup {
                     primary: primary.server,
                 },
-                source: split
-                    .filter(|_| backup.in_sync)
-                    .unwrap_or(Source::Primary(primary.server)),
+                source: if backup.in_sync {
+                    own
+                } else {
+                    Source::Primary(primary.server)
+                },
             },
             _ => Order {
                 region: order,
@@ -179,12 +184,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     backups: backup_orders(record),
                     stopped: false,
                 },
-                source: match split {
-                    _ if has_copy => Source::Copy,
-                    Some(split) => split,
-                    None if record.is_new => Source::Empty,
-                    // There is none, and the host says so: nobody serves a region from nothing.
-                    None => Source::Copy,
+                source: if record.is_new && own == Source::Copy && !has_copy {
+                    Source::Empty
+                } else {
+                    own
                 },
             },
         }
@@ -278,6 +281,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
     /// not name, while two members or more have everything; and those of regions that are gone.
+    /// What cannot be used stays, for whoever looks into it.
     fn discard_copies(&mut self) {
         let view = self.mirror.view();
         if !view.damaged.is_empty() {
@@ -288,7 +292,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
         };
         let host = &mut self.host;
-        self.copies.retain(|copy| {
+        self.found.copies.retain(|copy| {
             let is_wanted = match view.regions.get(&copy.region) {
                 Some(seen) => {
                     let record = &seen.record;

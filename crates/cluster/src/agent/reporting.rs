@@ -54,16 +54,36 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let replicas = held.map(|(region, held)| {
             let mut own = statuses.iter();
             let own = own.find(|it| it.region == *region && it.replica == held.replica);
-            replica_report(*region, held, own)
+            let mut report = replica_report(*region, held, own);
+            if let Some(primary) = &mut report.primary {
+                self.note_lost(*region, primary);
+            }
+            report
         });
         ServerReport {
             version: FORMAT_VERSION,
             server: self.options.server,
             life,
             replicas: replicas.collect(),
-            copies: self.copies.clone(),
+            copies: self.found.copies.clone(),
+            unusable: self.found.unusable.clone(),
             capacity_bytes: self.host.capacity_bytes(),
         }
+    }
+}
+
+impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,
+    /// it has outlived them.
+    fn note_lost(&self, region: RegionId, primary: &mut PrimaryReport) {
+        let record = self.mirror.view().regions.get(&region);
+        let backups = record.map_or(&[][..], |seen| &seen.record.backups);
+        let lost = backups
+            .iter()
+            .filter(|it| it.in_sync && self.servers.view().is_over(it.replica))
+            .map(|it| it.replica.number);
+        let lost: Vec<_> = lost.filter(|it| !primary.failed.contains(it)).collect();
+        primary.failed.extend(lost);
     }
 }
 

@@ -44,8 +44,9 @@ impl Planner<'_> {
         arriving: ReplicaNumber,
     ) -> bool {
         let mut record = seen.record.clone();
-        if record.backup(arriving).is_none_or(|it| !it.in_sync) {
-            return false;
+        let arrived = record.backup(arriving).filter(|it| it.in_sync);
+        if arrived.is_none_or(|it| !self.is_usable(&record, it.replica)) {
+            return false; // It is being filled, or lost: its primary says so.
         }
         if record.primary.is_some_and(|it| it.number == leaving) {
             record.phase = Phase::HandingOver {
@@ -71,8 +72,9 @@ impl Planner<'_> {
         let mut record = seen.record.clone();
         let is_stopped = self.primary_report(&record).is_some_and(|it| it.stopped)
             || self.options.omission.leaves_out(Check::PrimaryIsOver);
-        let (Some(old), Some(new), true) = (record.primary, record.backup(to).copied(), is_stopped)
-        else {
+        let new = record.backup(to).copied();
+        let new = new.filter(|it| self.is_usable(&record, it.replica));
+        let (Some(old), Some(new), true) = (record.primary, new, is_stopped) else {
             return false;
         };
         record.backups.retain(|it| it.replica.number != to);

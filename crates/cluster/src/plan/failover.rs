@@ -42,8 +42,13 @@ impl Planner<'_> {
 
     /// A replica can do what was ordered: its life goes on, and it has not said that it is broken.
     pub(super) fn is_usable(&self, record: &RegionRecord, replica: Replica) -> bool {
+        self.view.is_alive(replica) && !self.is_broken(record, replica)
+    }
+
+    /// It says, in the life in which it was ordered, that it is broken (CP16).
+    fn is_broken(&self, record: &RegionRecord, replica: Replica) -> bool {
         let report = self.view.report(record.region, replica);
-        self.view.is_alive(replica) && report.is_none_or(|it| it.broken.is_none())
+        report.is_some_and(|it| it.broken.is_some())
     }
 
     /// The members that can do what was ordered.
@@ -80,8 +85,10 @@ impl Planner<'_> {
             self.recover(seen);
             return true;
         };
+        let mut members = usable;
+        members.extend(self.lost_members(&seen.record));
         let mut record = seen.record.clone();
-        promote(&mut record, promoted, &usable);
+        promote(&mut record, promoted, members);
         if omission.leaves_out(Check::EpochIsRaised) {
             record.epoch = seen.record.epoch;
         }
@@ -91,6 +98,18 @@ impl Planner<'_> {
         true
     }
 
+    /// CP18: members whose lives are over, the old primary among them, stay members until the new
+    /// primary says that they are lost: it may be lost with them, without having said anything.
+    fn lost_members(&self, record: &RegionRecord) -> Vec<Backup> {
+        let members = record.members();
+        let lost = members.filter(|it| !self.view.is_alive(*it));
+        lost.map(|replica| Backup {
+            replica,
+            in_sync: true,
+        })
+        .collect()
+    }
+
     /// What the primary says at the record's epoch.
     pub(super) fn primary_report(&self, record: &RegionRecord) -> Option<&PrimaryReport> {
         let report = self.view.report(record.region, record.primary?)?;
@@ -98,14 +117,22 @@ impl Planner<'_> {
         report.primary.as_ref().filter(|_| is_current)
     }
 
-    /// Backups whose lives are over, that are broken, or that the primary cannot reach, leave
-    /// (CP14); and a phase that needs one of them ends.
+    /// Backups that are broken, or of which the primary says that they have failed, leave; and ones
+    /// that were never in sync, when their lives are over (CP14). A phase that needs one of them
+    /// ends. One that was in sync is not dropped for its life alone: the primary may have died with
+    /// it, and what it has is all that anybody has then (CP18).
     pub(super) fn drop_lost(&mut self, seen: &Seen<RegionRecord>) -> bool {
         let failed: Vec<ReplicaNumber> = self
             .primary_report(&seen.record)
             .map_or(Vec::new(), |it| it.failed.clone());
         let is_lost = |backup: &Backup| {
-            !self.is_usable(&seen.record, backup.replica) || failed.contains(&backup.replica.number)
+            let is_told = !self.options.omission.leaves_out(Check::LossIsTold);
+            let is_usable = if backup.in_sync && is_told {
+                !self.is_broken(&seen.record, backup.replica)
+            } else {
+                self.is_usable(&seen.record, backup.replica)
+            };
+            !is_usable || failed.contains(&backup.replica.number)
         };
         if !seen.record.backups.iter().any(is_lost) {
             return false;
@@ -136,12 +163,11 @@ fn end_phase_without(record: &mut RegionRecord) {
     record.phase = Phase::Steady;
 }
 
-/// Makes a backup primary at the next epoch; of the others those stay that are listed. What was
-/// being done ends.
-fn promote(record: &mut RegionRecord, promoted: Replica, usable: &[Backup]) {
+/// Makes a backup primary at the next epoch, with these members. What was being done ends.
+fn promote(record: &mut RegionRecord, promoted: Replica, members: Vec<Backup>) {
     record.primary = Some(promoted);
     record.epoch = record.epoch.next();
-    record.backups = usable.to_vec();
+    record.backups = members;
     record
         .backups
         .retain(|it| it.replica.number != promoted.number);

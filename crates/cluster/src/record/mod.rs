@@ -34,6 +34,7 @@ use thiserror::Error;
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
 pub use self::server::{
     CopyReport, Drain, MasterRecord, PrimaryReport, ReplicaReport, ServerRecord, ServerReport,
+    UnusableCopy,
 };
 pub use self::table::{Cluster, Ids, TableName, TableRecord};
 pub use self::wish::{Wish, WishAnswer, WishKind};

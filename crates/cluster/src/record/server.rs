@@ -133,6 +133,21 @@ pub struct CopyReport {
     pub position_bytes: u64,
 }
 
+/// What a server's disk has of a copy that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnusableCopy {
+    /// Of which region.
+    pub region: RegionId,
+    /// Which replica it was.
+    pub replica: ReplicaNumber,
+    /// Whether what is there is not what was written, so that no other try reads it (CP18); else
+    /// the system did not give it, or a newer program has made it.
+    pub is_damaged: bool,
+    /// What is wrong.
+    pub how: String,
+}
+
 /// What a server reports. A server's newest report of a life says all that is so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -147,6 +162,9 @@ pub struct ServerReport {
     pub replicas: Vec<ReplicaReport>,
     /// What it has found on its disk, and nobody has ordered since.
     pub copies: Vec<CopyReport>,
+    /// What of that cannot be used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unusable: Vec<UnusableCopy>,
     /// How much its disk can hold, in bytes; 0: it does not say.
     pub capacity_bytes: u64,
 }
@@ -190,6 +208,10 @@ impl Record for ServerReport {
         for copy in &self.copies {
             let numbers = [copy.table.0, copy.region.0, copy.replica.0, copy.epoch.0];
             check_numbers(self.version, &numbers)?;
+        }
+        for copy in &self.unusable {
+            check_numbers(self.version, &[copy.region.0, copy.replica.0])?;
+            check_text("a failure", &copy.how, FAILURE_SIZE_BYTES_MAX)?;
         }
         Ok(())
     }

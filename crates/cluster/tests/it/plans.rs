@@ -101,6 +101,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
             life: Life(Revision(3)),
             replicas,
             copies: Vec::new(),
+            unusable: Vec::new(),
             capacity_bytes: 0,
         };
         println!("{server} reports {} bytes", report.encode().len());

@@ -8,8 +8,8 @@ use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
     MasterRecord, Phase, PrimaryReport, Record, RegionRecord, Replica, ReplicaReport, ServerRecord,
-    ServerReport, TableName, TableRecord, Wish, WishAnswer, WishKind, drain_key, name_key,
-    region_key, report_key, server_key, table_key, wish_key,
+    ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer, WishKind, drain_key,
+    name_key, region_key, report_key, server_key, table_key, wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -74,6 +74,12 @@ fn report() -> ServerReport {
             replica: ReplicaNumber(1),
             epoch: Epoch(1),
             position_bytes: 7,
+        }],
+        unusable: vec![UnusableCopy {
+            region: RegionId(9),
+            replica: ReplicaNumber(4),
+            is_damaged: true,
+            how: "it is torn".to_owned(),
         }],
         capacity_bytes: 0,
     }

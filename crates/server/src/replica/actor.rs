@@ -217,8 +217,8 @@ impl Actor {
                 };
                 primary.set_backups((&self.replica, &self.context), &backups);
             }
-            Role::Backup { primary } => {
-                self.become_backup(&order)?;
+            Role::Backup { primary, source } => {
+                self.become_backup(&order, source)?;
                 self.primary = Some(primary);
             }
         }
@@ -293,7 +293,7 @@ impl Actor {
         }
     }
 
-    fn become_backup(&mut self, order: &RegionOrder) -> Result<(), String> {
+    fn become_backup(&mut self, order: &RegionOrder, source: Source) -> Result<(), String> {
         let mut backup = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Backup(backup) => backup,
             State::Primary(primary) => {
@@ -303,6 +303,10 @@ impl Actor {
             }
             State::Nothing => {
                 let note = self.place.note().map_err(|error| error.to_string())?;
+                // CP18: the record says that it has everything.
+                if source == Source::Copy && note.is_none() {
+                    return Err("there is no copy of it on this disk".to_owned());
+                }
                 Box::new(BackupReplica::new(self.place.clone(), note))
             }
             State::Failed => return Err("it has failed before".to_owned()),

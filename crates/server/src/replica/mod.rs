@@ -49,6 +49,7 @@ pub(crate) enum Role {
     },
     Backup {
         primary: ServerId,
+        source: Source,
     },
 }
 

@@ -9,6 +9,7 @@
 //! | `disks` | disks that fail, are full, or are slow, under load |
 //! | `bits` | bits that are not what was written |
 //! | `outages` | coordinators that are away, and clusters that are started from their disks |
+//! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `moves` | replicas that move, under load |
 //! | `directories` | directories that are another's, or not as they were written |
 
@@ -20,5 +21,6 @@ mod disk;
 mod disks;
 mod moves;
 mod outages;
+mod recovering;
 mod serving;
 mod splitting;

@@ -7,7 +7,7 @@ use farleaf_cluster::coordinator::{Coordinator, Embedded, Event, Watch};
 use farleaf_cluster::ids::{RegionId, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{Phase, RegionRecord};
+use farleaf_cluster::record::{Phase, RegionRecord, Replica};
 use farleaf_cluster::view::View;
 
 use super::fleet::Fleet;
@@ -55,6 +55,23 @@ impl Checker {
             .into_iter()
             .cloned()
             .collect()
+    }
+
+    /// The members of a region, but for those that have said that they are broken, or of which the
+    /// primary has said that they have failed: they are members no more when a master acts on that,
+    /// also if whoever has said it is lost by then.
+    pub(crate) fn lasting_members(&self, record: &RegionRecord) -> Vec<Replica> {
+        let report = record.primary;
+        let report = report.and_then(|it| self.view.report(record.region, it));
+        let report = report.and_then(|it| it.primary.as_ref());
+        let failed = report.map_or(&[][..], |it| &it.failed);
+        let is_broken = |it: &Replica| {
+            let report = self.view.report(record.region, *it);
+            report.is_some_and(|it| it.broken.is_some())
+        };
+        let members = record.members();
+        let lasting = members.filter(|it| !failed.contains(&it.number) && !is_broken(it));
+        lasting.collect()
     }
 
     /// No later read may have less than this.
@@ -154,6 +171,10 @@ impl Checker {
         chosen: ServerId,
     ) -> Result<(), String> {
         self.has_forgotten = true;
+        let damaged = &fleet.servers[&chosen].damaged;
+        if damaged.iter().any(|(region, _)| *region == old.region) {
+            return Ok(()); // That was after it had been reported.
+        }
         let age = |server: ServerId| {
             let server = &fleet.servers[&server];
             let replica = server

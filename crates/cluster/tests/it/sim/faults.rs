@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::ServerId;
-use farleaf_cluster::record::WishKind;
 use farleaf_cluster::record::region::Key;
+use farleaf_cluster::record::{Replica, WishKind};
 
+use super::fleet::SimServer;
 use super::link::Weather;
 use super::world::{Event, FAULTS_UNTIL, KEY_END, MASTER_COUNT, SERVER_COUNT, World};
 
@@ -65,6 +66,9 @@ impl World {
                     let wait = 50 + self.random.below(1500);
                     self.at(wait, Event::Restart(index));
                 }
+                if self.random.one_in(2) {
+                    self.damage(server);
+                }
             }
             15 => self.weather(actor, |it| *it = Weather::default()),
             16 => {
@@ -80,6 +84,31 @@ impl World {
         }
         let wait = 50 + self.random.below(450);
         self.at(wait, Event::Fault);
+    }
+
+    /// The disk of a server that is down loses its copies of regions of which two other members
+    /// have one, and no copy was lost before: what a master has not acted on yet may leave one.
+    fn damage(&mut self, server: usize) {
+        let id = self.servers[server].id;
+        let mut fleet = self.fleet.lock().expect("one thread");
+        for record in self.checker.regions() {
+            let region = record.region;
+            let was_damaged = |server: &SimServer| {
+                let mut damaged = server.damaged.iter();
+                damaged.any(|(of, _)| *of == region)
+            };
+            let has_copy = |replica: &&Replica| {
+                let copy = fleet.servers[&replica.server].copies.get(&region);
+                copy.is_some_and(|copy| copy.number == replica.number)
+            };
+            let members = self.checker.lasting_members(&record);
+            let others = members.iter().filter(|it| it.server != id);
+            let is_elsewhere = others.filter(has_copy).count() >= 2;
+            if is_elsewhere && !fleet.servers.values().any(was_damaged) {
+                fleet.server(id).damage(region);
+                self.damage_count += 1;
+            }
+        }
     }
 
     /// A master is gone for a while, or paused.

@@ -104,6 +104,8 @@ pub(crate) struct SimServer {
     pub(crate) guard: Option<LeaseGuard>,
     pub(crate) open: BTreeMap<RegionId, SimReplica>,
     pub(crate) copies: BTreeMap<RegionId, SimReplica>,
+    /// What were copies, until the disk was damaged.
+    pub(crate) damaged: BTreeSet<(RegionId, ReplicaNumber)>,
     /// So many orders fail before it does what it is told again.
     pub(crate) failing_order_count: u32,
     /// One has failed: what is broken stays so for this life.
@@ -127,6 +129,13 @@ impl SimServer {
         self.failing_order_count -= u32::from(fails);
         self.has_failed |= fails;
         fails
+    }
+
+    /// The disk loses a copy.
+    pub(crate) fn damage(&mut self, region: RegionId) {
+        if let Some(copy) = self.copies.remove(&region) {
+            self.damaged.insert((region, copy.number));
+        }
     }
 
     /// Closes everything; what was in memory alone is gone if the process is.

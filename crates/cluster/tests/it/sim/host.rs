@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use farleaf_cluster::agent::host::{
-    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+    BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
 };
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{CopyReport, PrimaryReport};
+use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy};
 
 use super::fleet::{Fleet, SimPrimary, SimReplica, SimServer};
 
@@ -242,18 +242,25 @@ impl RegionHost for SimHost {
         })
     }
 
-    fn copies(&mut self) -> Vec<CopyReport> {
+    fn copies(&mut self) -> DiskCopies {
         self.with(|server| {
-            let copies = server.copies.iter();
-            copies
-                .map(|(region, copy)| CopyReport {
-                    table: copy.table,
-                    region: *region,
-                    replica: copy.number,
-                    epoch: copy.age().0,
-                    position_bytes: copy.synced as u64,
-                })
-                .collect()
+            let copies = server.copies.iter().map(|(region, copy)| CopyReport {
+                table: copy.table,
+                region: *region,
+                replica: copy.number,
+                epoch: copy.age().0,
+                position_bytes: copy.synced as u64,
+            });
+            let damaged = server.damaged.iter().map(|(region, replica)| UnusableCopy {
+                region: *region,
+                replica: *replica,
+                is_damaged: true,
+                how: "it is torn".to_owned(),
+            });
+            DiskCopies {
+                copies: copies.collect(),
+                unusable: damaged.collect(),
+            }
         })
     }
 

@@ -43,9 +43,11 @@ fn clusters_keep_their_promises() {
         number("FARLEAF_SIM_RUNS", 400),
     );
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
+    let mut damage_count = 0;
     for seed in first..first + count {
         match World::new(seed, Plant::Nothing).run() {
             Ok(world) => {
+                damage_count += world.damage_count;
                 for (name, count) in world.steps {
                     *steps.entry(name).or_default() += count;
                 }
@@ -53,7 +55,7 @@ fn clusters_keep_their_promises() {
             Err(broken) => panic!("{broken}"),
         }
     }
-    println!("{count} runs: {steps:?}");
+    println!("{count} runs, {damage_count} damaged copies: {steps:?}");
 }
 
 /// Whether what happens is told, to look into a seed: `FARLEAF_SIM_TRACE=1`.
@@ -112,6 +114,9 @@ plants! {
     an_epoch_that_stays_is_found: Plant::Omitted(Check::EpochIsRaised);
     /// A region that goes on before all its members are back is found (CP18).
     a_hasty_recovery_is_found: Plant::Omitted(Check::AllMembersAreBack);
+    /// A member that leaves for the end of its lease alone is found: the primary may have been lost
+    /// with it (CP14, CP18).
+    a_loss_that_nobody_tells_is_found: Plant::Omitted(Check::LossIsTold);
     /// A backup that counts as in sync before its primary says so is found (CP14).
     an_early_in_sync_is_found: Plant::Omitted(Check::InSyncIsReported);
 }

@@ -89,6 +89,8 @@ pub(crate) struct World {
     plant: Plant,
     all_durable: bool,
     pub(crate) steps: BTreeMap<String, u64>,
+    /// So many copies were damaged while all were down.
+    pub(crate) damage_count: u64,
 }
 
 impl World {
@@ -153,6 +155,7 @@ impl World {
             next_value: 1,
             plant,
             steps: BTreeMap::new(),
+            damage_count: 0,
         };
         world.begin();
         world

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `tables` | tables are made, looked up, dropped |
 //! | `failures` | servers and masters are lost, and come back |
+//! | `outages` | all servers of a region are lost, and some copies with them |
 //! | `changes` | drains, splits, moves, balance |
 
 mod changes;
 mod failures;
+mod outages;
 mod tables;
 
 use std::collections::BTreeSet;
