@@ -42,6 +42,26 @@ pub fn open_file(
     Ok(file)
 }
 
+/// Opens the file of a device that is there, of which little is read.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_uncached(storage: &dyn Storage, name: &str) -> Result<Arc<dyn StorageFile>, LsmError> {
+    storage
+        .open_uncached(name)
+        .map_err(|source| LsmError::Storage {
+            action: "open",
+            file: name.to_owned(),
+            directory: storage.name(),
+            source,
+        })
+}
+
+/// So many free segments of a file keep their room on the disk (8 MiB): what a flush or a merge
+/// frees the next one mostly writes over, and room that was given back is to be found anew, which a
+/// sync then writes into the file system's own log.
+const ROOMY_COUNT_MAX: usize = 4;
+
 /// A file of segments, and which of them are free. Which are not, the manifest says.
 #[derive(Debug)]
 pub struct Device {
@@ -49,6 +69,8 @@ pub struct Device {
     name: &'static str,
     directory: String,
     free: Mutex<FreeSegments>,
+    /// Free segments that have their room on the disk still; none of `free` has it.
+    roomy: Mutex<BTreeSet<SegmentId>>,
     kept: Mutex<Kept>,
     read_size_bytes: AtomicU64,
     written_size_bytes: AtomicU64,
@@ -84,6 +106,7 @@ impl Device {
             name,
             directory,
             free: Mutex::new(FreeSegments::but(used)),
+            roomy: Mutex::default(),
             kept: Mutex::default(),
             read_size_bytes: AtomicU64::new(0),
             written_size_bytes: AtomicU64::new(0),
@@ -124,13 +147,20 @@ impl Device {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a segment that nobody uses: the first one. It may hold anything.
-    pub fn allocate(&self) -> SegmentId {
-        self.free().take()
+    fn roomy(&self) -> MutexGuard<'_, BTreeSet<SegmentId>> {
+        self.roomy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives segments back. What they hold is gone; their room on the disk, too, if the file system
-    /// can do that. Those of another copy stay (FO9).
+    /// Takes a segment that nobody uses: the first one that has room on the disk, or else the first
+    /// one. It may hold anything.
+    pub fn allocate(&self) -> SegmentId {
+        let roomy = self.roomy().pop_first();
+        roomy.unwrap_or_else(|| self.free().take())
+    }
+
+    /// Gives segments back. What they hold is gone; the room on the disk of all but
+    /// [`ROOMY_COUNT_MAX`] free ones, too, if the file system can do that. Those of another copy
+    /// stay (FO9).
     pub fn give_back(&self, segments: impl IntoIterator<Item = SegmentId>) {
         for segment in segments {
             let mut kept = self.kept();
@@ -140,18 +170,30 @@ impl Device {
                 continue;
             }
             drop(kept);
-            // A hint: what cannot be given back to the disk is written anew all the same.
-            if let Err(error) = self.file.discard(segment.offset(), SEGMENT_SIZE_BYTES) {
-                tracing::debug!(%segment, file = self.name, %error, "cannot discard");
-            }
-            let is_new = self.free().give_back(segment);
+            let is_new = !self.free().has(segment) && self.roomy().insert(segment);
             assert!(is_new, "{segment} of {} was free already", self.name);
+        }
+        loop {
+            let mut roomy = self.roomy();
+            if roomy.len() <= ROOMY_COUNT_MAX {
+                return;
+            }
+            let last = roomy.pop_last().expect("there are some");
+            drop(roomy);
+            // A hint: what cannot be given back to the disk is written anew all the same.
+            if let Err(error) = self.file.discard(last.offset(), SEGMENT_SIZE_BYTES) {
+                tracing::debug!(segment = %last, file = self.name, %error, "cannot discard");
+            }
+            let is_new = self.free().give_back(last);
+            assert!(is_new, "{last} of {} was free already", self.name);
         }
     }
 
     /// Segments in use.
     pub fn used_count(&self) -> u32 {
-        self.free().used_count()
+        // What is taken meanwhile is in one of the two, or in none.
+        let free = self.free();
+        free.used_count() - self.roomy().len() as u32
     }
 
     /// How many bytes went from it and to it.

@@ -55,15 +55,21 @@ impl FreeSegments {
         segment
     }
 
+    /// Whether it is free.
+    pub fn has(&self, segment: SegmentId) -> bool {
+        let before = self.ranges.range(..=segment.0).next_back();
+        segment.0 >= self.next || before.is_some_and(|(_, end)| segment.0 < *end)
+    }
+
     /// Takes one back; false: it was free.
     #[must_use]
     pub fn give_back(&mut self, segment: SegmentId) -> bool {
+        if self.has(segment) {
+            return false;
+        }
         let number = segment.0;
         let before = self.ranges.range(..=number).next_back();
         let before = before.map(|(first, end)| (*first, *end));
-        if number >= self.next || before.is_some_and(|(_, end)| number < end) {
-            return false;
-        }
         self.used_count -= 1;
         let first = match before {
             Some((first, end)) if end == number => first,

@@ -1,7 +1,9 @@
 //! The way of trees, edits and the base to one backup (RP3): a WRITE into its buffer for trees, and
 //! a call.
 
-use farleaf_executor::block_on;
+use std::time::Duration;
+
+use farleaf_executor::{IdlePolicy, block_on, block_on_with_policy};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_message::{CallError, Caller, Lines};
 use thiserror::Error;
@@ -11,6 +13,16 @@ use crate::request::{Reply, Request};
 
 /// No answer is longer.
 const REPLY_SIZE_BYTES_MAX: usize = 64;
+
+/// A reply comes when the backup's disk has what it is about: mostly not within a millisecond, and
+/// no client waits for it. To look for it all the time would take as much of the processor as the
+/// rest of sending.
+const REPLY_WAIT: IdlePolicy = IdlePolicy {
+    spin_count: 100,
+    yield_count: 10,
+    sleep_min: Duration::from_micros(50),
+    sleep_max: Duration::from_micros(100),
+};
 
 /// The way to one backup's buffer for trees. Used by one thread at a time.
 #[derive(Debug)]
@@ -104,7 +116,7 @@ impl<E: Endpoint> IndexWay<E> {
         let (request, mut reply) = (request.encode(), Vec::new());
         let room = (reply_size_bytes, &mut reply);
         let called = caller.call(&mut self.batch, &request, room, is_gone);
-        block_on(called, self.endpoint.completions())?;
+        block_on_with_policy(called, self.endpoint.completions(), REPLY_WAIT)?;
         Ok(reply)
     }
 }

@@ -75,7 +75,12 @@ impl Filling {
             None => None,
         };
         let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
-            let file = device::open_file(&*storage, name, None)?;
+            let mut file = device::open_file(&*storage, name, None)?;
+            if name == TREES && options.index == IndexKind::Sent {
+                // Nobody reads trees here before they are an engine's, and each is synced when it
+                // has come: to go by the page cache would be one more copy.
+                file = device::open_uncached(&*storage, name)?;
+            }
             let place = (name, storage.name());
             let none = BTreeSet::new();
             Ok::<_, LsmError>(Device::beside(file, place, kept.unwrap_or(&none)))

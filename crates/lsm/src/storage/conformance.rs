@@ -42,6 +42,13 @@ fn files_read_back(storage: &dyn Storage) {
     assert_eq!(read(&*again, 3, 5), b"hELlo");
     again.write_at(b"J", 3).expect("written");
     assert_eq!(read(&*file, 3, 5), b"JELlo", "another handle sees it");
+    let uncached = storage.open_uncached("content").expect("there");
+    assert_eq!(read(&*uncached, 3, 5), b"JELlo", "a handle past the cache");
+    uncached.write_at(b"H", 3).expect("written");
+    assert_eq!(read(&*file, 3, 5), b"HELlo", "others see that, too");
+    file.write_at(b"J", 3).expect("written");
+    assert_eq!(read(&*uncached, 3, 5), b"JELlo", "and it sees others");
+    drop(uncached);
 
     for (offset, size_bytes) in [(5000, 4), (5003, 1), (9000, 1), (0, 5004)] {
         let mut buffer = vec![0; size_bytes];

@@ -137,6 +137,16 @@ impl Storage for DirectoryStorage {
         self.open_file(OpenOptions::new().read(true).write(true), name)
     }
 
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match direct::open(&options, &self.path_of(name)?)? {
+            Ok(file) => Ok(Arc::new(file)),
+            // It is no more than a wish: the cache does as well.
+            Err(_) => self.open(name),
+        }
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path_of(from)?, self.path_of(to)?)
     }

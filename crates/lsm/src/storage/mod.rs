@@ -52,6 +52,14 @@ pub trait Storage: Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`], or the operating system's.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
+    /// The same, of a file that is written and hardly ever read: past the system's page cache, if
+    /// that can be. Whatever else can be said of a file is true of this one, too, but that it may
+    /// be longer than what was written, up to a whole block of 4 KiB.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
     /// Gives a file another name, in place of a file that has it.
     ///
     /// # Errors

@@ -29,6 +29,10 @@ impl Storage for Unlinked {
         self.0.open(name)
     }
 
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.0.open_uncached(name)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.0.rename(from, to)
     }

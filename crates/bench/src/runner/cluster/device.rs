@@ -85,6 +85,10 @@ impl Storage for CountedStorage {
         Ok(self.counted(self.inner.open(name)?))
     }
 
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.counted(self.inner.open_uncached(name)?))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.inner.rename(from, to)
     }

@@ -162,6 +162,10 @@ impl Storage for CrashStorage {
         Ok(Arc::new(CrashFile(self.handle(&mut machine, id))))
     }
 
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open(name)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;

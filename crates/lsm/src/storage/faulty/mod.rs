@@ -164,6 +164,18 @@ impl FaultyStorage {
     }
 }
 
+impl FaultyStorage {
+    fn opened(&self, name: &str, inner: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
+        let size_bytes = inner.size()?;
+        let id = self.rules().rooms.opened(name, size_bytes);
+        Ok(Arc::new(FaultyFile {
+            storage: self.clone(),
+            inner,
+            id,
+        }))
+    }
+}
+
 impl Storage for FaultyStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.enter(Operation::Create, Some(name))?;
@@ -179,14 +191,12 @@ impl Storage for FaultyStorage {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.enter(Operation::Open, Some(name))?;
-        let inner = self.inner.open(name)?;
-        let size_bytes = inner.size()?;
-        let id = self.rules().rooms.opened(name, size_bytes);
-        Ok(Arc::new(FaultyFile {
-            storage: self.clone(),
-            inner,
-            id,
-        }))
+        self.opened(name, self.inner.open(name)?)
+    }
+
+    fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.enter(Operation::Open, Some(name))?;
+        self.opened(name, self.inner.open_uncached(name)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
