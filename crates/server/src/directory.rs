@@ -165,9 +165,7 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     };
     let version = version_of(bytes).map_err(damaged)?;
     if version != VERSION {
-        return Err(damaged(format!(
-            "it has format version {version}, and this program knows version {VERSION} alone"
-        )));
+        return Err(other_version(file, version, VERSION));
     }
     let identity: Identity =
         serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
@@ -178,6 +176,23 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
         )));
     }
     Ok(identity)
+}
+
+/// What it means that a file has another version than the one that is known.
+pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerError {
+    let path = path.to_owned();
+    if version > known {
+        return ServerError::Newer {
+            path,
+            version,
+            known,
+        };
+    }
+    ServerError::Damaged {
+        path,
+        how: format!("there is no format version {version}"),
+        remedy: "restore it from a copy; nothing was changed",
+    }
 }
 
 /// The version that a file of JSON says: another one may have other fields.
@@ -274,7 +289,11 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let file = scratch.path().join(SERVER);
         for (text, expected) in [
-            (r#"{"version":2,"servers":[]}"#, "format version 2"),
+            (
+                r#"{"version":2,"servers":[]}"#,
+                "a newer program has written it",
+            ),
+            (r#"{"version":0}"#, "no format version 0"),
             (r#"{"version":1,"cluster":7,"server":0}"#, "number 0"),
             (r#"{"version":1,"cluster":7}"#, "missing field"),
             ("", "EOF"),

@@ -45,17 +45,17 @@ pub enum ServerError {
         /// What to do.
         remedy: &'static str,
     },
-    /// Another version of this program has written a file.
+    /// A later version has written a file of the server's own.
     #[error(
-        "{} has format version {version}, and this program knows version {known} alone: use the \
-         program that wrote it, or a newer one; nothing was changed", path.display()
+        "{} has format version {version}, and this program knows version {known}: a newer program \
+         has written it; use that program here, too; nothing was changed", path.display()
     )]
-    OtherVersion {
+    Newer {
         /// Which.
         path: PathBuf,
-        /// Which it has.
+        /// Its version.
         version: u32,
-        /// The only one that is known here.
+        /// The one that is known.
         known: u32,
     },
     /// Another process has the directory.

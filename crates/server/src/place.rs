@@ -21,7 +21,7 @@ use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, sync_directory, version_of, write_whole};
+use crate::directory::{failed, other_version, sync_directory, version_of, write_whole};
 use crate::error::ServerError;
 
 const NOTE: &str = "REPLICA";
@@ -93,16 +93,10 @@ impl Note {
             how,
             remedy: "restore it from a copy, or remove the replica's directory if others have all",
         };
-        let version = version_of(bytes).map_err(damaged)?;
-        if version != VERSION {
-            return Err(ServerError::OtherVersion {
-                path: path.to_owned(),
-                version,
-                known: VERSION,
-            });
+        match version_of(bytes).map_err(damaged)? {
+            VERSION => serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string())),
+            version => Err(other_version(path, version, VERSION)),
         }
-        let note = serde_json::from_slice(bytes);
-        note.map_err(|error| damaged(error.to_string()))
     }
 }
 
@@ -137,7 +131,7 @@ impl ReplicaPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("read", &path)(error)),
         };
-        Note::decode(&path, &bytes).map(Some)
+        Ok(Some(Note::decode(&path, &bytes)?))
     }
 
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
@@ -324,7 +318,11 @@ mod tests {
         assert_eq!(place.note().expect("it can be read"), Some(note));
         fs::write(scratch.path().join("5-2/REPLICA"), "{\"version\":2}").expect("written");
         let error = place.note().expect_err("of the future").to_string();
-        assert!(error.contains("format version 2"), "{error}");
+        assert!(error.contains("a newer program has written it"), "{error}");
+        assert!(
+            error.contains("format version 2") && !error.contains("damaged"),
+            "{error}"
+        );
     }
 
     /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an

@@ -100,20 +100,47 @@ fn read_line(bytes: &[u8], before: u32) -> Option<(&[u8], u32, usize)> {
     (follows == before).then_some((json, own, PREFIX_SIZE_BYTES + json.len() + 1))
 }
 
+/// Why a journal says no map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is not what was written: how.
+    Damaged(String),
+    /// A later version has written it: which.
+    Newer(u32),
+}
+
+impl From<String> for Unreadable {
+    fn from(how: String) -> Self {
+        Self::Damaged(how)
+    }
+}
+
+/// What the first line says, of a version that is known.
+fn read_head(json: &[u8]) -> Result<Head, Unreadable> {
+    /// A later version may have other fields.
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("line 1: {error}"));
+    match serde_json::from_slice::<Versioned>(json)
+        .map_err(damaged)?
+        .version
+    {
+        VERSION => serde_json::from_slice(json).map_err(damaged),
+        version if version > VERSION => Err(Unreadable::Newer(version)),
+        version => Err(format!("line 1: there is no format version {version}").into()),
+    }
+}
+
 /// The map that a journal says, its leases as of `now`.
 ///
 /// # Errors
-/// How it is damaged.
-pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, String> {
+/// How it is damaged, or that a later version has written it.
+pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, Unreadable> {
     let (json, mut last_sum, mut at) =
-        read_line(bytes, 0).ok_or("its first line is not what was written")?;
-    let head: Head = serde_json::from_slice(json).map_err(|error| format!("line 1: {error}"))?;
-    if head.version != VERSION {
-        return Err(format!(
-            "it has format version {}, and this program knows version {VERSION} alone",
-            head.version
-        ));
-    }
+        read_line(bytes, 0).ok_or_else(|| "its first line is not what was written".to_owned())?;
+    let head = read_head(json)?;
     let mut store = Store::from_image(head.map, now).map_err(|how| format!("line 1: {how}"))?;
     let mut line_number = 2;
     while at < bytes.len() {
@@ -122,7 +149,7 @@ pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, String> {
             if !has_whole {
                 break; // CJ2: it was never in force.
             }
-            return Err(format!("line {line_number} is not what was written"));
+            return Err(format!("line {line_number} is not what was written").into());
         };
         let change: Change =
             serde_json::from_slice(json).map_err(|error| format!("line {line_number}: {error}"))?;
@@ -153,7 +180,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
-    /// [`Storage`](CoordinatorError::Storage).
+    /// [`Newer`](CoordinatorError::Newer), [`Storage`](CoordinatorError::Storage).
     pub fn open(
         storage: Arc<dyn Storage>,
         now: Duration,
@@ -167,11 +194,7 @@ impl Journal {
         let names = storage.list().map_err(failed(&*storage, "list", "files"))?;
         let store = if names.iter().any(|name| name == JOURNAL) {
             let bytes = read_whole(&*storage)?;
-            replay(&bytes, now).map_err(|how| CoordinatorError::Damaged {
-                file: JOURNAL.to_owned(),
-                directory: storage.name(),
-                how,
-            })?
+            replay(&bytes, now).map_err(|why| refused(why, &*storage))?
         } else {
             Store::default()
         };
@@ -219,6 +242,23 @@ impl Journal {
         self.head_size_bytes = size_bytes;
         self.last_sum = last_sum;
         Ok(())
+    }
+}
+
+fn refused(why: Unreadable, storage: &dyn Storage) -> CoordinatorError {
+    let (file, directory) = (JOURNAL.to_owned(), storage.name());
+    match why {
+        Unreadable::Damaged(how) => CoordinatorError::Damaged {
+            file,
+            directory,
+            how,
+        },
+        Unreadable::Newer(version) => CoordinatorError::Newer {
+            file,
+            directory,
+            version,
+            known: VERSION,
+        },
     }
 }
 

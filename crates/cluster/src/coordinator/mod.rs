@@ -442,6 +442,21 @@ pub enum CoordinatorError {
         /// How.
         how: String,
     },
+    /// A later version has written the embedded coordinator's directory.
+    #[error(
+        "{file} in {directory} has format version {version}, and this program knows version \
+         {known}: a newer program has written it; use that program here, too"
+    )]
+    Newer {
+        /// Which file.
+        file: String,
+        /// Where.
+        directory: String,
+        /// Its version.
+        version: u32,
+        /// The one that is known.
+        known: u32,
+    },
     /// Somebody has the directory open.
     #[error("{directory} is open in another coordinator: stop that one first")]
     Locked {

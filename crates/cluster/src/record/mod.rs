@@ -27,8 +27,8 @@ pub mod server;
 pub mod table;
 pub mod wish;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
@@ -109,14 +109,39 @@ pub fn number_behind(key: &str, prefix: &str) -> Option<u64> {
     if is_whole { digits.parse().ok() } else { None }
 }
 
-/// A record that is not one.
+/// A record that is not one, or none that this program knows.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("the record {key} is damaged: {how}")]
-pub struct RecordError {
-    /// Under which key it lies.
-    pub key: String,
-    /// What is wrong with it.
-    pub how: String,
+pub enum RecordError {
+    /// It is not as it was written.
+    #[error("the record {key} is damaged: {how}")]
+    Damaged {
+        /// Under which key it lies.
+        key: String,
+        /// What is wrong with it.
+        how: String,
+    },
+    /// A later version has written it.
+    #[error(
+        "the record {key} has format version {version}, and this program knows version \
+         {FORMAT_VERSION}: a newer program has written it; use that program here, too"
+    )]
+    Newer {
+        /// Under which key it lies.
+        key: String,
+        /// Its version.
+        version: u32,
+    },
+}
+
+/// The version that JSON says, if it is above the one that is known: such a record may have other
+/// fields.
+fn newer_version(bytes: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let versioned: Versioned = serde_json::from_slice(bytes).ok()?;
+    Some(versioned.version).filter(|version| *version > FORMAT_VERSION)
 }
 
 /// A record as it lies in the coordinator.
@@ -138,11 +163,15 @@ pub trait Record: Serialize + DeserializeOwned {
     /// From the bytes that lie under a key. Takes no more memory than a few times their size.
     ///
     /// # Errors
-    /// [`RecordError`]: no JSON, not this record, or something that cannot be.
+    /// [`RecordError`]: no JSON, not this record, or something that cannot be; or a later version
+    /// has written it.
     fn decode(key: &str, bytes: &[u8]) -> Result<Self, RecordError> {
-        let damaged = |how| RecordError {
-            key: key.to_owned(),
-            how,
+        let damaged = |how| {
+            let key = key.to_owned();
+            match newer_version(bytes) {
+                Some(version) => RecordError::Newer { key, version },
+                None => RecordError::Damaged { key, how },
+            }
         };
         let record: Self =
             serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;

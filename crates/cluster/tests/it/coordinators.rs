@@ -202,3 +202,31 @@ fn damage_is_told_and_a_torn_end_is_not() {
         assert!(after == bytes, "it was changed");
     }
 }
+
+/// Promise: a journal that a later version has written, whatever is in its map, is told to be that,
+/// and not damaged; it is left as it is.
+#[test]
+fn a_journal_of_a_later_version_is_not_damaged() {
+    let json = r#"{"version":2,"shards":[]}"#;
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&[0; 4]);
+    digest.update(json.as_bytes());
+    let text = format!("{:08x} 00000000 {json}\n", digest.finalize());
+    let storage = CrashStorage::new(9);
+    let file = storage.create("COORDINATOR").expect("it works");
+    file.write_at(text.as_bytes(), 0).expect("it works");
+    let error = open(&storage, &ManualClock::new()).expect_err("of the future");
+    let told = error.to_string();
+    assert!(
+        matches!(error, CoordinatorError::Newer { version: 2, .. }),
+        "{told}"
+    );
+    assert!(
+        told.contains("a newer program has written it; use that program"),
+        "{told}"
+    );
+    let mut after = vec![0; text.len()];
+    let file = storage.open("COORDINATOR").expect("it is there");
+    file.read_at(&mut after, 0).expect("it works");
+    assert_eq!(after, text.as_bytes());
+}

@@ -7,9 +7,9 @@ use farleaf_cluster::plan::PlanOptions;
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
-    MasterRecord, Phase, PrimaryReport, Record, RegionRecord, Replica, ReplicaReport, ServerRecord,
-    ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer, WishKind, drain_key,
-    name_key, region_key, report_key, server_key, table_key, wish_key,
+    MasterRecord, Phase, PrimaryReport, Record, RecordError, RegionRecord, Replica, ReplicaReport,
+    ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer, WishKind,
+    drain_key, name_key, region_key, report_key, server_key, table_key, wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -200,9 +200,11 @@ fn records_that_cannot_be_are_refused() {
         let mut record = region();
         change(&mut record);
         let error = RegionRecord::decode(&region().key(), &record.encode()).expect_err(why);
-        assert!(error.how.contains(why), "{error}, and not: {why}");
+        let told = error.to_string();
+        assert!(told.contains(why), "{told}, and not: {why}");
+        assert!(told.contains("is damaged"), "{told}");
     };
-    refused(|it| it.version = 2, "format version 2");
+    refused(|it| it.version = 0, "format version 0");
     refused(|it| it.epoch = Epoch(1 << 53), "2^53");
     refused(|it| it.region = RegionId(8), "is the one of");
     refused(|it| it.to = Some(Key(b"a".to_vec())), "range is empty");
@@ -231,6 +233,27 @@ fn records_that_cannot_be_are_refused() {
     refused(handing, "not in sync");
     for bytes in [&b""[..], b"{}", b"[1]", b"\xFF", b"{\"version\":1}"] {
         assert!(RegionRecord::decode(&region().key(), bytes).is_err());
+    }
+}
+
+/// Promise: a record of a later version, whatever its fields are, is not called damaged: it is told
+/// that a newer program has written it. Once it was, and restored from copies.
+#[test]
+fn a_record_of_a_later_version_is_not_damaged() {
+    let mut later = region();
+    later.version = 2;
+    for bytes in [&later.encode()[..], br#"{"version":2,"shards":[]}"#] {
+        let error = RegionRecord::decode(&region().key(), bytes).expect_err("of the future");
+        let told = error.to_string();
+        assert!(
+            matches!(error, RecordError::Newer { version: 2, .. }),
+            "{told}"
+        );
+        assert!(!told.contains("damaged"), "{told}");
+        assert!(
+            told.contains("a newer program has written it; use that program"),
+            "{told}"
+        );
     }
 }
 

@@ -178,7 +178,8 @@ impl Seen {
             &format!("lacks {lacks}"),
             &format!("lack {lacks}"),
         );
-        note(self.damaged.len(), "record", "is damaged", "are damaged");
+        let unreadable = "cannot be read";
+        note(self.damaged.len(), "record", unreadable, unreadable);
         note(self.waiting.len(), "region", "waits", "wait");
         lacking
     }

@@ -63,12 +63,7 @@ fn text(seen: &Seen) -> String {
         text += &regions_text(&seen.regions);
     }
     for damage in &seen.damaged {
-        let _ = writeln!(
-            text,
-            "damaged: {}: {}",
-            escape(damage.key.as_bytes()),
-            damage.how
-        );
+        let _ = writeln!(text, "{}", escape(damage.how.as_bytes()));
     }
     for waits in &seen.waiting {
         let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);
@@ -172,5 +167,37 @@ fn keys_text(region: &SeenRegion) -> String {
         (true, Some(to)) => format!("below {}", key(to)),
         (false, None) => format!("from {}", key(&region.from)),
         (false, Some(to)) => format!("from {} to {}", key(&region.from), key(to)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farleaf_cluster::coordinator::{Entry, Revision};
+    use farleaf_cluster::view::View;
+
+    use super::*;
+
+    /// Promise: a record that is damaged is told as that, and one that a newer program has written
+    /// as that, with what to do; both count as records that cannot be read.
+    #[test]
+    fn records_that_cannot_be_read_are_told() {
+        let entry = |key: &str, value: &[u8]| Entry {
+            key: key.to_owned(),
+            value: value.to_vec(),
+            create_revision: Revision(2),
+            mod_revision: Revision(2),
+            lease: None,
+        };
+        let entries = [
+            entry("cluster", br#"{"version":2,"name":"c"}"#),
+            entry("ids", b"{"),
+        ];
+        let view = View::of(Revision(3), &entries);
+        let text = text(&Seen::new(&view, "tcp:h:1", None));
+        let newer = "the record cluster has format version 2, and this program knows version 1: a \
+                     newer program has written it; use that program here, too\n";
+        assert!(text.contains(newer), "{text}");
+        assert!(text.contains("the record ids is damaged: EOF"), "{text}");
+        assert!(text.contains("2 records cannot be read"), "{text}");
     }
 }

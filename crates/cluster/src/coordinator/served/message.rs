@@ -312,6 +312,7 @@ impl Failure {
             }
             CoordinatorError::Storage { .. }
             | CoordinatorError::Damaged { .. }
+            | CoordinatorError::Newer { .. }
             | CoordinatorError::Locked { .. }
             | CoordinatorError::Stopped { .. } => Self::Unavailable(error.to_string()),
         }
