@@ -103,6 +103,36 @@ pub enum Action {
     ForgetAnswer,
 }
 
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Place => "it gets its first primary",
+            Self::Promote => "a backup becomes primary, as the primary is lost",
+            Self::Recover => "all its members were lost, and the newest copy goes on",
+            Self::DropReplicas => "replicas that are lost leave",
+            Self::MarkOpened => "it was opened",
+            Self::MarkInSync => "backups have everything from now on",
+            Self::AddBackup(server) => {
+                return write!(formatter, "{server} gets a backup");
+            }
+            Self::BeginMove(server) => {
+                return write!(formatter, "a replica begins to move to {server}");
+            }
+            Self::BeginHandOver => "its primary is to stop, for a backup",
+            Self::HandOver => "the backup becomes primary, as the primary has stopped for it",
+            Self::RemoveReplica => "a replica that is not needed leaves",
+            Self::BeginSplit => "its primary is to prepare a split",
+            Self::Split(child) => return write!(formatter, "{child} is split off"),
+            Self::GiveUp => "members that do not come back are given up",
+            Self::DropRegion => "regions of it go, as it was dropped",
+            Self::DropTable => "it goes, as it was dropped and has no regions any more",
+            Self::Refuse(why) => return write!(formatter, "a wish is refused: {why}"),
+            Self::ForgetAnswer => "an answer goes that nobody has read",
+        };
+        formatter.write_str(text)
+    }
+}
+
 /// A change that the master would make.
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -119,8 +149,8 @@ pub struct Step {
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.region {
-            Some(region) => write!(formatter, "{:?} of {region} of {}", self.action, self.table),
-            None => write!(formatter, "{:?} of {}", self.action, self.table),
+            Some(region) => write!(formatter, "{region} of {}: {}", self.table, self.action),
+            None => write!(formatter, "{}: {}", self.table, self.action),
         }
     }
 }

@@ -88,10 +88,7 @@ impl Planner<'_> {
             return Ok((Action::GiveUp, record, Transaction::new()));
         }
         if record.phase != Phase::Steady {
-            return Err(format!(
-                "something is being done already: {:?}",
-                record.phase
-            ));
+            return Err(format!("something is being done already: {}", record.phase));
         }
         if self.primary_report(record).is_none() {
             return Err("nobody serves the region now".to_owned());

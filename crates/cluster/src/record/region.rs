@@ -112,6 +112,24 @@ pub enum Phase {
     },
 }
 
+impl fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steady => formatter.write_str("nothing is being done with it"),
+            Self::Moving { leaving, arriving } => write!(
+                formatter,
+                "{leaving} leaves when {arriving}, which is being filled, has everything"
+            ),
+            Self::HandingOver { to, .. } => {
+                write!(formatter, "its primary is handing over to {to}")
+            }
+            Self::Splitting { at, child } => {
+                write!(formatter, "it is being split at {at} into {child}")
+            }
+        }
+    }
+}
+
 /// A region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

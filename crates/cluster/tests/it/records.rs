@@ -1,9 +1,9 @@
 //! Records: what was encoded comes back, written as it always was; what is hostile is refused with
 //! an error, and never more.
 
-use farleaf_cluster::coordinator::{Entry, Event, Revision, journal};
+use farleaf_cluster::coordinator::{Entry, Event, Revision, Transaction, journal};
 use farleaf_cluster::ids::{ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
-use farleaf_cluster::plan::PlanOptions;
+use farleaf_cluster::plan::{Action, PlanOptions, Step};
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
@@ -255,6 +255,33 @@ fn a_record_of_a_later_version_is_not_damaged() {
             "{told}"
         );
     }
+}
+
+/// Promise: what is being done with a region is told in words, and so is a step of the master's.
+#[test]
+fn phases_and_steps_are_told_in_words() {
+    assert_eq!(
+        region().phase.to_string(),
+        r#"it is being split at "m\xff" into region 9"#
+    );
+    let moving = Phase::Moving {
+        leaving: ReplicaNumber(2),
+        arriving: ReplicaNumber(5),
+    };
+    assert_eq!(
+        moving.to_string(),
+        "replica 2 leaves when replica 5, which is being filled, has everything"
+    );
+    let step = Step {
+        action: Action::AddBackup(ServerId(3)),
+        table: TableId(1),
+        region: Some(RegionId(9)),
+        transaction: Transaction::new(),
+    };
+    assert_eq!(
+        step.to_string(),
+        "region 9 of table 1: server 3 gets a backup"
+    );
 }
 
 /// A server whose record is damaged is alive all the same; a region whose record is, is not

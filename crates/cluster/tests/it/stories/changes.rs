@@ -77,6 +77,29 @@ fn a_region_is_split() {
     assert!(refusal(story.wish(split)).contains("is not within the region"));
 }
 
+/// Promise: what is wished for while something else is being done is refused, and the master says in
+/// words what that is.
+#[test]
+fn a_wish_during_a_split_is_told_of_it() {
+    let mut story = Story::new(3);
+    let table = story.table(2, &[]);
+    story.settle();
+    let region = story.region(table).region;
+    let split = |at: &[u8]| WishKind::Split {
+        table,
+        region,
+        at: Key(at.to_vec()),
+    };
+    let coordinator = story.coordinator.clone();
+    admin::wish(&coordinator, split(b"m")).expect("it works");
+    story.go_on(Duration::from_millis(50));
+    let second = admin::wish(&coordinator, split(b"s")).expect("it works");
+    story.master.tick(Duration::ZERO).expect("it is there");
+    let answer = refusal(admin::answer(&coordinator, second).expect("it works"));
+    let told = "something is being done already: it is being split at \"m\" into region 2";
+    assert_eq!(answer, told);
+}
+
 /// Wishes that cannot be done are refused, with the reason.
 #[test]
 fn wishes_that_cannot_be_done_are_refused() {
