@@ -33,6 +33,20 @@ pub enum ClusterError {
         /// What was found.
         found: ClusterId,
     },
+    /// Another server has this number, too, and keeps its lease.
+    #[error(
+        "{server} is another server, too, which has registered at {address} and keeps its lease \
+         ({waited_s} s were waited): each has a number of its own; stop one of the two, and give a \
+         new directory another number (`--number`)"
+    )]
+    NumberTaken {
+        /// Which number.
+        server: ServerId,
+        /// Where the other one says that it is reached.
+        address: String,
+        /// For how long its lease was seen to go on.
+        waited_s: u64,
+    },
     /// A name is taken.
     #[error("there is a table {0} already")]
     TableExists(String),

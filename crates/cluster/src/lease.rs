@@ -37,6 +37,14 @@ impl LeaseTerms {
         usable.saturating_sub(self.margin)
     }
 
+    /// A lease of this length that nobody keeps alive is over after so long, though the
+    /// coordinator gives all of them their whole time again once meanwhile (CP6), and is busy.
+    pub fn surely_over(&self, time_to_live: Duration) -> Duration {
+        const ELECTION: Duration = Duration::from_secs(1);
+        let error = self.clock_error_per_mille.min(999);
+        time_to_live * 2 * (1000 + error) / (1000 - error) + ELECTION
+    }
+
     /// How often a lease is asked to go on: three tries fit into the time in which it is usable.
     pub fn keep_alive_interval(&self) -> Duration {
         self.usable(self.time_to_live) / 4

@@ -77,6 +77,11 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         self.mirror.view()
     }
 
+    /// Whether the coordinator has answered when the lease was asked for last.
+    pub fn is_in_touch(&self) -> bool {
+        self.tenure.is_in_touch()
+    }
+
     /// What waits for servers, as of the last look.
     pub fn waiting(&self) -> &[Waiting] {
         &self.waiting
@@ -89,7 +94,10 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
     /// Those of the coordinator: a later call goes on.
     pub fn tick(&mut self, timeout: Duration) -> Result<MasterTick, CoordinatorError> {
         match self.tenure.tick(&self.coordinator)? {
-            TenureChange::Won(_) => tracing::info!("master since {:?}", self.tenure.held_since()),
+            TenureChange::Won(_) => {
+                let since = self.tenure.held_since().unwrap_or_default();
+                tracing::info!("master since {since}");
+            }
             TenureChange::Lost => tracing::warn!("master no more: the lease was not kept"),
             TenureChange::Unchanged => {}
         }

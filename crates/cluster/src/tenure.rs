@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::coordinator::{
-    Compare, Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Transaction,
+    Compare, Coordinator, CoordinatorError, Entry, KeepAlive, LeaseId, Revision, Transaction,
     TransactionOutcome,
 };
 use crate::lease::{LeaseGuard, LeaseTerms};
@@ -30,6 +30,19 @@ struct Lease {
     asked_at: Duration,
 }
 
+/// Who holds a key that one waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// What the key has.
+    pub value: Vec<u8>,
+    /// Since when it is held.
+    pub since: Revision,
+    /// For how long it was seen to be, by the own clock, while the coordinator was reached. Time in
+    /// which nobody looked does not count.
+    pub waited: Duration,
+    seen_at: Duration,
+}
+
 /// Tries to hold a key, and to keep it.
 #[derive(Debug)]
 pub struct Tenure {
@@ -40,6 +53,8 @@ pub struct Tenure {
     omission: Omission,
     lease: Option<Lease>,
     held: Option<(Revision, LeaseGuard)>,
+    rival: Option<Rival>,
+    is_in_touch: bool,
     next_try_at: Duration,
 }
 
@@ -54,6 +69,8 @@ impl Tenure {
             omission: Omission::NONE,
             lease: None,
             held: None,
+            rival: None,
+            is_in_touch: false,
             next_try_at: Duration::ZERO,
         }
     }
@@ -81,12 +98,44 @@ impl Tenure {
         self.held.as_ref().map(|(_, guard)| guard)
     }
 
+    /// Whether the coordinator has answered when it was asked last.
+    pub fn is_in_touch(&self) -> bool {
+        self.is_in_touch
+    }
+
+    /// Who holds the key, where somebody else does.
+    pub fn rival(&self) -> Option<&Rival> {
+        self.rival.as_ref()
+    }
+
+    /// Whether somebody else holds the key, and keeps its lease alive: a lease of the same length
+    /// that nobody keeps would have been over for long.
+    pub fn rival_is_alive(&self) -> bool {
+        let own = self.lease.map_or(Duration::ZERO, |it| it.time_to_live);
+        let time_to_live = self.terms.time_to_live.max(own);
+        let over_after = self.terms.surely_over(time_to_live);
+        self.rival.as_ref().is_some_and(|it| it.waited > over_after)
+    }
+
     /// Does what is due: asks for a lease, for the key, or for the lease to go on. No round trip if
     /// nothing is due, three at the most.
     ///
     /// # Errors
     /// Those of the coordinator: it is tried again by a later call.
     pub fn tick<C: Coordinator>(
+        &mut self,
+        coordinator: &C,
+    ) -> Result<TenureChange, CoordinatorError> {
+        let ticked = self.do_due(coordinator);
+        if ticked.is_err() {
+            self.is_in_touch = false;
+            // When it is back, leases have their whole time again (CP6).
+            self.rival = None;
+        }
+        ticked
+    }
+
+    fn do_due<C: Coordinator>(
         &mut self,
         coordinator: &C,
     ) -> Result<TenureChange, CoordinatorError> {
@@ -108,7 +157,9 @@ impl Tenure {
         if self.clock.now() >= due_at.max(self.next_try_at) {
             self.try_later();
             let asked_at = self.clock.now();
-            match coordinator.keep_alive(lease.id)? {
+            let kept = coordinator.keep_alive(lease.id)?;
+            self.is_in_touch = true;
+            match kept {
                 KeepAlive::Gone => return Ok(self.lose()),
                 KeepAlive::Alive(time_to_live) => {
                     let asked_at = self.asked_at(asked_at);
@@ -150,23 +201,47 @@ impl Tenure {
         let transaction = Transaction::new()
             .when(Compare::Created(self.key.clone(), Revision::NEVER))
             .put_leased(self.key.clone(), self.value.clone(), lease.id);
-        let created = match coordinator.transact(&transaction)? {
+        let outcome = coordinator.transact(&transaction)?;
+        self.is_in_touch = true;
+        let created = match outcome {
             TransactionOutcome::Committed(revision) => revision,
             TransactionOutcome::LeaseGone => return Ok(self.lose()),
             TransactionOutcome::Refused => {
                 // Somebody has it: oneself, if an earlier answer was lost.
                 let snapshot = coordinator.range(&self.key)?;
                 let entry = snapshot.entries.into_iter().find(|it| it.key == self.key);
-                match entry.filter(|it| it.lease == Some(lease.id)) {
-                    Some(own) => own.create_revision,
-                    None => return Ok(TenureChange::Unchanged),
+                match entry {
+                    Some(own) if own.lease == Some(lease.id) => own.create_revision,
+                    other => {
+                        self.note_rival(other);
+                        return Ok(TenureChange::Unchanged);
+                    }
                 }
             }
         };
+        self.rival = None;
         let usable_until = lease.asked_at + self.terms.usable(lease.time_to_live);
         let guard = LeaseGuard::new(self.clock.clone(), usable_until);
         self.held = Some((created, guard.clone()));
         Ok(TenureChange::Won(guard))
+    }
+
+    fn note_rival(&mut self, entry: Option<Entry>) {
+        let now = self.clock.now();
+        let looked_every = self.terms.keep_alive_interval();
+        let before = self.rival.take();
+        self.rival = entry.map(|entry| {
+            let before = before.filter(|it| it.since == entry.create_revision);
+            let waited = before.map_or(Duration::ZERO, |it| {
+                it.waited + now.saturating_sub(it.seen_at).min(looked_every)
+            });
+            Rival {
+                value: entry.value,
+                since: entry.create_revision,
+                waited,
+                seen_at: now,
+            }
+        });
     }
 
     /// The lease is over, as the coordinator has said.

@@ -74,6 +74,8 @@ pub struct Agent<C: Debug, H> {
     is_cluster_checked: bool,
     tenure: Tenure,
     life: Option<Life>,
+    /// Whose registration was told to be waited for.
+    told_rival: Option<Life>,
     mirror: Mirror<C>,
     /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
     servers: Mirror<C>,
@@ -103,6 +105,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             host,
             is_cluster_checked: false,
             life: None,
+            told_rival: None,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
             reported: None,
@@ -130,6 +133,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.tenure.guard()
     }
 
+    /// Whether the coordinator has answered when the lease was asked for last.
+    pub fn is_in_touch(&self) -> bool {
+        self.tenure.is_in_touch()
+    }
+
     /// The regions as they were seen last.
     pub fn view(&self) -> &View {
         self.mirror.view()
@@ -143,6 +151,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Those of the coordinator: what could not be done is done by a later call, and what is open
     /// goes on for as long as the lease is usable. [`ClusterError::OtherCluster`] and
     /// [`NoCluster`](ClusterError::NoCluster): nothing was begun.
+    /// [`NumberTaken`](ClusterError::NumberTaken): another server has this one's number, and goes
+    /// on; a server that was started again waits until its former life is over, at most a lease.
     pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
         self.check_cluster()?;
         let change = self.tenure.tick(&self.coordinator);
@@ -155,7 +165,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             Ok(TenureChange::Unchanged) | Err(_) => {}
         }
         let Some(life) = self.life else {
-            return change.map(drop).map_err(ClusterError::from);
+            change?;
+            return self.look_at_rival();
         };
         let refreshed = self.servers.refresh(Duration::ZERO);
         let refreshed = refreshed.and(self.mirror.refresh(timeout));
@@ -183,9 +194,43 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         Ok(())
     }
 
+    /// Says whose registration is waited for, once; an error if it surely is another server's.
+    fn look_at_rival(&mut self) -> Result<(), ClusterError> {
+        let Some(rival) = self.tenure.rival() else {
+            return Ok(());
+        };
+        let server = self.options.server;
+        let record = ServerRecord::decode(&server_key(server), &rival.value);
+        let address = record.map_or_else(
+            |error| format!("an address that cannot be read ({error})"),
+            |record| record.address,
+        );
+        if self.tenure.rival_is_alive() {
+            return Err(ClusterError::NumberTaken {
+                server,
+                address,
+                waited_s: rival.waited.as_secs(),
+            });
+        }
+        let life = Life(rival.since);
+        if self.told_rival != Some(life) {
+            tracing::warn!(
+                "{server} waits: one of this number has registered at {address}, in {life}; if it \
+                 was this one before it ended, its lease is over within {} s; if it is another \
+                 one, stop one of the two",
+                self.options.terms.time_to_live.as_secs_f32()
+            );
+            self.told_rival = Some(life);
+        }
+        Ok(())
+    }
+
     fn begin_life(&mut self, guard: LeaseGuard) {
         self.life = self.tenure.held_since().map(Life);
-        tracing::info!("{} begins {:?}", self.options.server, self.life);
+        if let Some(life) = self.life {
+            tracing::info!("{} begins {life}", self.options.server);
+        }
+        self.told_rival = None;
         self.host.begin_life(guard);
         self.found = self.host.copies();
         for unusable in &mut self.found.unusable {

@@ -1,12 +1,13 @@
 //! A coordinator within one process: a map behind a lock, a clock, and a journal if it is to be
 //! there after the process.
 
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farleaf_lsm::storage::Storage;
 
-use super::journal::Journal;
+use super::journal::{self, Journal};
 use super::store::{Change, Store};
 use super::{
     Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
@@ -49,11 +50,19 @@ impl Embedded {
         Self::new(clock, Store::default(), None)
     }
 
+    /// Whether a directory has a coordinator's data. Nothing is made.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn is_in(directory: &Path) -> std::io::Result<bool> {
+        journal::is_there(directory)
+    }
+
     /// The one of a directory, which is made if there is none.
     ///
     /// # Errors
     /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
-    /// [`Storage`](CoordinatorError::Storage).
+    /// [`Newer`](CoordinatorError::Newer), [`Storage`](CoordinatorError::Storage).
     pub fn open(
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,

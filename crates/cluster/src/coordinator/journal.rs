@@ -18,6 +18,7 @@
 //! - **CJ3.** A journal is written anew when its changes outweigh its map: whole, synced, and then
 //!   renamed, and the names synced.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -243,6 +244,11 @@ impl Journal {
         self.last_sum = last_sum;
         Ok(())
     }
+}
+
+/// Whether a directory has a journal. Nothing is made, and nothing opened.
+pub(super) fn is_there(directory: &Path) -> std::io::Result<bool> {
+    directory.join(JOURNAL).try_exists()
 }
 
 fn refused(why: Unreadable, storage: &dyn Storage) -> CoordinatorError {

@@ -45,7 +45,7 @@ impl RemoteCoordinator {
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`]: it is not reached. [`CoordinatorError::Invalid`]: it is,
-    /// and the secret or the version is such that it never will be.
+    /// and does not let us in, or the secret or the version is such that it never will.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, CoordinatorError> {
         let shared = Shared {
             address: address.to_owned(),
@@ -58,8 +58,9 @@ impl RemoteCoordinator {
             | WireError::SecretFile { .. }
             | WireError::DerivedKey { .. }
             | WireError::NotProven { .. }
+            | WireError::Refused { .. }
             | WireError::Version { .. } => CoordinatorError::Invalid {
-                what: format!("the coordinator at {address} cannot be asked: {error}"),
+                what: format!("the coordinator tcp:{address} cannot be asked: {error}"),
             },
             other => shared.unavailable(other.to_string()),
         })?;

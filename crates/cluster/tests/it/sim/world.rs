@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::{Lookup, MapCache};
@@ -311,8 +312,12 @@ impl World {
             Event::Agent(index) => {
                 let is_paused = self.now() < self.servers[index].paused_until;
                 if let (false, Some(agent)) = (is_paused, &mut self.servers[index].agent) {
-                    // Failures of the way are what this is about.
-                    let _ = agent.tick(Duration::ZERO);
+                    // Failures of the way are what this is about; nobody has another's number.
+                    let ticked = agent.tick(Duration::ZERO);
+                    assert!(
+                        !matches!(ticked, Err(ClusterError::NumberTaken { .. })),
+                        "{ticked:?}"
+                    );
                 }
                 let wait = 20 + self.random.below(120);
                 self.at(wait, event);

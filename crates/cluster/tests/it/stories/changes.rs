@@ -77,8 +77,8 @@ fn a_region_is_split() {
     assert!(refusal(story.wish(split)).contains("is not within the region"));
 }
 
-/// Promise: what is wished for while something else is being done is refused, and the master says in
-/// words what that is.
+/// Promise: what is wished for while something else is being done is refused, and the master says
+/// in words what that is.
 #[test]
 fn a_wish_during_a_split_is_told_of_it() {
     let mut story = Story::new(3);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farleaf_cluster::ClusterError;
+use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::MapCache;
 use farleaf_cluster::clock::ManualClock;
 use farleaf_cluster::coordinator::Embedded;
@@ -12,8 +13,9 @@ use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::{WishAnswer, WishKind};
 use farleaf_lsm::storage::{CrashStorage, PowerLoss};
 
-use super::{Story, found, master, refusal, servers};
+use super::{Story, found, master, refusal, servers, terms};
 use crate::sim::fleet::Answer;
+use crate::sim::host::SimHost;
 
 /// A backup that is lost is replaced while the primary serves, at the same epoch.
 #[test]
@@ -226,4 +228,55 @@ fn a_server_of_another_cluster_is_refused() {
     );
     story.master.tick(Duration::ZERO).expect("it works");
     assert!(story.master.view().lives.is_empty());
+}
+
+/// Promise: a server that is started again waits for its former life's end and says nothing worse;
+/// one whose number another server has, that goes on, is told so, with where that one is. Once it
+/// waited for ever.
+#[test]
+fn a_number_that_another_server_has_is_told() {
+    let mut story = Story::new(1);
+    story.settle();
+    let clock = Arc::new(story.clock.clone());
+    let second = |story: &Story, address: &str| {
+        let options = AgentOptions {
+            terms: terms(),
+            ..AgentOptions::new(story.cluster, ServerId(1), address)
+        };
+        let host = SimHost {
+            server: ServerId(1),
+            fleet: story.fleet.clone(),
+        };
+        Agent::new(story.coordinator.clone(), clock.clone(), options, host)
+    };
+    let (mut taken, mut restarted) = (second(&story, "host:2"), second(&story, "host:3"));
+    let mut told = None;
+    for _ in 0..200 {
+        story.go_on(Duration::from_millis(50));
+        if let Err(error) = taken.tick(Duration::ZERO) {
+            told = Some(error.to_string());
+            break;
+        }
+    }
+    let told = told.expect("it does not wait for ever");
+    assert!(told.contains("server 1 is another server, too"), "{told}");
+    assert!(
+        told.contains("at host:1") && told.contains("--number"),
+        "{told}"
+    );
+    assert!(taken.life().is_none());
+    // The former life of the other one ends meanwhile.
+    restarted.tick(Duration::ZERO).expect("it waits");
+    story.crash(ServerId(1));
+    story
+        .fleet
+        .lock()
+        .expect("one thread")
+        .server(ServerId(1))
+        .is_up = true;
+    for _ in 0..40 {
+        story.go_on(Duration::from_millis(50));
+        restarted.tick(Duration::ZERO).expect("it waits");
+    }
+    assert!(restarted.life().is_some(), "its former life is over");
 }
