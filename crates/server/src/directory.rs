@@ -57,66 +57,123 @@ pub(crate) fn failed<'p>(
     }
 }
 
-impl ServerDirectory {
-    /// Opens a directory, or makes one that belongs to this cluster. Who says which server it is
-    /// (`asked`) is refused if it is another one's; a new one without a number gets one.
-    pub(crate) fn open(
-        path: &Path,
-        cluster: ClusterId,
-        asked: Option<ServerId>,
-    ) -> Result<Self, ServerError> {
+/// A directory that is locked, and is a server's already or can become one's.
+#[derive(Debug)]
+pub(crate) struct LockedDirectory {
+    path: PathBuf,
+    lock: File,
+    identity: Option<Identity>,
+    asked: Option<ServerId>,
+}
+
+impl LockedDirectory {
+    /// Locks a directory, which is made if it is not there. Who says which server it is (`asked`)
+    /// is refused if it is another one's.
+    pub(crate) fn open(path: &Path, asked: Option<ServerId>) -> Result<Self, ServerError> {
         if let Some(ServerId(number)) = asked
             && (number == 0 || number >= NUMBER_END)
         {
             return Err(ServerError::BadNumber(number));
         }
+        let file = path.join(SERVER);
+        if path.is_dir() && !file.exists() {
+            // Before anything is made in it: it may be anybody's.
+            refuse_without_identity(path)?;
+        }
         fs::create_dir_all(path).map_err(failed("make", path))?;
         let lock = lock(path)?;
-        let file = path.join(SERVER);
         let identity = match fs::read(&file) {
-            Ok(bytes) => decode(&file, &bytes)?,
+            Ok(bytes) => Some(decode(&file, &bytes)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 refuse_without_identity(path)?;
-                let server = match asked {
-                    Some(server) => server,
-                    None => draw()?,
-                };
+                None
+            }
+            Err(error) => return Err(failed("read", &file)(error)),
+        };
+        if let (Some(asked), Some(own)) = (asked, identity)
+            && asked != own.server
+        {
+            return Err(ServerError::OtherServer {
+                path: path.to_owned(),
+                own: own.server.0,
+                asked: asked.0,
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            lock,
+            identity,
+            asked,
+        })
+    }
+
+    /// The cluster that it belongs to; none: it is new.
+    pub(crate) fn cluster(&self) -> Option<ClusterId> {
+        self.identity.map(|it| it.cluster)
+    }
+
+    /// Has it be a server's of this cluster. A new one gets the number that was asked for, or one
+    /// that is drawn; `holder` tells where the server of a number has registered, if one has.
+    pub(crate) fn claim(
+        self,
+        cluster: ClusterId,
+        holder: impl Fn(ServerId) -> Result<Option<String>, ServerError>,
+    ) -> Result<ServerDirectory, ServerError> {
+        let path = self.path;
+        let server = match self.identity {
+            Some(identity) if identity.cluster == cluster => identity.server,
+            Some(identity) => {
+                return Err(farleaf_cluster::ClusterError::OtherCluster {
+                    own: identity.cluster,
+                    found: cluster,
+                }
+                .into());
+            }
+            None => {
+                let server = choose(self.asked, holder)?;
                 let identity = Identity {
                     version: VERSION,
                     cluster,
                     server,
                 };
                 let bytes = serde_json::to_vec(&identity).expect("it is a plain value");
-                write_whole(&file, &bytes)?;
-                identity
+                write_whole(&path.join(SERVER), &bytes)?;
+                server
             }
-            Err(error) => return Err(failed("read", &file)(error)),
         };
-        if identity.cluster != cluster {
-            return Err(farleaf_cluster::ClusterError::OtherCluster {
-                own: identity.cluster,
-                found: cluster,
-            }
-            .into());
-        }
-        if let Some(asked) = asked.filter(|it| *it != identity.server) {
-            return Err(ServerError::OtherServer {
-                path: path.to_owned(),
-                own: identity.server.0,
-                asked: asked.0,
-            });
-        }
         let regions = path.join(REGIONS);
         fs::create_dir_all(&regions).map_err(failed("make", &regions))?;
-        sync_directory(path)?;
-        Ok(Self {
-            path: path.to_owned(),
+        sync_directory(&path)?;
+        Ok(ServerDirectory {
+            path,
             cluster,
-            server: identity.server,
-            _lock: lock,
+            server,
+            _lock: self.lock,
         })
     }
+}
 
+/// The number of a new directory, which no other server has at the moment.
+fn choose(
+    asked: Option<ServerId>,
+    holder: impl Fn(ServerId) -> Result<Option<String>, ServerError>,
+) -> Result<ServerId, ServerError> {
+    loop {
+        let server = match asked {
+            Some(asked) => asked,
+            None => draw()?,
+        };
+        match holder(server)? {
+            None => return Ok(server),
+            Some(address) if asked.is_some() => {
+                return Err(ServerError::NumberTaken { server, address });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+impl ServerDirectory {
     /// Where its replicas lie.
     pub(crate) fn regions(&self) -> PathBuf {
         self.path.join(REGIONS)
@@ -236,13 +293,22 @@ mod tests {
 
     const CLUSTER: ClusterId = ClusterId(7);
 
+    /// With nobody else in the cluster.
+    fn open_in(
+        path: &Path,
+        cluster: ClusterId,
+        asked: Option<ServerId>,
+    ) -> Result<ServerDirectory, ServerError> {
+        LockedDirectory::open(path, asked)?.claim(cluster, |_| Ok(None))
+    }
+
     /// Promise: a directory keeps its number; another's, another cluster's, one that is open, and
     /// one that has lost its file are refused, and nothing is changed.
     #[test]
     fn directories_belong_to_servers() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("one");
-        let open = |cluster, asked| ServerDirectory::open(&path, cluster, asked);
+        let open = |cluster, asked| open_in(&path, cluster, asked);
         let first = open(CLUSTER, None).expect("made");
         let number = first.server;
         assert!(matches!(
@@ -273,10 +339,10 @@ mod tests {
     fn a_new_directory_may_have_a_coordinator() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         fs::create_dir(scratch.path().join(COORDINATOR)).expect("made");
-        let opened = ServerDirectory::open(scratch.path(), CLUSTER, None).expect("it is new");
+        let opened = open_in(scratch.path(), CLUSTER, None).expect("it is new");
         drop(opened);
         fs::remove_file(scratch.path().join(SERVER)).expect("it was there");
-        let lost = ServerDirectory::open(scratch.path(), CLUSTER, None);
+        let lost = open_in(scratch.path(), CLUSTER, None);
         assert!(
             matches!(lost, Err(ServerError::Damaged { .. })),
             "it has regions"
@@ -299,10 +365,48 @@ mod tests {
             ("", "EOF"),
         ] {
             fs::write(&file, text).expect("written");
-            let opened = ServerDirectory::open(scratch.path(), CLUSTER, None);
+            let opened = open_in(scratch.path(), CLUSTER, None);
             let error = opened.expect_err("it is no identity").to_string();
             assert!(error.contains(expected), "{error}");
             assert_eq!(fs::read(&file).expect("still there"), text.as_bytes());
         }
+    }
+
+    /// Promise: a new directory is not given a number that a server of the cluster has at the
+    /// moment, and stays new then; one that is drawn is another one. Once two servers had one
+    /// number, and the second one waited for ever.
+    #[test]
+    fn a_number_that_is_taken_is_given_to_nobody() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("new");
+        let locked = LockedDirectory::open(&path, Some(ServerId(2))).expect("it is new");
+        let error = locked.claim(CLUSTER, |_| Ok(Some("host:2".to_owned())));
+        let told = error.expect_err("it is taken").to_string();
+        assert!(
+            told.contains("server 2 is there already") && told.contains("host:2"),
+            "{told}"
+        );
+        assert!(told.contains("--number"), "{told}");
+        assert!(!path.join(SERVER).exists(), "it belongs to nobody");
+        let asked_count = std::cell::Cell::new(0);
+        let locked = LockedDirectory::open(&path, None).expect("it is new");
+        let claimed = locked.claim(CLUSTER, |_| {
+            asked_count.set(asked_count.get() + 1);
+            Ok((asked_count.get() < 3).then(|| "host:2".to_owned()))
+        });
+        assert!(claimed.is_ok() && asked_count.get() == 3);
+    }
+
+    /// Promise: a directory that has something else in it is refused before anything is made there.
+    #[test]
+    fn nothing_is_made_in_what_is_no_server_s() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        fs::write(scratch.path().join("letters"), "dear").expect("written");
+        let error = LockedDirectory::open(scratch.path(), None).expect_err("it is no server's");
+        assert!(
+            error.to_string().contains("give an empty directory"),
+            "{error}"
+        );
+        assert!(!scratch.path().join(LOCK).exists());
     }
 }

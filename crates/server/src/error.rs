@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use farleaf_cluster::ClusterError;
+use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::LsmError;
 use farleaf_replica::ReplicaError;
 use farleaf_wire::WireError;
@@ -57,6 +58,18 @@ pub enum ServerError {
         version: u32,
         /// The one that is known.
         known: u32,
+    },
+    /// Another server of the cluster has the number that a new directory was to have.
+    #[error(
+        "{server} is there already, and has registered at {address}: give a new directory another \
+         number (`--number`), or none, so that one is drawn; or, if that server is no more, wait \
+         until its lease is over; nothing was changed"
+    )]
+    NumberTaken {
+        /// Which.
+        server: ServerId,
+        /// Where it says that it is reached.
+        address: String,
     },
     /// Another process has the directory.
     #[error("{} is open in another server: stop that one first; nothing was changed", path.display())]

@@ -13,6 +13,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | [`RegionServer`]: starts all of it, and stops it |
+//! | `contact` | what is said of a coordinator that does not answer |
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
 //! | `host` | from the agent's orders to replicas |
@@ -25,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contact;
 mod context;
 mod directory;
 mod error;
@@ -41,4 +43,4 @@ mod watchdog;
 pub use error::ServerError;
 #[doc(hidden)]
 pub use place::OpenStorage;
-pub use server::{RegionServer, ServerOptions};
+pub use server::{PreparedServer, RegionServer, ServerOptions};

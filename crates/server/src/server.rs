@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,12 +17,14 @@ use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
 use farleaf_cluster::plan::PlanOptions;
+use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_lsm::EngineOptions;
 use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ListenOptions, Listener, Secret, Server};
 
+use crate::contact::Contact;
 use crate::context::{Context, ReplicaOptions};
-use crate::directory::ServerDirectory;
+use crate::directory::{LockedDirectory, ServerDirectory};
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::{Host, OpenReplicas};
@@ -100,6 +102,62 @@ const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 /// How long agent and master wait for a change of the records before they look at everything else.
 const TICK: Duration = Duration::from_millis(50);
 
+/// All that a server takes of its host, with nothing begun: its directory, locked, and the socket
+/// that it listens at. Whoever connects waits until it starts.
+#[derive(Debug)]
+pub struct PreparedServer {
+    directory: LockedDirectory,
+    listener: Listener,
+    options: ServerOptions,
+}
+
+impl PreparedServer {
+    /// Listens, and locks the directory, which is made if it is not there. Nothing is written that
+    /// says whose it is.
+    ///
+    /// # Errors
+    /// [`ServerError`]: the address cannot be listened at; the directory is another server's, open,
+    /// damaged.
+    pub fn new(options: &ServerOptions) -> Result<Self, ServerError> {
+        if options.address.ip().is_unspecified() && options.advertised.is_none() {
+            return Err(ServerError::NotAdvertised {
+                address: options.address,
+            });
+        }
+        let mut listen = ListenOptions::at(options.address);
+        listen.secret.clone_from(&options.secret);
+        listen.connection_count_max = options.connection_count_max;
+        listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
+        let listener = Listener::bind(&listen)?;
+        let number = options.number.map(ServerId);
+        Ok(Self {
+            directory: LockedDirectory::open(&options.directory, number)?,
+            listener,
+            options: options.clone(),
+        })
+    }
+
+    /// The cluster that its directory belongs to; none: the directory is new.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.directory.cluster()
+    }
+
+    /// Starts the server, as one of this coordinator's cluster. Two round trips.
+    ///
+    /// # Errors
+    /// [`ServerError`]: the coordinator cannot be reached, or has no cluster, or another one than
+    /// the directory; another server has the number that a new directory was to have. Nothing was
+    /// begun.
+    pub fn start(self, coordinator: SharedCoordinator) -> Result<RegionServer, ServerError> {
+        let cluster = admin::cluster_id(&coordinator)?;
+        let directory = self.directory.claim(cluster, |server| {
+            let registered = admin::read::<ServerRecord>(&coordinator, &server_key(server))?;
+            Ok(registered.map(|seen| seen.record.address))
+        })?;
+        RegionServer::serve((directory, self.listener), coordinator, &self.options)
+    }
+}
+
 /// A region server at work. Dropping it closes everything, in order: what it has is on its disk.
 #[derive(Debug)]
 pub struct RegionServer {
@@ -107,6 +165,8 @@ pub struct RegionServer {
     cluster: ClusterId,
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
+    failure: Arc<Mutex<Option<ServerError>>>,
+    contact: Arc<Contact>,
     threads: Vec<JoinHandle<()>>,
     front: Option<Server>,
     _directory: ServerDirectory,
@@ -117,24 +177,20 @@ impl RegionServer {
     ///
     /// # Errors
     /// [`ServerError`]: the directory is another's, open, damaged; the coordinator cannot be
-    /// reached, or has no cluster; the address cannot be listened at. Nothing was begun.
+    /// reached, or has no cluster; the address cannot be listened at; another server has the
+    /// number. Nothing was begun.
     pub fn start(
         coordinator: SharedCoordinator,
         options: &ServerOptions,
     ) -> Result<Self, ServerError> {
-        let cluster = admin::cluster_id(&coordinator)?;
-        let number = options.number.map(ServerId);
-        let directory = ServerDirectory::open(&options.directory, cluster, number)?;
-        let mut listen = ListenOptions::at(options.address);
-        listen.secret.clone_from(&options.secret);
-        listen.connection_count_max = options.connection_count_max;
-        listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
-        if options.address.ip().is_unspecified() && options.advertised.is_none() {
-            return Err(ServerError::NotAdvertised {
-                address: options.address,
-            });
-        }
-        let listener = Listener::bind(&listen)?;
+        PreparedServer::new(options)?.start(coordinator)
+    }
+
+    fn serve(
+        (directory, listener): (ServerDirectory, Listener),
+        coordinator: SharedCoordinator,
+        options: &ServerOptions,
+    ) -> Result<Self, ServerError> {
         let address = listener.address();
         let context = Context::new(
             (coordinator.clone(), directory.server),
@@ -167,6 +223,8 @@ impl RegionServer {
             cluster: directory.cluster,
             address,
             is_over: Arc::default(),
+            failure: Arc::default(),
+            contact: Arc::default(),
             threads: Vec::new(),
             front: Some(front),
             _directory: directory,
@@ -195,13 +253,20 @@ impl RegionServer {
         let mut of = AgentOptions::new(self.cluster, self.server, &address);
         of.terms = options.terms;
         let mut agent = Agent::new(coordinator, Arc::new(SystemClock), of, host);
+        let (contact, failure) = (Arc::clone(&self.contact), Arc::clone(&self.failure));
         self.spawn("agent", move |is_over| {
-            let mut told = None;
             while !is_over.load(Ordering::Acquire) {
                 let ticked = agent.tick(TICK);
-                tell_once(&mut told, "the agent", ticked);
-                if agent.life().is_none() {
-                    // It waits for a lease, and for nothing else.
+                if let Err(error @ ClusterError::NumberTaken { .. }) = ticked {
+                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    *failure = Some(error.into());
+                    break;
+                }
+                let is_in_touch = agent.is_in_touch();
+                contact.note("agent", ticked.as_ref().copied(), is_in_touch);
+                if agent.life().is_none() || ticked.is_err() {
+                    // It waits for a lease, and for nothing else; and whatever it was that failed
+                    // at once is not asked without a rest.
                     thread::sleep(TICK);
                 }
             }
@@ -220,16 +285,12 @@ impl RegionServer {
         let address = self.address.to_string();
         let plan = options.plan.clone();
         let mut master = Master::new(coordinator, clock, terms, &address, plan);
+        let contact = Arc::clone(&self.contact);
         self.spawn("master", move |is_over| {
-            let mut told = None;
             while !is_over.load(Ordering::Acquire) {
-                let ticked = master.tick(TICK);
+                let ticked = master.tick(TICK).map_err(ClusterError::from);
                 let is_master = ticked.as_ref().is_ok_and(|tick| tick.is_master);
-                tell_once(
-                    &mut told,
-                    "the master",
-                    ticked.map(drop).map_err(ClusterError::from),
-                );
+                contact.note("master", ticked.as_ref().map(drop), master.is_in_touch());
                 if !is_master {
                     thread::sleep(TICK);
                 }
@@ -271,6 +332,13 @@ impl RegionServer {
         self.address
     }
 
+    /// Why it will never serve anything, once that is known: another server has its number. It is
+    /// told once; whoever has started the server stops it then.
+    pub fn take_failure(&self) -> Option<ServerError> {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take()
+    }
+
     /// Closes everything: its regions are others' at once, as it gives its lease back.
     pub fn stop(mut self) {
         self.end();
@@ -290,25 +358,5 @@ impl RegionServer {
 impl Drop for RegionServer {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// An error that goes on for long is told once.
-fn tell_once(told: &mut Option<String>, who: &str, done: Result<(), ClusterError>) {
-    match done {
-        Ok(()) => {
-            if told.take().is_some() {
-                tracing::info!("{who} goes on");
-            }
-        }
-        Err(error) => {
-            let error = error.to_string();
-            if told.as_ref() != Some(&error) {
-                tracing::warn!("{who}: {error}");
-                *told = Some(error);
-            }
-            // Whatever it was that failed at once is not asked without a rest.
-            thread::sleep(TICK);
-        }
     }
 }
