@@ -63,15 +63,24 @@ impl EncodingArguments {
 
     /// The same for a key, which must not be too long to be one.
     pub(crate) fn read_key(self, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
-        let key = self.read("key", argument)?;
-        if key.len() > KEY_SIZE_BYTES_MAX {
+        self.read_up_to_key_size("key", argument)
+    }
+
+    /// The same for what keys begin with.
+    pub(crate) fn read_prefix(self, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
+        self.read_up_to_key_size("prefix", argument)
+    }
+
+    fn read_up_to_key_size(self, role: &str, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
+        let bytes = self.read(role, argument)?;
+        if bytes.len() > KEY_SIZE_BYTES_MAX {
             return Err(BadArgument(format!(
-                "a key has {} bytes, and can have {KEY_SIZE_BYTES_MAX} at the most: '{}...'",
-                key.len(),
-                Escaped(&key[..16])
+                "a {role} has {} bytes, and can have {KEY_SIZE_BYTES_MAX} at the most: '{}...'",
+                bytes.len(),
+                Escaped(&bytes[..16])
             )));
         }
-        Ok(key)
+        Ok(bytes)
     }
 
     /// A string as text.

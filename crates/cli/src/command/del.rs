@@ -51,7 +51,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Res
     let ending = match (&table, &arguments.prefix) {
         (AnyTable::Words(table), _) => delete_words(table, arguments)?,
         (AnyTable::Bytes(table), Some(prefix)) => {
-            let prefix = arguments.encoding.read("prefix", prefix)?;
+            let prefix = arguments.encoding.read_prefix(prefix)?;
             delete_prefix(table, arguments.encoding, &prefix)?
         }
         (AnyTable::Bytes(table), None) => delete_bytes(table, arguments)?,

@@ -161,16 +161,16 @@ fn scan_bytes(table: &StringTable, arguments: &ScanArguments) -> anyhow::Result<
 fn byte_range(arguments: &ScanArguments) -> Result<ByteRange, BadArgument> {
     let encoding = arguments.encoding;
     if let Some(prefix) = &arguments.prefix {
-        return Ok(prefix_range(&encoding.read("prefix", prefix)?));
+        return Ok(prefix_range(&encoding.read_prefix(prefix)?));
     }
     let start = match arguments.from() {
-        Some(from) => encoding.read("key", from)?,
+        Some(from) => encoding.read_key(from)?,
         None => Vec::new(),
     };
     let Some(to) = &arguments.to else {
         return Ok(ByteRange { start, end: None });
     };
-    let to = encoding.read("key", to)?;
+    let to = encoding.read_key(to)?;
     if start > to {
         let [from, to] = [&start, &to].map(|bound| encoding.show(bound).to_string());
         return Err(nothing_between(&from, &to));

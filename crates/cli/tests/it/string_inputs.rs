@@ -224,12 +224,33 @@ fn what_does_not_fit_a_table_is_told() {
     for arguments in [
         &["get", &long, "-t", "b"][..],
         &["put", &long, "v", "-t", "b"],
+        &["scan", &long, "-t", "b"],
+        &["scan", "--from", &long, "-t", "b"],
+        &["scan", "--to", &long, "-t", "b"],
+        &["scan", "--prefix", &long, "-t", "b"],
+        &["del", "--prefix", &long, "-t", "b"],
     ] {
         let ran = place.farleaf(arguments);
         assert_eq!(ran.status, Some(2), "{ran:?}");
-        let told =
-            "error: a key has 4097 bytes, and can have 4096 at the most: 'kkkkkkkkkkkkkkkk...'\n";
+        let role = if arguments[1] == "--prefix" {
+            "prefix"
+        } else {
+            "key"
+        };
+        let told = format!(
+            "error: a {role} has 4097 bytes, and can have 4096 at the most: \
+             'kkkkkkkkkkkkkkkk...'\n"
+        );
         assert_eq!(ran.stderr, told);
+    }
+    // The longest key is no less one.
+    for bound in ["--from", "--to", "--prefix"] {
+        assert_eq!(
+            place
+                .farleaf(&["scan", bound, &long[1..], "-t", "b"])
+                .quietly(),
+            ""
+        );
     }
     for table in ["w", "b"] {
         assert_eq!(place.farleaf(&["dump", "-t", table]).quietly(), "");
