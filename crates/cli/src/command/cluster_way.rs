@@ -24,12 +24,17 @@ pub(super) fn coordinator_at(
     address: &CoordinatorAddress,
 ) -> anyhow::Result<SharedCoordinator> {
     let options = client_options(pool)?;
-    open_coordinator(address, &options).map_err(|error| match error {
+    open_coordinator(address, &options).map_err(|error| not_opened(option, error))
+}
+
+/// Why a coordinator cannot be opened, as it is told to who has typed the command.
+pub(super) fn not_opened(option: &str, error: OpenError) -> anyhow::Error {
+    match error {
         OpenError::Directory { .. } | OpenError::NoEtcd { .. } => {
             BadArgument(format!("{option}: {error}")).into()
         }
         other => other.into(),
-    })
+    }
 }
 
 fn client_options(pool: &PoolArguments) -> anyhow::Result<ClientOptions> {
@@ -98,6 +103,7 @@ pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
             anyhow::anyhow!("there is a table '{name}' already in the cluster at {address}")
         }
         ClientError::Cluster(ClusterError::BadTable(why)) => BadArgument(why).into(),
+        error @ ClientError::TooLong { .. } => BadArgument(error.to_string()).into(),
         ClientError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
             "the coordinator {address} knows no cluster: `farleaf cluster found` founds one, or \
              give the right address"

@@ -20,6 +20,7 @@ pub(crate) mod load;
 pub(crate) mod nodes;
 pub(crate) mod put;
 pub(crate) mod region;
+mod region_coordinator;
 pub(crate) mod scan;
 pub(crate) mod secret;
 pub(crate) mod serve;

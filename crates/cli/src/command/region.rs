@@ -3,22 +3,20 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use farleaf::persistent::SharedCoordinator;
-use farleaf_cluster::clock::SystemClock;
-use farleaf_cluster::coordinator::{CoordinatorAddress, Embedded};
+use farleaf::persistent::{ClientOptions, SharedCoordinator};
+use farleaf_cluster::ClusterError;
+use farleaf_cluster::coordinator::CoordinatorAddress;
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::record::NUMBER_END;
-use farleaf_cluster::{ClusterError, admin};
 use farleaf_lsm::follow::IndexKind;
-use farleaf_lsm::storage::DirectoryStorage;
-use farleaf_server::{RegionServer, ServerError, ServerOptions};
+use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
-use super::cluster_way::{coordinator_at, parse_address};
+use super::cluster_way::parse_address;
+use super::region_coordinator::{Asked, Elsewhere, OPTION, Own, no_cluster};
 use super::serve::{allow_descriptors, parse_listen, stop_on, take_signals};
 use crate::arguments::PoolArguments;
 use crate::failure::{BadArgument, Ending};
@@ -51,6 +49,12 @@ struct ServeArguments {
     #[arg(long, value_name = "ADDRESS")]
     coordinator: Option<String>,
 
+    /// For how long a coordinator in another process that cannot be reached is waited for at the
+    /// start, from 0 to 86400 [default: until it is there, or Ctrl-C]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    coordinator_patience: Option<u32>,
+
     /// Where to listen: IP:PORT, or PORT of this host's loopback; port 0 takes a free one. What
     /// others than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`)
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
@@ -61,7 +65,8 @@ struct ServeArguments {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
     advertise: Option<String>,
 
-    /// Which server it is, from 1 on; one is drawn for a directory that is new if not given
+    /// Which server it is in `cluster status`, `move` and `drain`, from 1 on; a directory keeps the
+    /// number that it got when it was new, which is drawn if none is given
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..NUMBER_END))]
     number: Option<u64>,
@@ -168,29 +173,35 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::
 }
 
 /// Serves until SIGINT or SIGTERM. A second signal ends it at once.
+///
+/// What can be wrong is looked at before anything is made that stays: first what others have (the
+/// secret, the coordinator in another process), then what this host has (the port, the directory);
+/// only then a cluster is founded, where there is none.
 fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     let directory = arguments.data.display();
-    let mut options = arguments.options(pool)?;
+    let address = arguments.coordinator_address()?;
+    let options = arguments.options(pool, &address)?;
     let signals = take_signals()?;
-    let coordinator = arguments.open_coordinator(pool, &mut options)?;
-    let server = RegionServer::start(coordinator.clone(), &options);
-    let server = server.map_err(|error| refused(error, coordinator.name(), &arguments.data))?;
     let (stop, stopped) = mpsc::channel();
     stop_on(signals, move || {
         // Nobody may be waiting any more, which is as good.
         let _ = stop.send(());
     })?;
-    let address = match &options.advertised {
+    let Some((server, coordinator)) = arguments.start(&address, &options, &stopped)? else {
+        tracing::info!("stopped");
+        return Ok(Ending::Done);
+    };
+    let listens_at = match &options.advertised {
         Some(address) => address.clone(),
         None => server.address().to_string(),
     };
     let shared = if options.serves_coordinator {
-        format!("tcp:{address}")
+        format!("tcp:{listens_at}")
     } else {
         coordinator.name().to_owned()
     };
     tracing::info!(
-        address,
+        address = listens_at,
         server = server.number().0,
         cluster = server.cluster().0,
         coordinator = coordinator.name(),
@@ -198,7 +209,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
         "serving"
     );
     let ready = format!(
-        "serving {directory} at {address}, {} of {}; `farleaf --cluster {shared} ...` and \
+        "serving {directory} at {listens_at}, {} of {}; `farleaf --cluster {shared} ...` and \
          `persistent::open(\"{shared}\", ...)` use it, `farleaf region serve --coordinator \
          {shared}` adds a server; Ctrl-C stops it\n",
         server.number(),
@@ -206,15 +217,44 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     );
     // Whoever started it need not listen.
     let _ = print(ready);
-    // An error: the thread that waits for signals is gone, and so is what this waits for.
-    let _ = stopped.recv();
+    let failure = wait_end(&server, &stopped);
     server.stop();
-    tracing::info!(address, "stopped");
+    if let Some(error) = failure {
+        return Err(refused(error, &address, &arguments.data));
+    }
+    tracing::info!(address = listens_at, "stopped");
     Ok(Ending::Done)
 }
 
+/// Waits until it is to end, or cannot go on.
+fn wait_end(server: &RegionServer, stopped: &Receiver<()>) -> Option<ServerError> {
+    const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+    loop {
+        match stopped.recv_timeout(LOOK_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            // An error: the thread that waits for signals is gone, and so is what this waits for.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
+        }
+        if let Some(error) = server.take_failure() {
+            return Some(error);
+        }
+    }
+}
+
 impl ServeArguments {
-    fn options(&self, pool: &PoolArguments) -> anyhow::Result<ServerOptions> {
+    /// Where the coordinator is.
+    fn coordinator_address(&self) -> anyhow::Result<CoordinatorAddress> {
+        match &self.coordinator {
+            Some(text) => Ok(parse_address(OPTION, text)?),
+            None => Ok(CoordinatorAddress::Directory(self.data.join("coordinator"))),
+        }
+    }
+
+    fn options(
+        &self,
+        pool: &PoolArguments,
+        coordinator: &CoordinatorAddress,
+    ) -> anyhow::Result<ServerOptions> {
         if self.listen.ip().is_unspecified() && self.advertise.is_none() {
             let message = format!(
                 "--listen {} is on all addresses of this host, so others cannot tell by which to \
@@ -231,6 +271,8 @@ impl ServeArguments {
         options.connection_count_max = self.connections as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;
+        // One in this process is served to others.
+        options.serves_coordinator = matches!(coordinator, CoordinatorAddress::Directory(_));
         options.engine.l0_size_bytes_max = self.l0_size as usize;
         options.engine.cache_size_bytes = self.cache as usize;
         options.engine.growth_factor = self.growth_factor;
@@ -244,40 +286,53 @@ impl ServeArguments {
         Ok(options)
     }
 
-    /// The coordinator; one in this process is served to others, and has a cluster then.
-    fn open_coordinator(
+    /// Starts the server. None: it was to end before its coordinator was there.
+    fn start(
         &self,
-        pool: &PoolArguments,
-        options: &mut ServerOptions,
-    ) -> anyhow::Result<SharedCoordinator> {
-        const OPTION: &str = "--coordinator";
-        let address = match &self.coordinator {
-            Some(text) => parse_address(OPTION, text)?,
-            None => CoordinatorAddress::Directory(self.data.join("coordinator")),
-        };
-        let CoordinatorAddress::Directory(path) = &address else {
-            return coordinator_at(pool, OPTION, &address);
-        };
-        options.serves_coordinator = true;
-        let coordinator = open_embedded(path)
-            .with_context(|| format!("cannot open the coordinator {address}"))?;
-        let coordinator = SharedCoordinator::new(coordinator, &address.to_string());
-        match admin::found(&coordinator) {
-            Ok(cluster) => tracing::info!("founded {cluster} in {address}"),
-            Err(ClusterError::ClusterExists(_)) => {}
-            Err(error) => return Err(anyhow::Error::new(error).context(address.to_string())),
+        address: &CoordinatorAddress,
+        options: &ServerOptions,
+        stopped: &Receiver<()>,
+    ) -> anyhow::Result<Option<(RegionServer, SharedCoordinator)>> {
+        let told = |error| refused(error, address, &self.data);
+        if let CoordinatorAddress::Directory(path) = address {
+            let prepared = PreparedServer::new(options).map_err(told)?;
+            let own = Own::open((address, path), (&prepared, &self.data))?;
+            let server = prepared.start(own.coordinator.clone());
+            let server = server.map_err(|error| match own.founded {
+                Some(cluster) => told(error).context(format!(
+                    "{cluster} was founded in {address}, where it stays for the next start"
+                )),
+                None => told(error),
+            })?;
+            return Ok(Some((server, own.coordinator)));
         }
-        Ok(coordinator)
+        let elsewhere = Elsewhere {
+            address: address.clone(),
+            options: ClientOptions {
+                secret: options.secret.clone(),
+                ..ClientOptions::default()
+            },
+        };
+        // Before a directory is made: who has a wrong address or secret is told so at once.
+        let asked = match elsewhere.ask()? {
+            Asked::NotYet(why) if self.coordinator_patience == Some(0) => return Err(why),
+            asked => asked,
+        };
+        let prepared = PreparedServer::new(options).map_err(told)?;
+        let coordinator = match asked {
+            Asked::There(coordinator) => coordinator,
+            Asked::NotYet(why) => {
+                let patience = self.coordinator_patience;
+                let patience = patience.map(|it| Duration::from_secs(it.into()));
+                match elsewhere.wait(why, patience, stopped)? {
+                    Some(coordinator) => coordinator,
+                    None => return Ok(None),
+                }
+            }
+        };
+        let server = prepared.start(coordinator.clone()).map_err(told)?;
+        Ok(Some((server, coordinator)))
     }
-}
-
-fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot make {}", parent.display()))?;
-    }
-    let storage = DirectoryStorage::open(path)?;
-    Ok(Embedded::open(Arc::new(storage), Arc::new(SystemClock))?)
 }
 
 /// A lease of so long, with what is left unused besides: a tenth at the most.
@@ -291,17 +346,18 @@ fn lease_terms(seconds: u32) -> LeaseTerms {
     }
 }
 
-fn refused(error: ServerError, coordinator: &str, directory: &Path) -> anyhow::Error {
+fn refused(
+    error: ServerError,
+    coordinator: &CoordinatorAddress,
+    directory: &Path,
+) -> anyhow::Error {
     use farleaf_wire::WireError;
     match error {
         ServerError::Wire(error @ WireError::NeedsSecret { .. }) => {
             let hint = "--secret-file or FARLEAF_SECRET gives one";
             BadArgument(format!("--listen: {error}; {hint}")).into()
         }
-        ServerError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
-            "the coordinator {coordinator} knows no cluster: `farleaf cluster found --cluster \
-             {coordinator}` founds one, or give the right address"
-        ),
+        ServerError::Cluster(ClusterError::NoCluster) => no_cluster(coordinator),
         other => {
             let what = format!("cannot serve regions from {}", directory.display());
             anyhow::Error::new(other).context(what)

@@ -11,20 +11,20 @@ use crate::pool::{Place, Ran, Server, lines};
 const COMMON: &[&str] = &["--lease", "1", "--link-patience", "2", "--buffers", "2"];
 
 /// Region servers 1, 2 and so on; the first has the coordinator.
-struct Crew {
-    place: Place,
-    servers: Vec<Server>,
-    cluster: String,
+pub(crate) struct Crew {
+    pub(crate) place: Place,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) cluster: String,
 }
 
 /// Where a server listens, as its first line tells.
-fn address_of(server: &Server) -> String {
+pub(crate) fn address_of(server: &Server) -> String {
     let (_, after) = server.ready.split_once(" at ").expect(&server.ready);
     after.split(',').next().expect("a beginning").to_owned()
 }
 
 impl Crew {
-    fn new(server_count: usize) -> Self {
+    pub(crate) fn new(server_count: usize) -> Self {
         let place = Place::new();
         place.file("secret", "the secret of these tests");
         let first = serve(&place, 1, &["--listen", "0"]);
@@ -52,25 +52,25 @@ impl Crew {
     }
 
     /// Ends it without a word, and waits for its end.
-    fn kill(&mut self, number: usize) {
+    pub(crate) fn kill(&mut self, number: usize) {
         let server = &mut self.servers[number - 1];
         server.signal(Signal::KILL);
         assert_eq!(server.end().0, None);
     }
 
     /// Starts it again, where it was.
-    fn restart(&mut self, number: usize) {
+    pub(crate) fn restart(&mut self, number: usize) {
         let address = address_of(&self.servers[number - 1]);
         let port = address.rsplit(':').next().expect("a port").to_owned();
         self.servers[number - 1] = self.start(number, &port);
     }
 
-    fn farleaf(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn farleaf(&self, arguments: &[&str]) -> Ran {
         let cluster = ["--cluster", &self.cluster, "--secret-file", "secret"];
         self.place.farleaf(&[&cluster, arguments].concat())
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
         self.farleaf(arguments).quietly()
     }
 
@@ -80,7 +80,7 @@ impl Crew {
     }
 
     /// Waits until `cluster status` says that nothing is lacking.
-    fn wait_whole(&self) {
+    pub(crate) fn wait_whole(&self) {
         let since = Instant::now();
         loop {
             let ran = self.farleaf(&["cluster", "status"]);
@@ -95,7 +95,7 @@ impl Crew {
     }
 }
 
-fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server {
+pub(crate) fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server {
     let (directory, number) = (format!("data-{number}"), number.to_string());
     let own = ["region", "serve", "--data", &directory, "--number", &number];
     let secret = ["--secret-file", "secret"];
@@ -110,7 +110,7 @@ fn primary_of(status: &Value, from: &str) -> u64 {
     primary.as_u64().expect("a primary")
 }
 
-fn refused(ran: &Ran, status: i32, told: &[&str]) {
+pub(crate) fn refused(ran: &Ran, status: i32, told: &[&str]) {
     assert_eq!(
         (ran.status, ran.stdout.as_str()),
         (Some(status), ""),
@@ -305,8 +305,8 @@ fn directories_of_others_are_refused() {
         &locked,
         1,
         &[
-            "cannot open the coordinator dir:data-1/coordinator",
-            "is open in",
+            "cannot serve regions from data-1",
+            "is open in another server",
         ],
     );
     let joining = ["--coordinator", &crew.cluster];
@@ -348,6 +348,19 @@ fn what_a_cluster_does_not_have_is_told() {
         1,
         &["no table 'none'", &crew.cluster, "`farleaf table list`"],
     );
+    // A key that is too long to be one is a bad argument of each command; the longest is none.
+    let long = "k".repeat(4097);
+    for arguments in [
+        &["get", &long][..],
+        &["scan", &long],
+        &["scan", "--to", &long],
+    ] {
+        let ran = crew.farleaf(&[arguments, &["-t", "t"]].concat());
+        refused(&ran, 2, &["a key has 4097 bytes, and can have 4096"]);
+    }
+    for bound in ["--from", "--to", "--prefix"] {
+        assert_eq!(crew.run(&["scan", bound, &long[1..], "-t", "t"]), "");
+    }
     let named = crew.farleaf(&["table", "create", "a/b"]);
     refused(&named, 2, &["\"a/b\"", "letters, digits"]);
     let order = [

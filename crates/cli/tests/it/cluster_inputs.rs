@@ -36,10 +36,15 @@ pub(crate) const CLUSTERS: &[Case] = &[
     case(&["region", "serve", "--data", "d", "--advertise", "h"], 2, &["'h'", "--advertise", "HOST:PORT"]),
     case(&["region", "serve", "--data", "d", "--buffers", "1"], 2, &["'1'", "--buffers", "2..=1024"]),
     case(&["region", "serve", "--data", "d", "--cache", "1KiB"], 2, &["'1KiB'", "--cache", "1MiB or more"]),
+    case(
+        &["region", "serve", "--data", "d", "--coordinator-patience", "-1"],
+        2,
+        &["'-1'", "--coordinator-patience", "0..=86400"],
+    ),
     case(&["region", "serve", "--data", "d", "--number", "0"], 2, &["'0'", "--number"]),
     case(&["region", "serve", "--data", "d", "--coordinator", "h"], 2, &["--coordinator: 'h' is no address"]),
     case(
-        &["region", "serve", "--data", "d", "--coordinator", "tcp:127.0.0.1:1"],
+        &["region", "serve", "--data", "d", "--coordinator", "tcp:127.0.0.1:1", "--coordinator-patience", "0"],
         1,
         &["tcp:127.0.0.1:1 cannot be reached"],
     ),

@@ -14,6 +14,7 @@ mod persistent_bench;
 mod pool;
 mod pool_nodes;
 mod records;
+mod region_starts;
 mod replication;
 mod serving;
 mod sim_check;

@@ -1,0 +1,179 @@
+//! How a region server comes to its coordinator: it has one itself, and founds a cluster there if
+//! there is none; or another process has it, which is waited for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use farleaf::persistent::{ClientOptions, OpenError, SharedCoordinator, open_coordinator};
+use farleaf_cluster::clock::SystemClock;
+use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded};
+use farleaf_cluster::ids::ClusterId;
+use farleaf_cluster::{ClusterError, admin};
+use farleaf_lsm::storage::DirectoryStorage;
+use farleaf_server::PreparedServer;
+
+use super::cluster_way::not_opened;
+
+/// The option that says where it is.
+pub(super) const OPTION: &str = "--coordinator";
+
+/// Rests between tries, each twice as long as the one before.
+const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// How often it is said that the coordinator is waited for still.
+const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A coordinator that another process has.
+pub(super) struct Elsewhere {
+    pub(super) address: CoordinatorAddress,
+    pub(super) options: ClientOptions,
+}
+
+/// What came of asking for it.
+pub(super) enum Asked {
+    There(SharedCoordinator),
+    /// It is not reached, and may be later: why.
+    NotYet(anyhow::Error),
+}
+
+impl Elsewhere {
+    /// Connects, and looks whether it has a cluster. What will not be otherwise later is an error:
+    /// a wrong secret, another version, no cluster.
+    pub(super) fn ask(&self) -> anyhow::Result<Asked> {
+        let coordinator = match open_coordinator(&self.address, &self.options) {
+            Ok(coordinator) => coordinator,
+            Err(error @ OpenError::Unreachable { .. }) => return Ok(Asked::NotYet(error.into())),
+            Err(error) => return Err(not_opened(OPTION, error)),
+        };
+        match admin::cluster_id(&coordinator) {
+            Ok(_) => Ok(Asked::There(coordinator)),
+            Err(ClusterError::Coordinator(error @ CoordinatorError::Unavailable { .. })) => {
+                Ok(Asked::NotYet(error.into()))
+            }
+            Err(ClusterError::NoCluster) => Err(no_cluster(&self.address)),
+            Err(error) => Err(anyhow::Error::new(error).context(self.address.to_string())),
+        }
+    }
+
+    /// Waits until it is there; for so long at the most, if that is said. None: the program is to
+    /// end.
+    pub(super) fn wait(
+        &self,
+        mut why: anyhow::Error,
+        patience: Option<Duration>,
+        stopped: &Receiver<()>,
+    ) -> anyhow::Result<Option<SharedCoordinator>> {
+        let address = &self.address;
+        let since = Instant::now();
+        let (mut rest, mut told_at) = (REST.0, since);
+        let mut is_doubted = false;
+        tracing::warn!("waiting for the coordinator {address} (Ctrl-C ends that): {why:#}");
+        loop {
+            let left = patience.map_or(rest, |it| it.saturating_sub(since.elapsed()));
+            if left.is_zero() {
+                let waited = format!("waited for {} s", since.elapsed().as_secs());
+                return Err(why.context(waited));
+            }
+            match stopped.recv_timeout(rest.min(left)) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+            rest = (rest * 2).min(REST.1);
+            match self.ask() {
+                Ok(Asked::There(coordinator)) => {
+                    let waited_s = since.elapsed().as_secs();
+                    tracing::info!("the coordinator {address} is there, after {waited_s} s");
+                    return Ok(Some(coordinator));
+                }
+                Ok(Asked::NotYet(error)) => {
+                    why = error;
+                    is_doubted = false;
+                }
+                // One that has just begun to listen may have left its secret not yet.
+                Err(_) if !is_doubted => is_doubted = true,
+                Err(error) => return Err(error),
+            }
+            if told_at.elapsed() >= REMINDER_INTERVAL {
+                told_at = Instant::now();
+                let waited_s = since.elapsed().as_secs();
+                tracing::warn!(
+                    "waiting for the coordinator {address}, for {waited_s} s now: {why:#}"
+                );
+            }
+        }
+    }
+}
+
+/// What it means that a coordinator knows no cluster.
+pub(super) fn no_cluster(address: &CoordinatorAddress) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the coordinator {address} knows no cluster: `farleaf cluster found --cluster {address}` \
+         founds one, or give the right address"
+    )
+}
+
+/// A coordinator of this process, and the cluster that was founded in it, if it had none.
+pub(super) struct Own {
+    pub(super) coordinator: SharedCoordinator,
+    pub(super) founded: Option<ClusterId>,
+}
+
+impl Own {
+    /// Opens it. Nothing is founded for a server whose directory belongs to a cluster: that one's
+    /// coordinator is somewhere else, or lost.
+    pub(super) fn open(
+        (address, path): (&CoordinatorAddress, &Path),
+        (prepared, data): (&PreparedServer, &Path),
+    ) -> anyhow::Result<Self> {
+        let is_there = Embedded::is_in(path);
+        let is_there = is_there.with_context(|| format!("cannot look into {}", path.display()))?;
+        if let Some(cluster) = prepared.cluster()
+            && !is_there
+        {
+            return Err(lost(address, data, cluster));
+        }
+        let opened = open_embedded(path);
+        let coordinator =
+            opened.with_context(|| format!("cannot open the coordinator {address}"))?;
+        let coordinator = SharedCoordinator::new(coordinator, &address.to_string());
+        let founded = match (admin::cluster_id(&coordinator), prepared.cluster()) {
+            (Ok(_), _) => None,
+            (Err(ClusterError::NoCluster), Some(cluster)) => {
+                return Err(lost(address, data, cluster));
+            }
+            (Err(ClusterError::NoCluster), None) => {
+                let founded = admin::found(&coordinator);
+                let cluster = founded.with_context(|| address.to_string())?;
+                tracing::info!("founded {cluster} in {address}");
+                Some(cluster)
+            }
+            (Err(error), _) => return Err(anyhow::Error::new(error).context(address.to_string())),
+        };
+        Ok(Self {
+            coordinator,
+            founded,
+        })
+    }
+}
+
+fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow::Error {
+    let data = data.display();
+    anyhow::anyhow!(
+        "{data} belongs to {cluster}, and the data of that one's coordinator are not in {address}: \
+         if another server has the coordinator, say where it listens (--coordinator \
+         tcp:HOST:PORT); if they are lost, restore that directory from a copy; another --data \
+         begins a new cluster; nothing was changed"
+    )
+}
+
+fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    let storage = DirectoryStorage::open(path)?;
+    Ok(Embedded::open(Arc::new(storage), Arc::new(SystemClock))?)
+}

@@ -1,0 +1,270 @@
+//! How region servers start: what is checked before anything is made, coordinators that are lost,
+//! not there yet or away, and numbers that another server has.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::cluster::{Crew, address_of, refused, serve};
+use crate::pool::{PATIENCE, Place, Ran, end, send};
+
+/// Runs `region serve` on a directory, to its end.
+fn serving(place: &Place, directory: &str, more: &[&str]) -> Ran {
+    let own = ["region", "serve", "--data", directory];
+    place.farleaf(&[&own, more].concat())
+}
+
+/// A port that nobody listens at, as far as this host's programs go by what the system gives.
+fn free_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    port.to_string()
+}
+
+/// Promise: a port that is taken, a secret that is missing or none, and a directory that is
+/// something else are told before a cluster is founded or anything is made. Once the coordinator's
+/// directory and the server's were there afterwards.
+#[test]
+fn nothing_is_made_before_all_is_checked() {
+    let place = Place::new();
+    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = held.local_addr().expect("bound").to_string();
+    let ran = serving(&place, "d", &["--listen", &address]);
+    refused(
+        &ran,
+        1,
+        &["cannot listen at", &address, "choose another address"],
+    );
+    let open = ["--listen", "0.0.0.0:0", "--advertise", "h:1"];
+    let ran = serving(&place, "d", &open);
+    refused(
+        &ran,
+        2,
+        &["--listen", "must prove to know a secret", "--secret-file"],
+    );
+    let ran = serving(&place, "d", &["--listen", "0", "--secret-file", "none"]);
+    refused(&ran, 1, &["none", "No such file"]);
+    assert!(!place.path().join("d").exists(), "nothing is made");
+
+    fs::create_dir(place.path().join("letters")).expect("made");
+    place.file("letters/mine", "dear");
+    let ran = serving(&place, "letters", &["--listen", "0"]);
+    refused(
+        &ran,
+        1,
+        &[
+            "letters",
+            "the directory has mine",
+            "give an empty directory",
+        ],
+    );
+    let left = fs::read_dir(place.path().join("letters")).expect("there");
+    assert_eq!(left.count(), 1, "nothing is made");
+}
+
+/// Promise: where the coordinator's data are lost, beside a server's directory that belongs to its
+/// cluster, no other cluster is founded: it is told whose they are, where they were to be, and what
+/// to do; put back, all goes on. So it is where a server that has no coordinator is started as if
+/// it had one.
+#[test]
+fn a_lost_coordinator_is_not_founded_anew() {
+    let place = Place::new();
+    place.file("secret", "the secret of these tests");
+    let mut server = serve(&place, 1, &["--listen", "0"]);
+    let (_, cluster) = server
+        .ready
+        .split_once(" of cluster ")
+        .expect(&server.ready);
+    let cluster = format!(
+        "cluster {}",
+        cluster.split(';').next().expect("a beginning")
+    );
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    let start = || {
+        serving(
+            &place,
+            "data-1",
+            &["--listen", "0", "--secret-file", "secret"],
+        )
+    };
+    let told = [
+        "data-1 belongs to",
+        &cluster,
+        "not in dir:data-1/coordinator",
+        "--coordinator tcp:HOST:PORT",
+        "restore that directory from a copy",
+        "another --data",
+        "nothing was changed",
+    ];
+    let (journal, coordinator) = ("data-1/coordinator/COORDINATOR", "data-1/coordinator");
+    for lost in [journal, coordinator] {
+        let [lost, elsewhere] = [lost, "elsewhere"].map(|it| place.path().join(it));
+        fs::rename(&lost, &elsewhere).expect("moved");
+        refused(&start(), 1, &told);
+        assert!(!lost.exists(), "none is made in its place");
+        fs::rename(&elsewhere, &lost).expect("moved back");
+    }
+    let again = serve(&place, 1, &["--listen", "0"]);
+    assert!(again.ready.contains(&cluster), "{}", again.ready);
+}
+
+/// Promise: a new directory does not get a number that another server has; of two directories with
+/// one number the second says at once whom it waits for, and ends when that one surely goes on. A
+/// server that is started again, before its former life is over, waits for that, and goes on. Once
+/// the second one waited for ever, and said nothing.
+#[test]
+fn a_number_that_another_server_has_is_told() {
+    let mut crew = Crew::new(2);
+    let coordinator = crew.cluster.clone();
+    let place = &crew.place;
+    let address = address_of(&crew.servers[1]);
+    let joining = [
+        "--listen",
+        "0",
+        "--secret-file",
+        "secret",
+        "--lease",
+        "1",
+        "--coordinator",
+        &coordinator,
+    ];
+    let ran = serving(place, "new", &[&joining[..], &["--number", "2"]].concat());
+    let told = [
+        "server 2 is there already",
+        &address,
+        "--number",
+        "nothing was changed",
+    ];
+    refused(&ran, 1, &told);
+    assert!(!place.path().join("new/SERVER").exists(), "it is nobody's");
+
+    fs::create_dir(place.path().join("copy")).expect("made");
+    let [from, to] = ["data-2", "copy"].map(|it| place.path().join(it).join("SERVER"));
+    fs::copy(from, to).expect("copied");
+    let since = Instant::now();
+    let ran = serving(place, "copy", &joining);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(
+        since.elapsed() > Duration::from_secs(2),
+        "longer than a lease"
+    );
+    let warned = format!("server 2 waits: one of this number has registered at {address}");
+    assert!(ran.stderr.contains(&warned), "{ran:?}");
+    let told = format!("error: server 2 is another server, too, which has registered at {address}");
+    let told = ran
+        .stderr
+        .replace("cannot serve regions from copy: ", "")
+        .contains(&told);
+    assert!(told && ran.stderr.contains("--number"), "{ran:?}");
+
+    crew.run(&["table", "create", "t", "--replicas", "2"]);
+    crew.wait_whole();
+    crew.kill(2);
+    crew.restart(2);
+    // By then its former life is over.
+    thread::sleep(Duration::from_secs(2));
+    crew.wait_whole();
+    let server = &mut crew.servers[1];
+    server.signal(Signal::TERM);
+    let (status, log) = server.end();
+    assert_eq!(status, Some(0), "{log}");
+    // Where the host was slow, there was nothing to wait for any more.
+    assert!(log.contains("server 2 begins life "), "{log}");
+    assert!(!log.contains("another server, too"), "{log}");
+}
+
+/// Promise: a server that is started before its coordinator waits for it, and says so, until it is
+/// there, or for as long as it was told to, or Ctrl-C; a wrong secret ends it at once, and nothing
+/// is made then. Once it ended where nobody listened.
+#[test]
+fn a_server_waits_for_its_coordinator() {
+    let place = Place::new();
+    place.file("secret", "the secret of these tests");
+    place.file("wrong", "this is somebody else's secret");
+    let port = free_port();
+    let coordinator = format!("tcp:127.0.0.1:{port}");
+    let joining = ["--listen", "0", "--coordinator", &coordinator];
+    let (mut first, mut second) = thread::scope(|scope| {
+        let second = scope.spawn(|| serve(&place, 2, &joining));
+        thread::sleep(Duration::from_millis(1500));
+        assert!(!second.is_finished(), "it waits");
+        let first = serve(&place, 1, &["--listen", &port]);
+        (first, second.join().expect("it is served"))
+    });
+    assert!(
+        second.ready.contains("server 2 of cluster"),
+        "{}",
+        second.ready
+    );
+    let secret = ["--secret-file", "wrong"];
+    let ran = serving(&place, "third", &[&joining[..], &secret].concat());
+    refused(&ran, 1, &[&coordinator, "wrong secret"]);
+    assert!(!place.path().join("third").exists(), "nothing is made");
+    for server in [&mut second, &mut first] {
+        server.signal(Signal::TERM);
+    }
+    let (status, log) = second.end();
+    assert_eq!(status, Some(0), "{log}");
+    let waiting = log.matches("waiting for the coordinator").count();
+    // On a slow host it takes longer than the time after which that is said again.
+    assert!((1..=2).contains(&waiting), "{log}");
+    assert!(log.contains("is there, after "), "{log}");
+    assert_eq!(first.end().0, Some(0));
+
+    let patience = ["--secret-file", "secret", "--coordinator-patience", "1"];
+    let ran = serving(&place, "data-2", &[&joining[..], &patience].concat());
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    let told = format!("error: waited for 1 s: the coordinator {coordinator} cannot be reached");
+    assert!(ran.stderr.contains(&told), "{ran:?}");
+    let arguments = [
+        &["region", "serve", "--data", "data-2"],
+        &joining[..],
+        &patience[..2],
+    ];
+    let mut command = place.command(&arguments.concat());
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("started");
+    thread::sleep(Duration::from_millis(500));
+    send(&child, Signal::INT);
+    let (status, log) = end(&mut child);
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.contains("waiting for the coordinator"), "{log}");
+}
+
+/// Promise: while the coordinator is away its servers say so once, and now and then, and that it is
+/// back. Once they said it seven times a second.
+#[test]
+fn an_outage_of_the_coordinator_is_told_once() {
+    let mut crew = Crew::new(2);
+    crew.run(&["table", "create", "t", "--replicas", "2"]);
+    crew.wait_whole();
+    let since = Instant::now();
+    crew.kill(1);
+    // Longer than a lease, so that its life is over, too.
+    thread::sleep(Duration::from_secs(4));
+    crew.restart(1);
+    crew.wait_whole();
+    let away_s = since.elapsed().as_secs();
+    let since = Instant::now();
+    while crew.farleaf(&["get", "k", "-t", "t"]).status != Some(1) {
+        assert!(since.elapsed() < PATIENCE, "it is not served");
+    }
+    let server = &mut crew.servers[1];
+    server.signal(Signal::TERM);
+    let (status, log) = server.end();
+    assert_eq!(status, Some(0), "{log}");
+    let away = log
+        .lines()
+        .filter(|line| line.contains("cannot be asked"))
+        .count();
+    assert!((1..=1 + away_s / 10).contains(&(away as u64)), "{log}");
+    assert!(
+        log.contains("the coordinator answers again, after "),
+        "{log}"
+    );
+}
