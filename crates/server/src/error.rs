@@ -63,7 +63,7 @@ pub enum ServerError {
     #[error(
         "{server} is there already, and has registered at {address}: give a new directory another \
          number (`--number`), or none, so that one is drawn; or, if that server is no more, wait \
-         until its lease is over; nothing was changed"
+         until its lease is over; the directory is nobody's yet"
     )]
     NumberTaken {
         /// Which.

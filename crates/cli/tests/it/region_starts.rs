@@ -138,7 +138,7 @@ fn a_number_that_another_server_has_is_told() {
         "server 2 is there already",
         &address,
         "--number",
-        "nothing was changed",
+        "nobody's yet",
     ];
     refused(&ran, 1, &told);
     assert!(!place.path().join("new/SERVER").exists(), "it is nobody's");
