@@ -1,9 +1,12 @@
 //! The way of trees, edits and the base to one backup (RP3): a WRITE into its buffer for trees, and
 //! a call.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use farleaf_executor::{IdlePolicy, block_on, block_on_with_policy};
+use farleaf_executor::{block_on, is_resting};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_message::{CallError, Caller, Lines};
 use thiserror::Error;
@@ -14,15 +17,25 @@ use crate::request::{Reply, Request};
 /// No answer is longer.
 const REPLY_SIZE_BYTES_MAX: usize = 64;
 
-/// A reply comes when the backup's disk has what it is about: mostly not within a millisecond, and
-/// no client waits for it. To look for it all the time would take as much of the processor as the
-/// rest of sending.
-const REPLY_WAIT: IdlePolicy = IdlePolicy {
-    spin_count: 100,
-    yield_count: 10,
-    sleep_min: Duration::from_micros(50),
-    sleep_max: Duration::from_micros(100),
-};
+/// Between two looks for a reply at the most.
+const REPLY_REST_MAX: Duration = Duration::from_millis(1);
+
+/// Waits for a reply by looking for it at longer and longer intervals, of an eighth of the time
+/// that was waited. It comes when the backup's disk has what it is about, and each look is a READ:
+/// to look every 100 us would take more of the processor than the rest of sending. Nothing else is
+/// polled by this thread meanwhile.
+async fn patiently<F: Future>(call: F) -> F::Output {
+    let mut call = pin!(call);
+    let since = Instant::now();
+    poll_fn(|context| {
+        let polled = call.as_mut().poll(context);
+        if polled.is_pending() && is_resting() {
+            thread::sleep((since.elapsed() / 8).min(REPLY_REST_MAX));
+        }
+        polled
+    })
+    .await
+}
 
 /// The way to one backup's buffer for trees. Used by one thread at a time.
 #[derive(Debug)]
@@ -116,7 +129,7 @@ impl<E: Endpoint> IndexWay<E> {
         let (request, mut reply) = (request.encode(), Vec::new());
         let room = (reply_size_bytes, &mut reply);
         let called = caller.call(&mut self.batch, &request, room, is_gone);
-        block_on_with_policy(called, self.endpoint.completions(), REPLY_WAIT)?;
+        block_on(patiently(called), self.endpoint.completions())?;
         Ok(reply)
     }
 }
