@@ -146,3 +146,17 @@ pub enum LsmError {
         first: String,
     },
 }
+
+impl LsmError {
+    /// Whether the disk, or a quota of it, is full. If a write found that out, nothing was changed,
+    /// and it can be tried again when there is room; after a sync, the engine has stopped.
+    pub fn is_no_room(&self) -> bool {
+        let Self::Storage { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}

@@ -113,7 +113,7 @@ impl Engine {
     /// freed.
     ///
     /// # Errors
-    /// The log cannot be written: the engine has stopped.
+    /// The log cannot be written: there is no room, or the engine has stopped.
     pub fn base(&self, register: impl FnOnce(&Base)) -> Result<Base, LsmError> {
         let core = &self.core;
         let editing = core.editing.lock();
@@ -191,7 +191,8 @@ impl Core {
     /// and tells who follows (FO3).
     ///
     /// # Errors
-    /// The manifest cannot be written: the engine has stopped.
+    /// The manifest cannot be written: nothing was changed as there is no room, or the engine has
+    /// stopped.
     pub(super) fn edit(
         &self,
         edit: Edit,
@@ -199,7 +200,13 @@ impl Core {
     ) -> Result<(), LsmError> {
         let editing = self.editing.lock();
         let editing = editing.unwrap_or_else(PoisonError::into_inner);
-        self.commit(&changes_of(&edit))?;
+        if let Err(error) = self.commit(&changes_of(&edit)) {
+            // There was no room: it is not in force, so nothing names the tree.
+            if let (Ok(()), Some((_, tree))) = (self.check(), &edit.added) {
+                tree.live().remove();
+            }
+            return Err(error);
+        }
         if edit.changes_trees() || edit.read_from.is_some() {
             self.change_version(|version| {
                 change(version);

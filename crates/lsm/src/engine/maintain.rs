@@ -46,25 +46,36 @@ impl Engine {
         let core = &self.core;
         core.check()?;
         let reserved = core.log.reserve_ahead();
-        if reserved.inspect_err(|error| core.stop(error))? {
+        if reserved.inspect_err(|error| core.stop_with_manifest(error))? {
             return Ok(Worked::Reserved);
         }
-        if let Some(_guard) = try_lock(&core.flushing)
-            && core.flush()?
-        {
-            return Ok(Worked::Flushed);
-        }
-        if let Some(mut running) = try_lock(&core.merging)
-            && let Some(worked) = core.merge(&mut running)?
-        {
-            return Ok(worked);
+        let written = self.flush_or_merge();
+        match &written {
+            Ok(Some(worked)) => return Ok(*worked),
+            Err(error) if !error.is_no_room() => return written.map(|_| Worked::Nothing),
+            // Where there is no room for a tree, freeing gives some back.
+            Ok(None) | Err(_) => {}
         }
         if let Some(_guard) = try_lock(&core.freeing)
             && core.reclaim()?
         {
             return Ok(Worked::Freed);
         }
-        Ok(Worked::Nothing)
+        written.map(|_| Worked::Nothing)
+    }
+
+    /// A flush, or a step of a merge; none: there is nothing to do, or others do it.
+    fn flush_or_merge(&self) -> Result<Option<Worked>, LsmError> {
+        let core = &self.core;
+        if let Some(_guard) = try_lock(&core.flushing)
+            && core.flush()?
+        {
+            return Ok(Some(Worked::Flushed));
+        }
+        if let Some(mut running) = try_lock(&core.merging) {
+            return core.merge(&mut running);
+        }
+        Ok(None)
     }
 
     /// Merges all levels into the last one, L0 included: then each key is there once, and deletes
@@ -94,7 +105,7 @@ impl Engine {
             core.step_merge(&mut merging)?;
             core.log
                 .reserve_ahead()
-                .inspect_err(|error| core.stop(error))?;
+                .inspect_err(|error| core.stop_with_manifest(error))?;
             if let Some(_guard) = try_lock(&core.flushing) {
                 core.flush()?;
             }

@@ -259,10 +259,17 @@ impl Core {
     }
 
     /// Makes an edit of the manifest; who calls it has `editing`. After one that failed nobody
-    /// knows what is in force.
+    /// knows what is in force, unless there was no room for it.
     fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let committed = self.manifest.commit(changes);
-        committed.inspect_err(|error| self.stop(error))
+        committed.inspect_err(|error| self.stop_with_manifest(error))
+    }
+
+    /// Nothing is written any more, if no edit can be made any more.
+    fn stop_with_manifest(&self, error: &LsmError) {
+        if self.manifest.check().is_err() {
+            self.stop(error);
+        }
     }
 
     /// Nothing is written any more.

@@ -9,7 +9,7 @@ impl Core {
     /// Frees trees and log segments; false: there was nothing to free.
     ///
     /// # Errors
-    /// The manifest cannot be written: the engine has stopped.
+    /// The manifest cannot be written: there is no room, or the engine has stopped.
     pub(super) fn reclaim(&self) -> Result<bool, LsmError> {
         let trees = self.garbage.take();
         let has_trees = !trees.is_empty();
@@ -42,7 +42,9 @@ impl Core {
             freed: numbers.clone(),
             ..Edit::default()
         };
-        self.edit(edit, |_| {})?;
+        // There may be no room for the edit now.
+        self.edit(edit, |_| {})
+            .inspect_err(|_| self.pins.note_change())?;
         self.log.segments().give_back(&numbers);
         Ok(true)
     }

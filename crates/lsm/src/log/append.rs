@@ -24,7 +24,7 @@ pub(super) struct Tail {
     buffer: Vec<u8>,
     /// Where segments end that were filled of late, for who follows (FO2).
     closed: VecDeque<(LogNumber, usize)>,
-    /// The first failure to write: nothing is written any more.
+    /// The first failure to write, but for want of room: nothing is written any more.
     failed: Option<String>,
 }
 
@@ -35,6 +35,8 @@ struct Open {
     /// Bytes of the segment that are filled, and of these, that are written to the device.
     filled: usize,
     written: usize,
+    /// Nothing comes behind what is filled; it may still have to be written.
+    is_ended: bool,
 }
 
 /// What was appended.
@@ -84,6 +86,11 @@ impl Tail {
         closed.find_map(|(other, end)| (*other == number).then_some(*end))
     }
 
+    /// Nothing comes into the open segment any more, and there was no room to write it.
+    pub(super) fn is_ended(&self) -> bool {
+        self.open.is_some_and(|open| open.is_ended)
+    }
+
     /// The number of the open segment.
     pub(super) fn open_number(&self) -> Option<LogNumber> {
         self.open.map(|open| open.number)
@@ -116,9 +123,10 @@ impl ValueLog {
     /// Nothing is on the device when this returns; [`sync_to`](Self::sync_to) sees to that.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: nothing was appended. The log or the manifest cannot be written: the
-    /// record may be there when the log is read again (one larger than a segment) or not, nothing
-    /// leads to it now, and nothing more will be appended.
+    /// [`LsmError::Stopped`]: nothing was appended. There is no room: nothing was appended, and it
+    /// can be tried again. The log or the manifest cannot be written otherwise: the record may be
+    /// there when the log is read again (one larger than a segment) or not, nothing leads to it
+    /// now, and nothing more will be appended.
     pub fn append(
         &self,
         (kind, key, value): (RecordKind, &[u8], &[u8]),
@@ -130,7 +138,7 @@ impl ValueLog {
         let appended = self.append_locked(&mut tail, (header, sum), [key, value]);
         match &appended {
             Ok(appended) => enter(*appended),
-            Err(error) => tail.failed = Some(error.to_string()),
+            Err(error) => Self::stop(&mut tail, error),
         }
         appended
     }
@@ -139,7 +147,8 @@ impl ValueLog {
     /// appended.
     pub fn between_records<R>(&self, then: impl FnOnce(LogPosition) -> R) -> R {
         let tail = self.tail();
-        let end = tail.end();
+        // Behind the end of a segment comes the next one, also if this one is not written yet.
+        let end = tail.end().filter(|_| !tail.is_ended());
         then(end.unwrap_or_else(|| self.segments.next_number().start()))
     }
 
@@ -168,9 +177,8 @@ impl ValueLog {
         if size_bytes > PAYLOAD_SIZE_BYTES {
             return self.append_large(tail, (header, sum), body);
         }
-        let room = tail
-            .open
-            .map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
+        let open = tail.open.filter(|it| !it.is_ended);
+        let room = open.map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
         if size_bytes > room {
             self.end_segment(tail)?;
             self.begin_segment(tail)?;
@@ -184,7 +192,9 @@ impl ValueLog {
         Ok(Appended { position, end })
     }
 
-    /// VL3: a record that no segment is large enough for.
+    /// VL3: a record that no segment is large enough for. All of it is written before any of its
+    /// segments is begun: so if there is no room, the next record begins the first of them, and
+    /// what they hold by then is nothing's.
     fn append_large(
         &self,
         tail: &mut Tail,
@@ -192,29 +202,44 @@ impl ValueLog {
         body: [&[u8]; 2],
     ) -> Result<Appended, LsmError> {
         self.end_segment(tail)?;
-        self.begin_segment(tail)?;
-        let position = tail.end().expect("a segment is open");
-        let first = encode_record_header(header, sum.at(self.segments.engine, position));
-        for mut bytes in [&first[..], body[0], body[1]] {
-            while !bytes.is_empty() {
-                let filled = tail.open.expect("a segment is open").filled;
-                let room = SEGMENT_SIZE_BYTES as usize - filled;
-                if room == 0 {
-                    self.write_out(tail)?;
-                    tail.close();
-                    self.begin_segment(tail)?;
-                    continue;
-                }
-                let (fits, rest) = bytes.split_at(bytes.len().min(room));
-                tail.push(fits);
-                bytes = rest;
-            }
+        let Self { segments, .. } = self;
+        let count = header.record_size_bytes().div_ceil(PAYLOAD_SIZE_BYTES);
+        let places = segments.coming(&self.manifest, count)?;
+        // Nobody who reads what is before waits for this.
+        let first_number = segments.next_number();
+        self.tail_number.store(first_number.0, Ordering::Release);
+        let position = first_number.start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
+        let first = encode_record_header(header, sum.at(segments.engine, position));
+        let mut parts = [&first[..], body[0], body[1]];
+        let mut filled = 0;
+        for (number, place) in &places {
+            let header = encode_segment_header(segments.engine, *number);
+            tail.buffer[..header.len()].copy_from_slice(&header);
+            filled = header.len() + fill(&mut tail.buffer[header.len()..], &mut parts);
+            let bytes = &tail.buffer[..filled];
+            segments.device.write(*place, 0, bytes)?;
         }
-        let end = tail.end().expect("a segment is open");
-        self.write_out(tail)?;
-        tail.close();
-        self.tail_number
-            .store(self.segments.next_number().0, Ordering::Release);
+        let mut end = position;
+        for _ in &places {
+            let (number, place) = segments.begin_next(&self.manifest)?;
+            let is_last = number.0 + 1 == first_number.0 + count as u64;
+            let filled = if is_last {
+                filled
+            } else {
+                SEGMENT_SIZE_BYTES as usize
+            };
+            tail.open = Some(Open {
+                number,
+                place,
+                filled,
+                written: filled,
+                is_ended: true,
+            });
+            end = tail.end().expect("a segment is open");
+            tail.close();
+        }
+        let next = segments.next_number();
+        self.tail_number.store(next.0, Ordering::Release);
         Ok(Appended { position, end })
     }
 
@@ -241,8 +266,11 @@ impl ValueLog {
         let Some(end) = tail.end() else {
             return Ok(());
         };
-        let room = SEGMENT_SIZE_BYTES as usize - tail.open.expect("it has an end").filled;
-        if room >= RECORD_HEADER_SIZE_BYTES {
+        let open = tail.open.as_mut().expect("it has an end");
+        let room = SEGMENT_SIZE_BYTES as usize - open.filled;
+        // A try before this one may have found no room.
+        let was_ended = std::mem::replace(&mut open.is_ended, true);
+        if !was_ended && room >= RECORD_HEADER_SIZE_BYTES {
             let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
             tail.push(&encode_record_header(
                 header,
@@ -261,6 +289,7 @@ impl ValueLog {
             place,
             filled: 0,
             written: 0,
+            is_ended: false,
         });
         tail.push(&encode_segment_header(self.segments.engine, number));
         debug_assert_eq!(
@@ -284,8 +313,16 @@ impl ValueLog {
         Ok(())
     }
 
-    /// What a failure to make the log durable means for those who write later.
+    /// What a failure to write means for those who write later. For want of room: nothing. What
+    /// there was room for will be written over by the same bytes, or is behind the log's end.
     pub(super) fn stop(tail: &mut Tail, error: &LsmError) {
+        if !error.is_no_room() {
+            Self::stop_for_good(tail, error);
+        }
+    }
+
+    /// After a failure to sync nobody knows what is on the device, whatever the reason.
+    pub(super) fn stop_for_good(tail: &mut Tail, error: &LsmError) {
         tail.failed.get_or_insert_with(|| error.to_string());
     }
 
@@ -294,4 +331,16 @@ impl ValueLog {
         let after = before - before / 16 + (size_bytes as u64) / 16;
         self.record_size_bytes.store(after, Ordering::Relaxed);
     }
+}
+
+/// Fills a buffer with what comes next of some parts, and takes that from them; how much it was.
+fn fill(buffer: &mut [u8], parts: &mut [&[u8]]) -> usize {
+    let mut filled = 0;
+    for part in parts {
+        let (fits, rest) = part.split_at(part.len().min(buffer.len() - filled));
+        buffer[filled..filled + fits.len()].copy_from_slice(fits);
+        filled += fits.len();
+        *part = rest;
+    }
+    filled
 }

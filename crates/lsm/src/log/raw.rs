@@ -29,7 +29,11 @@ impl ValueLog {
         let tail = self.tail();
         if let Some(bytes) = tail.bytes_from(from) {
             buffer.extend_from_slice(bytes);
-            return Ok(from.plus(bytes.len() as u64));
+            return Ok(if tail.is_ended() {
+                from.number().next().start()
+            } else {
+                from.plus(bytes.len() as u64)
+            });
         }
         let number = from.number();
         let begun = tail.open_number();

@@ -74,7 +74,27 @@ impl LogSegments {
                 return Ok(next);
             }
             drop(reserved);
-            self.reserve(manifest)?;
+            self.reserve(manifest, 1)?;
+        }
+    }
+
+    /// The numbers and places of the next segments, which [`begin_next`](Self::begin_next) gives
+    /// then without an edit, if nobody else begins one meanwhile. Makes edits if there are fewer.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn coming(
+        &self,
+        manifest: &Manifest,
+        count: usize,
+    ) -> Result<Vec<(LogNumber, SegmentId)>, LsmError> {
+        loop {
+            let reserved = self.reserved();
+            if reserved.segments.len() >= count {
+                return Ok(reserved.segments.iter().take(count).copied().collect());
+            }
+            drop(reserved);
+            self.reserve(manifest, count)?;
         }
     }
 
@@ -89,15 +109,16 @@ impl LogSegments {
             return Ok(false);
         }
         drop(reserved);
-        self.reserve(manifest).map(|()| true)
+        self.reserve(manifest, RESERVED_COUNT / 4 + 1)
+            .map(|()| true)
     }
 
-    /// One edit, if not another thread makes it now.
-    fn reserve(&self, manifest: &Manifest) -> Result<(), LsmError> {
+    /// One edit, if there are not so many by now, since another thread has made one.
+    fn reserve(&self, manifest: &Manifest, count_min: usize) -> Result<(), LsmError> {
         let guard = self.reserving.lock();
         let guard = guard.unwrap_or_else(PoisonError::into_inner);
         let reserved = self.reserved();
-        if reserved.segments.len() > RESERVED_COUNT / 4 {
+        if reserved.segments.len() >= count_min {
             return Ok(());
         }
         let first = reserved.next;
@@ -105,11 +126,17 @@ impl LogSegments {
         let segments: Vec<SegmentId> = (0..RESERVED_COUNT)
             .map(|_| self.device.allocate())
             .collect();
-        // If that fails nobody knows whether they are named: they stay unused.
-        manifest.commit(&[Change::ReserveLog {
+        let committed = manifest.commit(&[Change::ReserveLog {
             first,
             segments: segments.clone(),
-        }])?;
+        }]);
+        if let Err(error) = committed {
+            // Else nobody knows whether they are named, and they stay unused.
+            if manifest.check().is_ok() {
+                self.device.give_back(segments);
+            }
+            return Err(error);
+        }
         let numbers = (first.0..).map(LogNumber);
         let named: Vec<(LogNumber, SegmentId)> = numbers.zip(segments).collect();
         self.places().extend(named.iter().copied());

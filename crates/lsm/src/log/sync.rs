@@ -46,8 +46,9 @@ impl ValueLog {
     /// all of them.
     ///
     /// # Errors
-    /// It cannot be written or synced: what was appended may be there or not, and nothing is
-    /// appended any more.
+    /// There is no room to write it: what was appended is in memory still, and is written when it is
+    /// tried again. Or it cannot be written or synced otherwise: what was appended may be there or
+    /// not, and nothing is appended any more.
     pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
         let mut state = self.sync_state();
         loop {
@@ -95,7 +96,7 @@ impl ValueLog {
         drop(tail);
         let end = marked?.end;
         if let Err(error) = self.segments.device.sync() {
-            Self::stop(&mut self.tail(), &error);
+            Self::stop_for_good(&mut self.tail(), &error);
             return Err(error);
         }
         Ok(end)

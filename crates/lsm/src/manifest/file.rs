@@ -172,10 +172,25 @@ impl Manifest {
         before.map(|(number, _)| *number).collect()
     }
 
+    /// That edits can be made, as far as is known.
+    ///
+    /// # Errors
+    /// [`LsmError::Stopped`]: one has failed, and nobody knows whether it is in force.
+    pub fn check(&self) -> Result<(), LsmError> {
+        match &self.inner().failed {
+            None => Ok(()),
+            Some(first) => Err(LsmError::Stopped {
+                first: first.clone(),
+            }),
+        }
+    }
+
     /// Makes an edit: it is in force when this returns. One write and one sync.
     ///
     /// # Errors
-    /// It cannot be written: then nobody knows whether it is in force, and no other edit is made.
+    /// There was no room to write it: it is not in force, and another one can be made. Or it cannot
+    /// be written otherwise: then nobody knows whether it is in force, and no other edit is made,
+    /// as [`check`](Self::check) says.
     pub fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let mut inner = self.inner();
         if let Some(first) = &inner.failed {
@@ -188,12 +203,13 @@ impl Manifest {
                 let count = inner.held.state().edit_count;
                 self.edit_count.store(count, Ordering::Release);
             }
-            Err(error) => inner.failed = Some(error.to_string()),
+            Err(NotCommitted::NoRoom(_)) => {}
+            Err(NotCommitted::Unknown(error)) => inner.failed = Some(error.to_string()),
         }
-        committed
+        committed.map_err(LsmError::from)
     }
 
-    fn commit_locked(&self, inner: &mut Inner, changes: &[Change]) -> Result<(), LsmError> {
+    fn commit_locked(&self, inner: &mut Inner, changes: &[Change]) -> Result<(), NotCommitted> {
         let name = name_of(inner.number);
         // The engine makes no edit that cannot follow, unless what it has read is so near the end
         // of all numbers that none can.
@@ -215,9 +231,14 @@ impl Manifest {
             inner.is_cut = false;
         }
         let (line, sum) = line::encode(changes, inner.sum);
-        let written = inner.file.write_at(&line, inner.size_bytes);
-        let written = written.and_then(|()| inner.file.sync());
-        written.map_err(|source| error(&*self.storage, "write", &name, source))?;
+        let failed = |source| error(&*self.storage, "write", &name, source);
+        if let Err(source) = inner.file.write_at(&line, inner.size_bytes) {
+            let written = NotCommitted::of_write(failed(source));
+            // What there is of the line is not whole: it never was in force, and goes first.
+            inner.is_cut |= matches!(written, NotCommitted::NoRoom(_));
+            return Err(written);
+        }
+        inner.file.sync().map_err(failed)?;
         inner.size_bytes += line.len() as u64;
         inner.sum = sum;
         inner.held.apply(changes);
@@ -238,12 +259,48 @@ impl Manifest {
     }
 }
 
+/// Why an edit was not made.
+enum NotCommitted {
+    /// The disk is full, and the edit is not in force: less than all of it was written.
+    NoRoom(LsmError),
+    /// Nobody knows whether it is in force.
+    Unknown(LsmError),
+}
+
+impl NotCommitted {
+    /// Of a write that failed, of what counts for nothing unless it is whole.
+    fn of_write(error: LsmError) -> Self {
+        if error.is_no_room() {
+            Self::NoRoom(error)
+        } else {
+            Self::Unknown(error)
+        }
+    }
+}
+
+impl From<LsmError> for NotCommitted {
+    fn from(error: LsmError) -> Self {
+        Self::Unknown(error)
+    }
+}
+
+impl From<NotCommitted> for LsmError {
+    fn from(not: NotCommitted) -> Self {
+        let (NotCommitted::NoRoom(error) | NotCommitted::Unknown(error)) = not;
+        error
+    }
+}
+
 fn name_of(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
 /// MF3: a file with one edit, of all; in force when this returns.
-fn write_anew(storage: &dyn Storage, number: u64, held: CheckedState) -> Result<Inner, LsmError> {
+fn write_anew(
+    storage: &dyn Storage,
+    number: u64,
+    held: CheckedState,
+) -> Result<Inner, NotCommitted> {
     let name = name_of(number);
     let all = Change::All(Box::new(held.state().clone()));
     let (line, sum) = line::encode(&[all], 0);
@@ -270,10 +327,14 @@ fn write_anew(storage: &dyn Storage, number: u64, held: CheckedState) -> Result<
         }
     }
     storage.sync_names().map_err(failed(CURRENT))?;
-    let file = write(&name, &line).map_err(failed(&name))?;
+    // As long as `CURRENT` does not name it, it is not in force.
+    let file = write(&name, &line).map_err(failed(&name));
+    let file = file.map_err(NotCommitted::of_write)?;
     // Before `CURRENT` names it, it must have its name for good.
     storage.sync_names().map_err(failed(&name))?;
-    write(NEW_CURRENT, format!("{name}\n").as_bytes()).map_err(failed(NEW_CURRENT))?;
+    let named = write(NEW_CURRENT, format!("{name}\n").as_bytes());
+    let named = named.map_err(failed(NEW_CURRENT));
+    named.map_err(NotCommitted::of_write)?;
     let renamed = storage.rename(NEW_CURRENT, CURRENT);
     let renamed = renamed.and_then(|()| storage.sync_names());
     renamed.map_err(failed(CURRENT))?;

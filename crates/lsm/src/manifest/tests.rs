@@ -265,3 +265,38 @@ fn nothing_is_committed_after_a_failure() {
     let (again, _) = Manifest::open(Arc::new(left)).expect("it is whole");
     assert_eq!(again.edit_count(), 1);
 }
+
+/// Promise: an edit for which there is no room was not made, nor half of it; and others can be, when
+/// there is, also where the manifest is being written anew, and where the power goes in between.
+#[test]
+fn a_full_disk_is_waited_for() {
+    for after_bytes in 0..140 {
+        let storage = CrashStorage::new(after_bytes);
+        let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+        let state = ManifestState::new(EngineId(9));
+        let manifest = Manifest::create(Arc::new(faulty.clone()), state).expect("made");
+        let manifest = manifest.rewritten_from(if after_bytes % 2 == 0 { 0 } else { 1 << 20 });
+        let mut made_count = 0;
+        for round in 0..12 {
+            let full = faulty.set(Fault::Full { after_bytes });
+            let made = manifest.commit(&[reserve(made_count, 1)]);
+            faulty.lift(full);
+            if let Err(error) = &made {
+                assert!(error.is_no_room(), "{error}");
+                manifest.check().expect("edits can be made");
+            }
+            made_count += u64::from(made.is_ok());
+            if round % 3 == 2 {
+                manifest
+                    .commit(&[reserve(made_count, 1)])
+                    .expect("there is room");
+                made_count += 1;
+            }
+        }
+        assert_eq!(manifest.state().log.len() as u64, made_count);
+        let left = storage.lose_power(PowerLoss::Any);
+        let (again, _) = Manifest::open(Arc::new(left)).expect("it is whole");
+        assert_eq!(again.edit_count(), made_count, "{after_bytes}");
+        assert_eq!(again.state(), manifest.state());
+    }
+}

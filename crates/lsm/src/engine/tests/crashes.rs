@@ -7,19 +7,19 @@ use crate::engine::Durability;
 use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
 use crate::tree::{mix, random_numbers};
 
-const KEY_COUNT: u64 = 60;
+pub(super) const KEY_COUNT: u64 = 60;
 
 /// What was written, in its order, and how much of that must be there.
 #[derive(Default)]
-struct History {
+pub(super) struct History {
     /// What was there when it was opened; `None`: it could not be.
-    start: Option<Model>,
-    writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    acknowledged_count: usize,
+    pub(super) start: Option<Model>,
+    pub(super) writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) acknowledged_count: usize,
 }
 
 /// What an engine has, by a scan and by gets of all keys, which must agree.
-fn found(engine: &Engine, context: &str) -> Model {
+pub(super) fn found(engine: &Engine, context: &str) -> Model {
     let mut model = Model::new();
     for number in 0..KEY_COUNT {
         let key = key_of(number, KEY_COUNT);
@@ -89,7 +89,7 @@ fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
 
 /// Whether a model is one of those that a history came through, from the last acknowledged write
 /// on.
-fn is_of(model: &Model, history: &History) -> bool {
+pub(super) fn is_of(model: &Model, history: &History) -> bool {
     let mut state = history.start.clone().unwrap_or_default();
     let writes = history.writes.iter().enumerate();
     let mut is_one = history.acknowledged_count == 0 && *model == state;

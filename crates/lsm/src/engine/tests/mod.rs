@@ -4,6 +4,7 @@ mod collecting;
 mod crashes;
 mod fixture;
 mod forged;
+mod full;
 mod model;
 mod opening;
 mod space;

@@ -91,10 +91,11 @@ fn a_failure_stops_the_log() {
     }
 }
 
-/// Promise: a segment that cannot be reserved, or written when it is full, stops the log, too.
+/// Promise: where there is no room for a segment, nothing is appended, and the log goes on when
+/// there is; what was appended before is there.
 #[test]
-fn a_full_disk_stops_the_log() {
-    let (_, faulty, shared) = faulty(3);
+fn a_full_disk_is_waited_for() {
+    let (storage, faulty, shared) = faulty(3);
     let log = open(&shared).expect("made");
     faulty.set(Fault::Full {
         after_bytes: 3 << 20,
@@ -110,7 +111,15 @@ fn a_full_disk_stops_the_log() {
         ),
         "{failed:?}"
     );
+    let large = log.put(b"large", 1 << 23).map(|_| ());
+    assert!(large.is_err_and(|error| error.is_no_room()));
     faulty.lift_all();
-    let stopped = log.put(b"more", 1);
-    assert!(matches!(stopped, Err(LsmError::Stopped { .. })));
+    let more = log.put(b"more", 1).expect("there is room");
+    log.log.sync_to(more.end).expect("there is room");
+    log.assert_reads(more.position, b"more", 1);
+    let left: Arc<dyn Storage> = Arc::new(storage.lose_power(PowerLoss::Nothing));
+    let again = open(&left).expect("whole");
+    let keys: Vec<_> = again.replayed.iter().map(|it| it.1.clone()).collect();
+    assert_eq!(keys.last(), Some(&b"more".to_vec()), "{keys:?}");
+    assert!(!keys.contains(&b"large".to_vec()), "{keys:?}");
 }
