@@ -10,8 +10,8 @@ use crate::coordinator::{Coordinator, CoordinatorError, Entry, Event, Revision, 
 use crate::ids::{Life, RegionId, ServerId, TableId};
 use crate::record::{
     CLUSTER_KEY, Cluster, Drain, IDS_KEY, Ids, MASTER_KEY, MasterRecord, Record, RecordError,
-    RegionRecord, Replica, ReplicaReport, SERVER_PREFIX, ServerRecord, ServerReport, TableRecord,
-    WISH_PREFIX, Wish, number_behind,
+    RegionRecord, Replica, ReplicaReport, Room, SERVER_PREFIX, ServerRecord, ServerReport,
+    TableRecord, WISH_PREFIX, Wish, number_behind,
 };
 
 /// A record, and since when it is there as it is.
@@ -189,6 +189,19 @@ impl View {
             return None;
         }
         report.replica(region, replica.number)
+    }
+
+    /// What a server says of itself, in the life that it has now.
+    pub fn server_report(&self, server: ServerId) -> Option<&ServerReport> {
+        let report = &self.reports.get(&server)?.record;
+        let is_current = self.lives.get(&server) == Some(&report.life);
+        is_current.then_some(report)
+    }
+
+    /// How much room a server says that it has.
+    pub fn room_of(&self, server: ServerId) -> Room {
+        let report = self.server_report(server);
+        report.map_or(Room::Enough, ServerReport::room)
     }
 
     /// The regions of a table, in the order of their keys.

@@ -54,7 +54,8 @@ pub enum Source {
 pub enum Closing {
     /// It is no replica any more: its data can go.
     Removed,
-    /// It failed: its data stay, for whoever looks into it.
+    /// It failed: its data stay until nobody needs them
+    /// ([`discard_copy`](RegionHost::discard_copy)).
     Broken,
 }
 
@@ -201,4 +202,7 @@ pub trait RegionHost {
 
     /// How much the disk can hold, in bytes; 0: it does not say.
     fn capacity_bytes(&self) -> u64;
+
+    /// How much of that is free, in bytes; none: it does not say.
+    fn free_bytes(&self) -> Option<u64>;
 }

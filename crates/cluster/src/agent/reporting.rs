@@ -9,7 +9,8 @@ use super::reconcile::{Held, Role};
 use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, TransactionOutcome};
 use crate::ids::{Life, RegionId};
 use crate::record::{
-    FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, ServerReport, report_key, server_key,
+    FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport, report_key,
+    server_key,
 };
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
@@ -68,6 +69,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             copies: self.found.copies.clone(),
             unusable: self.found.unusable.clone(),
             capacity_bytes: self.host.capacity_bytes(),
+            free_bytes: self.host.free_bytes(),
         }
     }
 }
@@ -112,13 +114,15 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
     }
 }
 
-/// A report without what changes all the time.
-fn facts(report: &ServerReport) -> ServerReport {
+/// A report without what changes all the time. That room gets low, or is no more, is a fact.
+fn facts(report: &ServerReport) -> (ServerReport, Room) {
+    let room = report.room();
     let mut report = report.clone();
+    report.free_bytes = None;
     for replica in &mut report.replicas {
         replica.size_bytes = 0;
         replica.operations_per_second = 0;
         replica.position_bytes = 0;
     }
-    report
+    (report, room)
 }

@@ -5,7 +5,7 @@
 
 use super::{Action, Planner, load};
 use crate::ids::ServerId;
-use crate::record::{Phase, RegionRecord};
+use crate::record::{Phase, RegionRecord, Room};
 use crate::view::Seen;
 
 impl<'v> Planner<'v> {
@@ -32,11 +32,15 @@ impl<'v> Planner<'v> {
     /// The replica whose move from the fullest to the emptiest server evens them most.
     fn balance_bytes(&mut self) -> bool {
         let fullest = self.loads.iter().max_by_key(|(_, load)| load.size_bytes);
-        let emptiest = self.loads.iter().min_by_key(|(_, load)| load.size_bytes);
+        let with_room = self
+            .loads
+            .iter()
+            .filter(|(server, _)| self.loads.has_room(*server, load::REPLICA_SIZE_BYTES_MIN));
+        let emptiest = with_room.min_by_key(|(_, load)| load.size_bytes);
         let (Some((from, more)), Some((to, less))) = (fullest, emptiest) else {
             return false;
         };
-        let difference = more.size_bytes - less.size_bytes;
+        let difference = more.size_bytes.saturating_sub(less.size_bytes);
         // Empty replicas count little, and are spread, too.
         let is_small = difference < self.options.imbalance_bytes_min
             && more.size_bytes >= self.options.imbalance_bytes_min;
@@ -50,6 +54,7 @@ impl<'v> Planner<'v> {
             record.replica_on(from).is_some()
                 && record.replica_on(to).is_none()
                 && size_bytes.saturating_mul(2) <= difference
+                && self.loads.has_room(to, size_bytes)
         };
         let movable = self.quiet_regions().filter(|seen| fits(&seen.record));
         let largest = movable.max_by_key(|seen| {
@@ -90,12 +95,16 @@ impl<'v> Planner<'v> {
                 let server = backup.replica.server;
                 let there = self.loads.of(server).operations_per_second;
                 let is_drained = self.view.drains.contains(&server);
+                let has_room = self.view.room_of(server) == Room::Enough;
                 let difference = here.saturating_sub(there);
                 // A tenth of what a server does is not worth a stop, nor are a few operations,
                 // which come and go.
                 let is_worth =
                     difference > here / 10 && difference >= self.options.imbalance_operations_min;
-                let evens = operations.saturating_mul(2) <= difference && is_worth && !is_drained;
+                let evens = operations.saturating_mul(2) <= difference
+                    && is_worth
+                    && !is_drained
+                    && has_room;
                 if evens && best.is_none_or(|(_, _, gain)| operations > gain) {
                     best = Some((seen, backup.replica.number, operations));
                 }

@@ -152,7 +152,11 @@ impl Planner<'_> {
         let mut record = seen.record.clone();
         record.is_new = false;
         let Some(replica) = self.draw_backup(&mut record) else {
-            self.wait(record.region, "a server for another backup".to_owned());
+            let what = match self.loads.lacks_room_alone(&record) {
+                true => "a server with room for another backup",
+                false => "a server for another backup",
+            };
+            self.wait(record.region, what.to_owned());
             return false;
         };
         self.step(Action::AddBackup(replica.server), seen, &record);
@@ -179,12 +183,13 @@ impl Planner<'_> {
             replica,
             in_sync: false,
         });
-        self.loads.add(server, load::size_bytes(self.view, record));
+        let size_bytes = load::size_bytes(self.view, record);
+        self.loads.add_coming(server, size_bytes);
         Some(replica)
     }
 
     /// A region with too many backups loses one: one that is being filled, if there is any, on a
-    /// server that is drained, on the fullest.
+    /// server that is drained, on one with little room, on the one with most.
     pub(super) fn remove_surplus(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
         let is_steady = seen.record.phase == Phase::Steady;
         if !is_steady || seen.record.replicas().count() <= wanted {
@@ -198,6 +203,7 @@ impl Planner<'_> {
             (
                 !backup.in_sync,
                 is_drained,
+                self.view.room_of(server),
                 self.loads.of(server).size_bytes,
                 server,
             )
@@ -226,7 +232,11 @@ impl Planner<'_> {
         }
         record.is_new = false;
         let Some(arriving) = self.draw_backup(&mut record) else {
-            let what = format!("a server that takes what {} has", leaving.server);
+            let with_room = match self.loads.lacks_room_alone(&record) {
+                true => " with room",
+                false => "",
+            };
+            let what = format!("a server{with_room} that takes what {} has", leaving.server);
             self.wait(record.region, what);
             return false;
         };

@@ -16,13 +16,17 @@ impl Planner<'_> {
         let server = self.loads.for_primary();
         let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
         else {
-            self.wait(record.region, "a server for its first replica".to_owned());
+            let what = match self.loads.lacks_room_alone(&record) {
+                true => "a server with room for its first replica",
+                false => "a server for its first replica",
+            };
+            self.wait(record.region, what.to_owned());
             return true;
         };
         let replica = record.draw_replica(server, life);
         record.primary = Some(replica);
         record.epoch = record.epoch.next();
-        self.loads.add(server, load::REPLICA_SIZE_BYTES_MIN);
+        self.loads.add_coming(server, load::REPLICA_SIZE_BYTES_MIN);
         self.loads.add_primary(server, 1);
         self.step(Action::Place, seen, &record);
         true
@@ -79,7 +83,8 @@ impl Planner<'_> {
         let least = usable.iter().min_by_key(|it| {
             let load = self.loads.of(it.replica.server);
             let is_drained = self.view.drains.contains(&it.replica.server);
-            (is_drained, load.primary_count, it.replica.number)
+            let room = self.view.room_of(it.replica.server);
+            (room, is_drained, load.primary_count, it.replica.number)
         });
         let Some(promoted) = least.map(|it| it.replica) else {
             self.recover(seen);

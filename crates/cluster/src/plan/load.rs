@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{RegionId, ServerId};
-use crate::record::RegionRecord;
+use crate::record::room::low_below_bytes;
+use crate::record::{RegionRecord, Room};
 use crate::view::View;
 
 /// A replica counts as so many bytes more than it says, so that empty ones are spread, too.
@@ -18,6 +19,8 @@ pub(super) struct Load {
     pub(super) primary_count: u64,
     /// Operations of its primaries in a second, and one for each of these.
     pub(super) operations_per_second: u64,
+    /// Of `size_bytes` those that are to come, and may not be on its disk yet.
+    coming_size_bytes: u64,
 }
 
 /// The servers that can have replicas, with what they have.
@@ -37,9 +40,12 @@ impl<'v> Loads<'v> {
         };
         for seen in view.regions.values() {
             let record = &seen.record;
-            for replica in record.replicas() {
-                let size_bytes = size_bytes(view, record);
+            let size_bytes = size_bytes(view, record);
+            for replica in record.members() {
                 loads.add(replica.server, size_bytes);
+            }
+            for backup in record.backups.iter().filter(|it| !it.in_sync) {
+                loads.add_coming(backup.replica.server, size_bytes);
             }
             if let Some(primary) = record.primary {
                 let operations = operations_per_second(view, record);
@@ -52,6 +58,14 @@ impl<'v> Loads<'v> {
     pub(super) fn add(&mut self, server: ServerId, size_bytes: u64) {
         if let Some(load) = self.servers.get_mut(&server) {
             load.size_bytes = load.size_bytes.saturating_add(size_bytes);
+        }
+    }
+
+    /// The same, of a replica that is to be filled.
+    pub(super) fn add_coming(&mut self, server: ServerId, size_bytes: u64) {
+        self.add(server, size_bytes);
+        if let Some(load) = self.servers.get_mut(&server) {
+            load.coming_size_bytes = load.coming_size_bytes.saturating_add(size_bytes);
         }
     }
 
@@ -72,13 +86,40 @@ impl<'v> Loads<'v> {
         self.servers.get(&server).copied().unwrap_or_default()
     }
 
-    /// The server that is to have the first primary of a region.
+    /// CP22: whether a server has room for so many bytes more, and is not low on it then.
+    pub(super) fn has_room(&self, server: ServerId, needed: u64) -> bool {
+        let load = self.of(server);
+        let report = self.view.server_report(server);
+        let capacity = report.map_or(0, |report| report.capacity_bytes);
+        let free = report.and_then(|report| report.free_bytes);
+        let is_within = capacity == 0 || load.size_bytes.saturating_add(needed) <= capacity;
+        let wanted = low_below_bytes(capacity)
+            .saturating_add(load.coming_size_bytes)
+            .saturating_add(needed);
+        is_within && free.is_none_or(|free| free >= wanted)
+    }
+
+    /// The server that is to have the first primary of a region. CP22: one that has no room to speak
+    /// of only if there is no other, and a full one never.
     pub(super) fn for_primary(&self) -> Option<ServerId> {
-        let key = |load: Load| (load.primary_count, load.size_bytes);
-        let least = self
+        let able = self
             .iter()
-            .min_by_key(|(server, load)| (key(*load), *server));
+            .filter(|(server, _)| self.view.room_of(*server) != Room::Full);
+        let least = able.min_by_key(|(server, load)| {
+            (
+                !self.has_room(*server, REPLICA_SIZE_BYTES_MIN),
+                load.primary_count,
+                load.size_bytes,
+                *server,
+            )
+        });
         least.map(|(server, _)| server)
+    }
+
+    /// Whether a server could have another replica of a region if it had room.
+    pub(super) fn lacks_room_alone(&self, record: &RegionRecord) -> bool {
+        self.iter()
+            .any(|(server, _)| record.replica_on(server).is_none())
     }
 
     /// The server that is to have another replica of a region: one that has none of it, and room;
@@ -89,13 +130,8 @@ impl<'v> Loads<'v> {
         is_avoided: impl Fn(ServerId) -> bool,
     ) -> Option<ServerId> {
         let needed = size_bytes(self.view, record);
-        let has_room = |server: ServerId, load: Load| {
-            let report = self.view.reports.get(&server);
-            let capacity = report.map_or(0, |seen| seen.record.capacity_bytes);
-            capacity == 0 || load.size_bytes.saturating_add(needed) <= capacity
-        };
-        let free = self.iter().filter(|(server, load)| {
-            record.replica_on(*server).is_none() && has_room(*server, *load)
+        let free = self.iter().filter(|(server, _)| {
+            record.replica_on(*server).is_none() && self.has_room(*server, needed)
         });
         let least = free.min_by_key(|(server, load)| {
             (

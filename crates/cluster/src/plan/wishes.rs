@@ -4,8 +4,9 @@ use super::{Action, Planner, Step, load};
 use crate::coordinator::{Compare, Transaction};
 use crate::ids::ServerId;
 use crate::record::region::{Key, REPLICA_COUNT_MAX};
+use crate::record::room::low_below_bytes;
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
-use crate::record::{Phase, Record, RegionRecord, Wish, WishAnswer, WishKind, wish_key};
+use crate::record::{Phase, Record, RegionRecord, Room, Wish, WishAnswer, WishKind, wish_key};
 use crate::view::Seen;
 
 /// So many answers are kept for those who asked.
@@ -129,6 +130,9 @@ impl Planner<'_> {
             if !is_primary || !in_sync {
                 return Err(format!("{to} has a replica of the region already"));
             }
+            if self.view.room_of(to) == Room::Full {
+                return Err(self.no_room(to));
+            }
             record.phase = Phase::HandingOver {
                 to: there.number,
                 old_leaves: false,
@@ -140,6 +144,12 @@ impl Planner<'_> {
         }
         if record.replicas().count() >= REPLICA_COUNT_MAX {
             return Err("the region has as many replicas as there can be".to_owned());
+        }
+        if !self
+            .loads
+            .has_room(to, load::size_bytes(self.view, &record))
+        {
+            return Err(self.no_room(to));
         }
         let arriving = self.add_backup_on(&mut record, to);
         let arriving = arriving.ok_or_else(|| format!("{to} is not there"))?;
@@ -154,6 +164,20 @@ impl Planner<'_> {
             record.region
         );
         Ok((Action::BeginMove(to), record, Transaction::new()))
+    }
+}
+
+impl Planner<'_> {
+    /// CP22: why a server gets nothing.
+    fn no_room(&self, server: ServerId) -> String {
+        let report = self.view.server_report(server);
+        let capacity = report.map_or(0, |report| report.capacity_bytes);
+        let free = report.and_then(|report| report.free_bytes).unwrap_or(0);
+        format!(
+            "{server} has no room for it: {free} of {capacity} bytes are free, and {} are to be \
+             then, too; make room on its disk, or enlarge it",
+            low_below_bytes(capacity)
+        )
     }
 }
 

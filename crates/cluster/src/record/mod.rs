@@ -18,11 +18,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`region`] | a region: range, epoch, replicas, what is being done with it |
+//! | [`room`] | how much room is low |
 //! | [`server`] | servers and what they report |
 //! | [`table`] | tables, names, counters |
 //! | [`wish`] | what administrators want |
 
 pub mod region;
+pub mod room;
 pub mod server;
 pub mod table;
 pub mod wish;
@@ -32,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
+pub use self::room::Room;
 pub use self::server::{
     CopyReport, Drain, MasterRecord, PrimaryReport, ReplicaReport, ServerRecord, ServerReport,
     UnusableCopy,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::region::REPLICA_COUNT_MAX;
 use super::{
-    MASTER_KEY, Record, check_numbers, check_place, check_text, drain_key, number_behind,
+    MASTER_KEY, Record, Room, check_numbers, check_place, check_text, drain_key, number_behind,
     report_key, server_key,
 };
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
@@ -167,9 +167,17 @@ pub struct ServerReport {
     pub unusable: Vec<UnusableCopy>,
     /// How much its disk can hold, in bytes; 0: it does not say.
     pub capacity_bytes: u64,
+    /// How much of that is free, in bytes; none: it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
 }
 
 impl ServerReport {
+    /// How much room its disk has.
+    pub fn room(&self) -> Room {
+        Room::of(self.capacity_bytes, self.free_bytes)
+    }
+
     /// What it says of a replica.
     pub fn replica(&self, region: RegionId, replica: ReplicaNumber) -> Option<&ReplicaReport> {
         let place = self.replicas.binary_search_by_key(&region, |it| it.region);

@@ -103,6 +103,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
             copies: Vec::new(),
             unusable: Vec::new(),
             capacity_bytes: 0,
+            free_bytes: None,
         };
         println!("{server} reports {} bytes", report.encode().len());
         entries.push(entry(report_key(server), report.encode(), 5));

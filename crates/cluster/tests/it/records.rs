@@ -8,8 +8,8 @@ use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
     MasterRecord, Phase, PrimaryReport, Record, RecordError, RegionRecord, Replica, ReplicaReport,
-    ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer, WishKind,
-    drain_key, name_key, region_key, report_key, server_key, table_key, wish_key,
+    Room, ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer,
+    WishKind, drain_key, name_key, region_key, report_key, server_key, table_key, wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -81,7 +81,8 @@ fn report() -> ServerReport {
             is_damaged: true,
             how: "it is torn".to_owned(),
         }],
-        capacity_bytes: 0,
+        capacity_bytes: 1 << 40,
+        free_bytes: Some(1 << 30),
     }
 }
 
@@ -359,4 +360,15 @@ fn fuzzed_journals() {
         }
         let _ = journal::replay(&bytes, std::time::Duration::ZERO);
     });
+}
+
+/// Promise: a report of before there was a word about room is read, and says nothing of it.
+#[test]
+fn reports_without_room_are_read() {
+    let mut report = report();
+    report.free_bytes = None;
+    let bytes = report.encode();
+    assert!(!String::from_utf8_lossy(&bytes).contains("free_bytes"));
+    let read = ServerReport::decode(&report_key(report.server), &bytes);
+    assert_eq!(read.map(|it| it.room()), Ok(Room::Enough));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::region::Key;
+use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{Replica, WishKind};
 
 use super::fleet::SimServer;
@@ -23,7 +24,7 @@ impl World {
         let actor = self.random.index(SERVER_COUNT + MASTER_COUNT);
         let server = self.random.index(SERVER_COUNT);
         let until = self.now() + self.random.milliseconds(50, 3000);
-        let which = self.random.below(18);
+        let which = self.random.below(19);
         if super::traces() {
             eprintln!(
                 "fault {which} of {actor}, server {}, until {until:?}",
@@ -79,6 +80,13 @@ impl World {
                     .expect("one thread")
                     .server(id)
                     .failing_order_count = count;
+            }
+            17 => {
+                let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
+                let free_bytes = rooms[self.random.index(rooms.len())];
+                let id = self.servers[server].id;
+                let mut fleet = self.fleet.lock().expect("one thread");
+                fleet.server(id).free_bytes = free_bytes;
             }
             _ => self.wish(),
         }
@@ -165,6 +173,7 @@ impl World {
             let mut fleet = self.fleet.lock().expect("one thread");
             let server = fleet.server(id);
             server.failing_order_count = 0;
+            server.free_bytes = None;
             let has_failed = std::mem::take(&mut server.has_failed);
             drop(fleet);
             if has_failed {

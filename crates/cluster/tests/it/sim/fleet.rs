@@ -110,6 +110,8 @@ pub(crate) struct SimServer {
     pub(crate) failing_order_count: u32,
     /// One has failed: what is broken stays so for this life.
     pub(crate) has_failed: bool,
+    /// What it says of the room on its disk.
+    pub(crate) free_bytes: Option<u64>,
 }
 
 impl SimServer {

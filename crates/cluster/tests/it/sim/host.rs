@@ -279,4 +279,8 @@ impl RegionHost for SimHost {
     fn capacity_bytes(&self) -> u64 {
         0
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.with(|server| server.free_bytes)
+    }
 }

@@ -6,10 +6,12 @@
 //! | `failures` | servers and masters are lost, and come back |
 //! | `outages` | all servers of a region are lost, and some copies with them |
 //! | `changes` | drains, splits, moves, balance |
+//! | `rooms` | disks get full, and have room again |
 
 mod changes;
 mod failures;
 mod outages;
+mod rooms;
 mod tables;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,149 @@
+//! Disks get full, and have room again (CP22).
+
+use std::time::Duration;
+
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::plan::Action;
+use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
+use farleaf_cluster::record::{Room, WishKind};
+
+use super::{Story, refusal, servers};
+
+/// What a server says that is low on room, and one that has none.
+const LOW: Option<u64> = Some(LOW_SIZE_BYTES_MIN - 1);
+const FULL: Option<u64> = Some(0);
+
+impl Story {
+    fn set_free(&mut self, server: u64, free_bytes: Option<u64>) {
+        let mut fleet = self.fleet.lock().expect("one thread");
+        fleet.server(ServerId(server)).free_bytes = free_bytes;
+    }
+
+    fn waits(&self) -> Vec<String> {
+        let waiting = self.master.waiting().iter();
+        waiting.map(|waits| waits.what.clone()).collect()
+    }
+}
+
+/// Promise (CP22): a server that is low on room gets no replica, nor one by balance; a region that
+/// has no other server for one waits, and says for what; and when there is room, it goes there.
+#[test]
+fn a_server_low_on_room_gets_nothing() {
+    let mut story = Story::new(4);
+    story.set_free(4, LOW);
+    story.go_on(Duration::from_millis(200));
+    let table = story.table(3, &[b"g", b"n"]);
+    let done = story.settle();
+    let on_fourth = |action: &Action| {
+        let fourth = ServerId(4);
+        matches!(action, Action::AddBackup(it) | Action::BeginMove(it) if *it == fourth)
+    };
+    assert!(!done.iter().any(on_fourth), "{done:?}");
+    assert_eq!(story.waits(), [""; 0]);
+    for record in story.regions(table) {
+        assert_eq!(servers(&record), [1, 2, 3].map(ServerId).into());
+    }
+    story.crash(ServerId(3));
+    let done = story.settle();
+    assert!(!done.iter().any(on_fourth), "{done:?}");
+    assert_eq!(story.waits(), ["a server with room for another backup"; 3]);
+    story.set_free(4, None);
+    story.settle();
+    assert_eq!(story.waits(), [""; 0]);
+    for record in story.regions(table) {
+        assert_eq!(servers(&record), [1, 2, 4].map(ServerId).into());
+    }
+}
+
+/// Promise (CP22): a replica goes where its size has room, and the server is not low then.
+#[test]
+fn what_is_to_come_counts() {
+    let mut story = Story::new(3);
+    let table = story.table(2, &[]);
+    story.settle();
+    let primary = story.region(table).primary.expect("it is served").server;
+    let backup = story.region(table).backups[0].replica.server;
+    let other = (1..=3)
+        .map(ServerId)
+        .find(|it| *it != primary && *it != backup);
+    let other = other.expect("there are three");
+    // An empty replica counts as 1 MiB.
+    let enough = LOW_SIZE_BYTES_MIN + (1 << 20);
+    story.set_free(other.0, Some(enough - 1));
+    story.go_on(Duration::from_millis(500));
+    story.crash(backup);
+    story.settle();
+    assert_eq!(story.waits(), ["a server with room for another backup"]);
+    story.set_free(other.0, Some(enough));
+    story.settle();
+    assert_eq!(servers(&story.region(table)), [primary, other].into());
+}
+
+/// Promise (CP22): a first primary goes to a server that is low on room if there is no other, and
+/// never to one that is full; that room is gone, or there, is reported at once.
+#[test]
+fn a_first_primary_needs_some_room() {
+    let mut story = Story::new(2);
+    story.set_free(1, FULL);
+    story.set_free(2, FULL);
+    story.go_on(Duration::from_millis(200));
+    let table = story.table(1, &[]);
+    story.settle();
+    assert_eq!(story.waits(), ["a server with room for its first replica"]);
+    assert_eq!(story.region(table).primary, None);
+    story.set_free(2, LOW);
+    story.go_on(Duration::from_millis(150));
+    assert_eq!(story.master.view().room_of(ServerId(2)), Room::Low);
+    story.settle();
+    let primary = story.region(table).primary.expect("it is placed");
+    assert_eq!(primary.server, ServerId(2));
+}
+
+/// Promise (CP22): a wish to move to a server without room is refused, with what to do, and so is
+/// one to hand over to a full one.
+#[test]
+fn wishes_need_room() {
+    let mut story = Story::new(3);
+    let table = story.table(2, &[]);
+    story.settle();
+    let record = story.region(table);
+    let from = record.primary.expect("it is served").server;
+    let backup = record.backups[0].replica.server;
+    let other = (1..=3)
+        .map(ServerId)
+        .find(|it| *it != from && *it != backup);
+    for (to, free_bytes) in [(other.expect("there are three"), LOW), (backup, FULL)] {
+        story.set_free(to.0, free_bytes);
+        story.go_on(Duration::from_millis(500));
+        let kind = WishKind::Move {
+            table,
+            region: record.region,
+            from,
+            to,
+        };
+        let why = refusal(story.wish(kind));
+        assert!(why.contains("has no room for it"), "{why}");
+        assert!(
+            why.contains("make room on its disk, or enlarge it"),
+            "{why}"
+        );
+    }
+}
+
+/// Promise (CP22): of the backups that can take over, one that has room does.
+#[test]
+fn who_has_room_takes_over() {
+    for full in 0..2 {
+        let mut story = Story::new(3);
+        let table = story.table(3, &[]);
+        story.settle();
+        let record = story.region(table);
+        let full = record.backups[full].replica.server;
+        story.set_free(full.0, FULL);
+        story.go_on(Duration::from_millis(500));
+        story.crash(record.primary.expect("it is served").server);
+        story.settle();
+        let primary = story.region(table).primary.expect("it is served").server;
+        assert_ne!(primary, full);
+    }
+}
