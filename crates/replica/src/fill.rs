@@ -1,6 +1,7 @@
 //! A backup is filled while its primary serves (RP10).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::Endpoint;
@@ -104,6 +105,7 @@ impl<E: Endpoint + Send> Links<E> {
         self.send(&mut way, end).map_err(own)?;
         Self::sync(&mut way, end).map_err(own)?;
         others.push(way);
+        self.way_count.store(others.len(), Ordering::Release);
         member.note_filled();
         drop(index_way);
         Ok(())

@@ -5,7 +5,7 @@ use core::fmt;
 use core::future::{Future, poll_fn};
 use core::task::Poll;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use farleaf_executor::block_on;
@@ -27,6 +27,8 @@ pub(crate) struct Links<E> {
     pub(crate) index: IndexKind,
     /// Those that writes wait for; whoever replicates has it.
     ways: Mutex<Vec<LogWay<E>>>,
+    /// How many those are, for who does not wait for them.
+    pub(crate) way_count: AtomicUsize,
     /// Those, and those that are being filled.
     members: Mutex<BTreeMap<BackupId, Arc<Member<E>>>>,
     /// Everything before this place in the log is on all backups.
@@ -93,6 +95,7 @@ impl<E: Endpoint + Send> Links<E> {
             standing: Arc::new(Standing::new(epoch)),
             index,
             ways: Mutex::default(),
+            way_count: AtomicUsize::new(0),
             members: Mutex::default(),
             replicated_to: AtomicU64::new(end.0),
             replicating_to: AtomicU64::new(0),
@@ -168,6 +171,25 @@ impl<E: Endpoint + Send> Links<E> {
             self.replicated_to.fetch_max(target.0, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// RP5: without backups, has the log up to a place durable before anybody reads it: who did, and
+    /// then finds it gone with this process, has seen what never was. False: there are backups.
+    pub(crate) fn sync_alone(&self, end: LogPosition) -> Result<bool, ReplicaError> {
+        self.check()?;
+        // Whoever has the ways has them for as long as a round trip.
+        if self.way_count.load(Ordering::Acquire) > 0 {
+            return Ok(false);
+        }
+        self.log.sync_to(end)?;
+        // Who fills a backup has them until writes wait for it.
+        let ways = self.ways();
+        if !ways.is_empty() {
+            return Ok(false);
+        }
+        self.replicated_to.fetch_max(end.0, Ordering::AcqRel);
+        self.synced_to.fetch_max(end.0, Ordering::AcqRel);
+        Ok(true)
     }
 
     /// Returns when the log up to a place is durable here and on all backups. A sync of each, for
@@ -279,7 +301,10 @@ impl<E: Endpoint + Send> Links<E> {
         };
         // Whoever waits for it has the ways until it sees this.
         member.give_up();
-        self.ways().retain(|way| way.sender.member.id != backup);
+        let mut ways = self.ways();
+        ways.retain(|way| way.sender.member.id != backup);
+        self.way_count.store(ways.len(), Ordering::Release);
+        drop(ways);
         self.look_for_lost();
         Ok(())
     }

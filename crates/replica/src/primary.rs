@@ -203,9 +203,12 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// # Errors
     /// As those of [`Self::put`].
     pub fn wait_for(&self, end: LogPosition, durability: Durability) -> Result<(), ReplicaError> {
-        self.links.replicate_to(end)?;
-        if durability == Durability::Sync {
-            self.links.sync_to(end)?;
+        let is_synced = durability == Durability::Sync && self.links.sync_alone(end)?;
+        if !is_synced {
+            self.links.replicate_to(end)?;
+            if durability == Durability::Sync {
+                self.links.sync_to(end)?;
+            }
         }
         self.links.check_goes_on()
     }
