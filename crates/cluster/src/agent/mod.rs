@@ -11,7 +11,7 @@ pub mod host;
 mod reconcile;
 mod reporting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::admin;
 use crate::clock::Clock;
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::error::ClusterError;
-use crate::ids::{ClusterId, Life, RegionId, ServerId};
+use crate::ids::{ClusterId, Life, RegionId, ReplicaNumber, ServerId};
 use crate::lease::{LeaseGuard, LeaseTerms};
 use crate::omission::Omission;
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
@@ -81,6 +81,9 @@ pub struct Agent<C: Debug, H> {
     servers: Mirror<C>,
     held: BTreeMap<RegionId, Held>,
     found: DiskCopies,
+    /// Copies that are not reported: of replicas that broke in this life, and of earlier ones of
+    /// regions that have another replica here by now.
+    left: BTreeSet<(RegionId, ReplicaNumber)>,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -108,6 +111,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             told_rival: None,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
+            left: BTreeSet::new(),
             reported: None,
             reported_at: Duration::ZERO,
         }
@@ -247,6 +251,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.life = None;
         self.held.clear();
         self.found = DiskCopies::default();
+        // The next life finds them on the disk.
+        self.left.clear();
     }
 
     /// Leaves: everything is closed, and others need not wait for the lease's end. One round trip.

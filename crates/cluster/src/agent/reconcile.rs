@@ -95,7 +95,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let View {
             damaged, regions, ..
         } = self.mirror.view();
-        let host = &mut self.host;
+        let (host, left) = (&mut self.host, &mut self.left);
         self.held.retain(|region, held| {
             let is_wanted = numbers.get(region) == Some(&held.replica);
             if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
@@ -110,6 +110,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             }
             if held.broken.is_none() {
                 host.close(*region, held.replica, Closing::Removed);
+            } else {
+                left.insert((*region, held.replica));
             }
             false
         });
@@ -146,7 +148,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             self.host.close(region, replica.number, Closing::Broken);
             held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
         }
-        self.found.copies.retain(|it| it.region != region);
+        let of_region = self.found.copies.extract_if(.., |it| it.region == region);
+        let numbers = of_region.map(|it| it.replica);
+        let others = numbers.filter(|number| *number != replica.number);
+        self.left.extend(others.map(|number| (region, number)));
         self.held.insert(region, held);
     }
 
@@ -281,6 +286,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
     /// not name, while two members or more have everything; and those of regions that are gone.
+    /// Whether they were found when this life began or are of replicas that broke since.
     /// What cannot be used stays, for whoever looks into it.
     fn discard_copies(&mut self) {
         let view = self.mirror.view();
@@ -292,20 +298,25 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
         };
         let host = &mut self.host;
-        self.found.copies.retain(|copy| {
-            let is_wanted = match view.regions.get(&copy.region) {
+        let mut is_kept = |region: RegionId, replica: ReplicaNumber| {
+            let is_wanted = match view.regions.get(&region) {
                 Some(seen) => {
                     let record = &seen.record;
-                    let is_named = record.replicas().any(|it| it.number == copy.replica);
+                    let is_named = record.replicas().any(|it| it.number == replica);
                     is_named || record.members().count() < 2
                 }
-                None => is_being_made(copy.region),
+                None => is_being_made(region),
             };
             if !is_wanted {
-                host.discard_copy(copy.region, copy.replica);
+                host.discard_copy(region, replica);
             }
             is_wanted
-        });
+        };
+        self.found
+            .copies
+            .retain(|it| is_kept(it.region, it.replica));
+        self.left
+            .retain(|(region, replica)| is_kept(*region, *replica));
     }
 }
 
