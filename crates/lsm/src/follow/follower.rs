@@ -256,12 +256,16 @@ impl Follower {
             return Err(LsmError::CannotFollow { how });
         }
         let place = if at.offset() == 0 {
-            self.begin_segment(at.number(), bytes)?
+            self.next_segment(at.number(), bytes)?
         } else {
             self.log.segments().place(at.number())?
         };
         let device = &self.log.segments().device;
         device.write(place, at.offset() as u64, bytes)?;
+        if at.offset() == 0 {
+            // Not before: where there was no room, it is tried again.
+            self.log.segments().begin_next(&self.manifest)?;
+        }
         self.written_to = if is_closed {
             at.number().next().start()
         } else {
@@ -284,18 +288,21 @@ impl Follower {
     }
 
     /// Where the next segment of the log goes, if these bytes begin it.
-    fn begin_segment(&self, number: LogNumber, bytes: &[u8]) -> Result<SegmentId, LsmError> {
+    fn next_segment(&self, number: LogNumber, bytes: &[u8]) -> Result<SegmentId, LsmError> {
         let header = encode_segment_header(self.engine(), number);
         if bytes.get(..SEGMENT_HEADER_SIZE_BYTES) != Some(&header) {
             let how = format!("log segment {} does not begin as one of this log", number.0);
             return Err(LsmError::CannotFollow { how });
         }
-        let (begun, place) = self.log.segments().begin_next(&self.manifest)?;
-        if begun != number {
-            let how = format!("log segment {} comes, and not {}", begun.0, number.0);
-            return Err(LsmError::CannotFollow { how });
+        let coming = self.log.segments().coming(&self.manifest, 1)?;
+        match coming[..] {
+            [(next, place), ..] if next == number => Ok(place),
+            _ => {
+                let next = self.log.segments().next_number();
+                let how = format!("log segment {} comes, and not {}", next.0, number.0);
+                Err(LsmError::CannotFollow { how })
+            }
         }
-        Ok(place)
     }
 
     /// Makes durable what was written of the log. One sync.

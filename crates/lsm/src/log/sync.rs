@@ -46,9 +46,9 @@ impl ValueLog {
     /// all of them.
     ///
     /// # Errors
-    /// There is no room to write it: what was appended is in memory still, and is written when it is
-    /// tried again. Or it cannot be written or synced otherwise: what was appended may be there or
-    /// not, and nothing is appended any more.
+    /// There is no room to write it: what was appended is in memory still, and is written when it
+    /// is tried again. Or it cannot be written or synced otherwise: what was appended may be there
+    /// or not, and nothing is appended any more.
     pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
         let mut state = self.sync_state();
         loop {

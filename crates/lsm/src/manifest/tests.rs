@@ -266,8 +266,8 @@ fn nothing_is_committed_after_a_failure() {
     assert_eq!(again.edit_count(), 1);
 }
 
-/// Promise: an edit for which there is no room was not made, nor half of it; and others can be, when
-/// there is, also where the manifest is being written anew, and where the power goes in between.
+/// Promise: an edit for which there is no room was not made, nor half of it; and others can be,
+/// when there is, also where the manifest is being written anew, and where the power goes then.
 #[test]
 fn a_full_disk_is_waited_for() {
     for after_bytes in 0..140 {

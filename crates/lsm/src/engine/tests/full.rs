@@ -127,10 +127,11 @@ fn tries_take_no_room() {
     engine.freeze();
     faulty.set(Fault::Full { after_bytes: 0 });
     let before = engine.counts();
+    let large_value = vec![1; 5 << 20];
     for _ in 0..50 {
         let worked = engine.maintain();
         assert!(worked.is_err_and(|error: LsmError| error.is_no_room()));
-        let large = engine.put(b"large", &[1; 5 << 20], Durability::Memory);
+        let large = engine.put(b"large", &large_value, Durability::Memory);
         assert!(large.is_err_and(|error| error.is_no_room()));
     }
     assert_eq!(
@@ -141,7 +142,7 @@ fn tries_take_no_room() {
     faulty.lift_all();
     maintain_all(&engine);
     engine
-        .put(b"large", &[1; 5 << 20], Durability::Sync)
+        .put(b"large", &large_value, Durability::Sync)
         .expect("there is room");
     assert_eq!(engine.counts().tree_counts, [1]);
 }
