@@ -5,7 +5,7 @@ use crate::coordinator::{Compare, Transaction};
 use crate::ids::{RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
 use crate::record::region::Key;
-use crate::record::{Backup, IDS_KEY, Ids, Phase, Record, RegionRecord, Replica};
+use crate::record::{Backup, IDS_KEY, Ids, Phase, Record, RegionRecord, Replica, Room};
 use crate::view::Seen;
 
 impl Planner<'_> {
@@ -152,9 +152,10 @@ impl Planner<'_> {
         let mut record = seen.record.clone();
         record.is_new = false;
         let Some(replica) = self.draw_backup(&mut record) else {
-            let what = match self.loads.lacks_room_alone(&record) {
-                true => "a server with room for another backup",
-                false => "a server for another backup",
+            let what = if self.loads.lacks_room_alone(&record) {
+                "a server with room for another backup"
+            } else {
+                "a server for another backup"
             };
             self.wait(record.region, what.to_owned());
             return false;
@@ -232,9 +233,10 @@ impl Planner<'_> {
         }
         record.is_new = false;
         let Some(arriving) = self.draw_backup(&mut record) else {
-            let with_room = match self.loads.lacks_room_alone(&record) {
-                true => " with room",
-                false => "",
+            let with_room = if self.loads.lacks_room_alone(&record) {
+                " with room"
+            } else {
+                ""
             };
             let what = format!("a server{with_room} that takes what {} has", leaving.server);
             self.wait(record.region, what);
@@ -245,6 +247,34 @@ impl Planner<'_> {
             arriving: arriving.number,
         };
         self.step(Action::BeginMove(arriving.server), seen, &record);
+        true
+    }
+
+    /// CP22: a primary on a full disk, which can write nothing, hands over to a backup that can.
+    pub(super) fn leave_full(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let record = &seen.record;
+        let room = |replica: Replica| self.view.room_of(replica.server);
+        let is_full = record.primary.is_some_and(|it| room(it) == Room::Full);
+        let is_steady = record.phase == Phase::Steady;
+        if !is_full || !is_steady || self.primary_report(record).is_none() {
+            return false;
+        }
+        let usable = self.usable_backups(record).into_iter();
+        let able = usable.filter(|it| room(it.replica) == Room::Enough);
+        let least = able.min_by_key(|it| {
+            let is_drained = self.view.drains.contains(&it.replica.server);
+            let load = self.loads.of(it.replica.server);
+            (is_drained, load.primary_count, it.replica.number)
+        });
+        let Some(to) = least else {
+            return false;
+        };
+        let mut record = record.clone();
+        record.phase = Phase::HandingOver {
+            to: to.replica.number,
+            old_leaves: false,
+        };
+        self.step(Action::BeginHandOver, seen, &record);
         true
     }
 

@@ -16,9 +16,10 @@ impl Planner<'_> {
         let server = self.loads.for_primary();
         let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
         else {
-            let what = match self.loads.lacks_room_alone(&record) {
-                true => "a server with room for its first replica",
-                false => "a server for its first replica",
+            let what = if self.loads.lacks_room_alone(&record) {
+                "a server with room for its first replica"
+            } else {
+                "a server for its first replica"
             };
             self.wait(record.region, what.to_owned());
             return true;

@@ -99,8 +99,8 @@ impl<'v> Loads<'v> {
         is_within && free.is_none_or(|free| free >= wanted)
     }
 
-    /// The server that is to have the first primary of a region. CP22: one that has no room to speak
-    /// of only if there is no other, and a full one never.
+    /// The server that is to have the first primary of a region. CP22: one that is low on room only
+    /// if there is no other, and a full one never.
     pub(super) fn for_primary(&self) -> Option<ServerId> {
         let able = self
             .iter()

@@ -260,6 +260,7 @@ impl Planner<'_> {
             || self.add_backup(seen, wanted)
             || self.remove_surplus(seen, wanted)
             || self.drain(seen)
+            || self.leave_full(seen)
             || self.mark_opened(seen);
     }
 

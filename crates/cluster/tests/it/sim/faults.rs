@@ -81,13 +81,7 @@ impl World {
                     .server(id)
                     .failing_order_count = count;
             }
-            17 => {
-                let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
-                let free_bytes = rooms[self.random.index(rooms.len())];
-                let id = self.servers[server].id;
-                let mut fleet = self.fleet.lock().expect("one thread");
-                fleet.server(id).free_bytes = free_bytes;
-            }
+            17 => self.room_changes(server),
             _ => self.wish(),
         }
         let wait = 50 + self.random.below(450);
@@ -117,6 +111,15 @@ impl World {
                 self.damage_count += 1;
             }
         }
+    }
+
+    /// A server says that it is low on room, or full, or that there is room again (CP22).
+    fn room_changes(&mut self, server: usize) {
+        let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
+        let free_bytes = rooms[self.random.index(rooms.len())];
+        let id = self.servers[server].id;
+        let mut fleet = self.fleet.lock().expect("one thread");
+        fleet.server(id).free_bytes = free_bytes;
     }
 
     /// A master is gone for a while, or paused.

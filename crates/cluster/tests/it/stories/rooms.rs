@@ -147,3 +147,25 @@ fn who_has_room_takes_over() {
         assert_ne!(primary, full);
     }
 }
+
+/// Promise (CP22): a primary on a full disk hands over to a backup that has room, in order, and
+/// goes on being primary where there is none.
+#[test]
+fn a_full_primary_hands_over() {
+    let mut story = Story::new(3);
+    let table = story.table(3, &[]);
+    story.settle();
+    let record = story.region(table);
+    let primary = record.primary.expect("it is served").server;
+    let [one, other] = [0, 1].map(|index: usize| record.backups[index].replica.server);
+    for server in [primary, one, other] {
+        story.set_free(server.0, FULL);
+    }
+    assert_eq!(story.settle(), [], "nobody else has room");
+    story.set_free(other.0, None);
+    let done = story.settle();
+    assert_eq!(done, [Action::BeginHandOver, Action::HandOver]);
+    let after = story.region(table);
+    assert_eq!(after.primary.expect("it is served").server, other);
+    assert_eq!(servers(&after), servers(&record), "the others stay");
+}
