@@ -173,8 +173,8 @@ impl<E: Endpoint + Send> Links<E> {
         Ok(())
     }
 
-    /// RP5: without backups, has the log up to a place durable before anybody reads it: who did, and
-    /// then finds it gone with this process, has seen what never was. False: there are backups.
+    /// RP5: without backups, has the log up to a place durable before anybody reads it: who did,
+    /// and then finds it gone with this process, has seen what never was. False: there are backups.
     pub(crate) fn sync_alone(&self, end: LogPosition) -> Result<bool, ReplicaError> {
         self.check()?;
         // Whoever has the ways has them for as long as a round trip.

@@ -77,6 +77,8 @@ pub struct Backup<E> {
     bytes: Vec<u8>,
     state: State,
     failed: Option<Failed>,
+    /// RP8: the epoch at which nothing of its primary counts any more.
+    promoted_to: Option<Epoch>,
     counts: BackupCounts,
     scrub: Scrub,
 }
@@ -127,6 +129,7 @@ impl<E: Endpoint> Backup<E> {
             bytes: Vec::new(),
             state: State::Waiting,
             failed: None,
+            promoted_to: None,
             counts: BackupCounts::default(),
             scrub: Scrub::new(),
         };
@@ -264,6 +267,20 @@ impl<E: Endpoint> Backup<E> {
     /// [`ReplicaError::NotPromotable`]: nothing was changed. Others: of the disk; the directory is
     /// a backup's still, for [`promote_directory`], or an engine's.
     pub fn promote(mut self, epoch: Epoch, options: EngineOptions) -> Result<Engine, ReplicaError> {
+        self.prepare_promotion(epoch)?;
+        let State::Following(follower) = self.state else {
+            unreachable!("it was looked at");
+        };
+        Ok(follower.promote(options)?)
+    }
+
+    /// The part of a [promotion](Self::promote) that needs this backup's memory: when it is done,
+    /// all that was acknowledged is on the device, durable. It can be done again, by `promote` as
+    /// well: where the disk was full, nothing is lost, and it goes on when there is room.
+    ///
+    /// # Errors
+    /// As those of [`promote`](Self::promote).
+    pub fn prepare_promotion(&mut self, epoch: Epoch) -> Result<(), ReplicaError> {
         let not = |how: String| Err(ReplicaError::NotPromotable { how });
         if !matches!(self.state, State::Following(_)) {
             return not("it was not filled".to_owned());
@@ -272,18 +289,21 @@ impl<E: Endpoint> Backup<E> {
             return not(format!("its disk has failed: {how}"));
         }
         let is_not_later = |own: Epoch| not(format!("it is of {own}, and {epoch} is not later"));
-        if epoch <= self.epoch {
-            return is_not_later(self.epoch);
-        }
-        // In this order: whoever has found an earlier epoch has written before.
-        if let Swapped::Before(found) = self.swap_up_to(epoch)? {
-            return is_not_later(found);
+        if self.promoted_to != Some(epoch) {
+            if epoch <= self.epoch {
+                return is_not_later(self.epoch);
+            }
+            // In this order: whoever has found an earlier epoch has written before.
+            if let Swapped::Before(found) = self.swap_up_to(epoch)? {
+                return is_not_later(found);
+            }
+            self.promoted_to = Some(epoch);
         }
         self.take_log(log::Extent::All)?;
-        let State::Following(follower) = self.state else {
-            unreachable!("it was looked at");
-        };
-        Ok(follower.promote(options)?)
+        if let State::Following(follower) = &mut self.state {
+            follower.sync_log()?;
+        }
+        Ok(())
     }
 }
 
