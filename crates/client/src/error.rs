@@ -34,7 +34,7 @@ pub enum ClientError {
         /// What was met.
         how: String,
     },
-    /// A server refuses the request, and always will.
+    /// A server refuses the request: it always will, or its disk is full.
     #[error("{how}; nothing was done")]
     Refused {
         /// Why.

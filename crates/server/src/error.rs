@@ -102,6 +102,9 @@ pub enum ServerError {
     /// A number that no server can have.
     #[error("a server's number can be 1 to 9007199254740991, and {0} is not")]
     BadNumber(u64),
+    /// A copy that the server was to open, and cannot.
+    #[error("{0}")]
+    NoCopy(&'static str),
     /// The process can have no more threads, or no more memory.
     #[error("the system gives no {what}: {source}")]
     NoResource {
@@ -110,4 +113,18 @@ pub enum ServerError {
         /// What it said.
         source: io::Error,
     },
+}
+
+impl ServerError {
+    /// Whether the disk, or a quota of it, is full.
+    pub(crate) fn is_no_room(&self) -> bool {
+        match self {
+            Self::File { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ),
+            Self::Engine(error) | Self::Replica(ReplicaError::Engine(error)) => error.is_no_room(),
+            _ => false,
+        }
+    }
 }

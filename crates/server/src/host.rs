@@ -151,6 +151,13 @@ struct Open {
 const LET_ALONE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 const FORGIVEN: Duration = Duration::from_mins(1);
 
+/// A thread after which nobody has a replica's directory open. (One that was prepared for a split
+/// has none that anybody asks for.)
+type Closes = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
+
+/// What is free on a disk is told in so many bytes: it changes all the time.
+const FREE_UNIT_BYTES: u64 = 1 << 20;
+
 /// When a region has failed here, and for how long it is let alone.
 struct Failed {
     at: Instant,
@@ -170,8 +177,8 @@ pub(crate) struct Host {
     replicas: Arc<OpenReplicas>,
     guard: Option<LeaseGuard>,
     open: BTreeMap<RegionId, Open>,
-    /// Threads of replicas that are being closed.
-    closing: Vec<JoinHandle<()>>,
+    /// Threads of replicas that are being closed, or whose directories go.
+    closing: Vec<Closes>,
     failed: BTreeMap<RegionId, Failed>,
     /// Splits that are begun again: of which region, where, and what is left of the first try.
     again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
@@ -305,13 +312,14 @@ impl Host {
         self.replicas.set(region, None);
         if let Some(open) = self.open.remove(&region) {
             open.replica.end(ending);
-            self.closing.push(open.thread);
+            let id = (region, open.replica.number);
+            self.closing.push((Some(id), open.thread));
             // Its thread may wait for other servers, and nobody waits for it here.
             if let Some(split) = open.replica.split().take() {
                 split.give_up();
             }
         }
-        self.closing.retain(|thread| !thread.is_finished());
+        self.closing.retain(|(_, thread)| !thread.is_finished());
     }
 }
 
@@ -344,7 +352,7 @@ impl RegionHost for Host {
         for (region, (replica, thread)) in prepared.by_region {
             self.replicas.set(region, None);
             replica.end(Ending::LifeOver);
-            self.closing.push(thread);
+            self.closing.push((None, thread));
         }
         let regions: Vec<RegionId> = self.open.keys().copied().collect();
         // All at once: none waits for another one's operations, or disk.
@@ -360,7 +368,7 @@ impl RegionHost for Host {
         for region in regions {
             self.end(region, Ending::LifeOver);
         }
-        for thread in self.closing.drain(..) {
+        for (_, thread) in self.closing.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("the thread of a replica has panicked");
             }
@@ -478,7 +486,8 @@ impl RegionHost for Host {
                 }
             }
         }
-        self.closing.extend(self.replicas.abandon(child));
+        let thread = self.replicas.abandon(child);
+        self.closing.extend(thread.map(|thread| (None, thread)));
     }
 
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
@@ -524,21 +533,42 @@ impl RegionHost for Host {
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
         let open_storage = self.context.open_storage.clone();
         let place = ReplicaPlace::new(&self.context.regions, (region, replica), open_storage);
-        // It may be large, and a lease is kept by who calls this.
+        // It may be large, or not closed yet, and a lease is kept by who calls this.
         let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
+        let id = Some((region, replica));
+        let closing = self.closing.extract_if(.., |it| it.0 == id);
+        let closing: Vec<Closes> = closing.collect();
         let removing = thread.spawn(move || {
+            for (_, thread) in closing {
+                // If it has panicked, that was told where it did.
+                let _ = thread.join();
+            }
             if let Err(error) = place.remove() {
                 tracing::warn!(%error, "a copy that nobody needs stays on the disk");
             }
         });
-        if let Err(error) = removing {
-            tracing::warn!(%error, "a copy that nobody needs stays on the disk");
+        match removing {
+            Ok(thread) => self.closing.push((id, thread)),
+            Err(error) => {
+                tracing::warn!(%error, "a copy that nobody needs stays on the disk");
+            }
         }
     }
 
     fn capacity_bytes(&self) -> u64 {
-        let stat = rustix::fs::statvfs(&self.context.regions);
-        stat.map_or(0, |stat| stat.f_blocks.saturating_mul(stat.f_frsize))
+        let room = self.context.open_storage.room(&self.context.regions);
+        room.map_or(0, |room| room.capacity_bytes)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        // RS10: what a quota leaves, say, the file system does not tell.
+        let mut served = self.open.values().filter_map(|it| it.replica.served());
+        if served.any(|served| served.no_room().is_some()) {
+            return Some(0);
+        }
+        let room = self.context.open_storage.room(&self.context.regions);
+        let room = room.ok()?;
+        Some(room.free_bytes / FREE_UNIT_BYTES * FREE_UNIT_BYTES)
     }
 }
 

@@ -42,5 +42,5 @@ mod watchdog;
 
 pub use error::ServerError;
 #[doc(hidden)]
-pub use place::OpenStorage;
+pub use place::{DiskRoom, OpenStorage};
 pub use server::{PreparedServer, RegionServer, ServerOptions};

@@ -153,9 +153,17 @@ fn read_failed(served: &Served, error: &ReplicaError) -> Status {
 
 /// A failure to put a record into the log.
 fn append_failed(served: &Served, error: &ReplicaError, written: Written) -> Status {
+    let Written { end, end_of_child } = written;
     match error {
         // RS3: nothing was put there.
-        ReplicaError::Stopped if written.end.is_none() => not_now(served, Standing::Stopped),
+        ReplicaError::Stopped if end.is_none() => not_now(served, Standing::Stopped),
+        // RS10: nor here.
+        ReplicaError::Engine(error)
+            if error.is_no_room() && end.is_none() && end_of_child.is_none() =>
+        {
+            served.note_engine(error);
+            no_room(served).unwrap_or_else(|| Status::NotNow(error.to_string()))
+        }
         error => write_failed(served, error),
     }
 }
@@ -166,13 +174,30 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
         ReplicaError::Engine(LsmError::KeyTooLong { .. } | LsmError::ValueTooLong { .. }) => {
             return Status::Refused(error.to_string());
         }
-        ReplicaError::Engine(_) => served.note_failure(error.to_string()),
+        ReplicaError::Engine(error) => served.note_engine(error),
         _ => {}
     }
+    let is_full = matches!(error, ReplicaError::Engine(error) if error.is_no_room());
+    let no_room = served.no_room().filter(|_| is_full);
     Status::Failed {
         is_unknown: true,
-        how: error.to_string(),
+        how: no_room.map_or_else(|| error.to_string(), |it| it.0),
     }
+}
+
+/// RS10: for so long another server that has everything, if one does, may take over.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// RS10: what is said to who would write, and has not, while the disk is full.
+fn no_room(served: &Served) -> Option<Status> {
+    let (how, since) = served.no_room()?;
+    Some(
+        if served.is_alone() || since.elapsed() > TAKE_OVER_PATIENCE {
+            Status::Refused(how)
+        } else {
+            Status::NotNow(how)
+        },
+    )
 }
 
 /// RS4: returns when everything before a place is replicated. While a backup is lost this waits:
@@ -211,6 +236,9 @@ fn wait_until(
 
 /// RS4: that writes can be acknowledged, before anything is written.
 fn check_writes(served: &Served) -> Result<(), Status> {
+    if let Some(status) = no_room(served) {
+        return Err(status);
+    }
     let can_write = served.primary.check();
     can_write.map_err(|error| Status::NotNow(error.to_string()))
 }
@@ -264,10 +292,13 @@ fn write(
     }
     wait_for(served, written, wish)?;
     match appended {
-        Err(error) if written.end.is_some() => Err(Status::Failed {
-            is_unknown: true,
-            how: format!("some were written, and then: {error}"),
-        }),
+        Err(error) if written.end.is_some() => {
+            drop(write_failed(served, &error));
+            Err(Status::Failed {
+                is_unknown: true,
+                how: format!("some were written, and then: {error}"),
+            })
+        }
         other => {
             other.map_err(|error| append_failed(served, &error, written))?;
             reply::begin(out);
@@ -399,10 +430,12 @@ fn delete_range(
     let deleted = delete_keys(served, (lower, upper), count_max, &mut written);
     // What was deleted before a failure is not told to be undone by anybody.
     let (count, next) = deleted.map_err(|status| match (status, written.end) {
-        (Status::Failed { how, .. } | Status::NotNow(how), Some(_)) => Status::Failed {
-            is_unknown: true,
-            how: format!("some were deleted, and then: {how}"),
-        },
+        (Status::Failed { how, .. } | Status::NotNow(how) | Status::Refused(how), Some(_)) => {
+            Status::Failed {
+                is_unknown: true,
+                how: format!("some were deleted, and then: {how}"),
+            }
+        }
         (Status::Stale(_), Some(_)) => Status::Failed {
             is_unknown: true,
             how: "some were deleted, and then the region was given to another server".to_owned(),

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::RegionOrder;
-use farleaf_cluster::ids::Epoch;
+use farleaf_cluster::ids::{Epoch, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_fabric::tcp::TcpEndpoint;
+use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogPosition;
 use farleaf_replica::{Primary, ReplicaError};
 
@@ -59,6 +60,11 @@ pub(crate) struct Served {
     pub(crate) operation_count: AtomicU64,
     /// Why an engine's answer was none, the first time (RS8).
     failure: Mutex<Option<String>>,
+    /// RS10: the disk is full, and nothing can be written.
+    is_full: AtomicBool,
+    /// How that was found out, for who asks, and when.
+    no_room: Mutex<Option<(String, Instant)>>,
+    server: ServerId,
     /// RS9: where the writes of some keys go, too.
     split: RwLock<Option<SplitTarget>>,
 }
@@ -102,7 +108,7 @@ impl Served {
     pub(crate) fn new(
         order: RegionOrder,
         primary: Primary<TcpEndpoint>,
-        (guard, stripes): (LeaseGuard, Arc<Stripes>),
+        (guard, stripes, server): (LeaseGuard, Arc<Stripes>, ServerId),
     ) -> Self {
         Self {
             order,
@@ -114,6 +120,9 @@ impl Served {
             is_alone: AtomicBool::new(true),
             operation_count: AtomicU64::new(0),
             failure: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            no_room: Mutex::default(),
+            server,
             split: RwLock::default(),
         }
     }
@@ -250,6 +259,49 @@ impl Served {
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         let RegionOrder { from, to, .. } = &self.order;
         from.0.as_slice() <= key && to.as_ref().is_none_or(|to| key < to.0.as_slice())
+    }
+
+    /// What an error of the engine means: RS10 where there is no room, RS8 else.
+    pub(crate) fn note_engine(&self, error: &LsmError) {
+        if error.is_no_room() {
+            self.note_no_room(error);
+        } else {
+            self.note_failure(error.to_string());
+        }
+    }
+
+    /// RS10: nothing can be written until there is room.
+    fn note_no_room(&self, error: &LsmError) {
+        let server = self.server;
+        let how = format!(
+            "the disk of {server} is full: {error}; make room on it, or enlarge it: writes go on \
+             then by themselves, and reads go on meanwhile"
+        );
+        let mut no_room = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
+        if no_room.is_none() {
+            tracing::error!("{} cannot be written: {how}", self.order.region);
+        }
+        let since = no_room.take().map_or_else(Instant::now, |it| it.1);
+        *no_room = Some((how, since));
+        self.is_full.store(true, Ordering::SeqCst);
+    }
+
+    /// RS10: there is room again.
+    pub(crate) fn note_room(&self) {
+        let mut no_room = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_full.store(false, Ordering::SeqCst);
+        if no_room.take().is_some() {
+            tracing::info!("{} can be written again", self.order.region);
+        }
+    }
+
+    /// RS10: why nothing can be written, if the disk is full, and since when.
+    pub(crate) fn no_room(&self) -> Option<(String, Instant)> {
+        if !self.is_full.load(Ordering::SeqCst) {
+            return None;
+        }
+        let no_room = self.no_room.lock();
+        no_room.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn note_failure(&self, how: String) {

@@ -201,7 +201,10 @@ impl Trial {
     fn refused(&self, error: &ClientError) {
         let is_expected = matches!(
             error,
-            ClientError::NotServed { .. } | ClientError::Failed { .. } | ClientError::Cluster(_)
+            ClientError::NotServed { .. }
+                | ClientError::Refused { .. }
+                | ClientError::Failed { .. }
+                | ClientError::Cluster(_)
         );
         assert!(is_expected, "{error}");
         assert!(self.course == Course::Troubled, "it is not done: {error}");

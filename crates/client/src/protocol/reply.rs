@@ -18,7 +18,7 @@ pub enum Status {
     Stale(Stale),
     /// Nothing was done; later it may be.
     NotNow(String),
-    /// Nothing was done, nor will be.
+    /// Nothing was done, nor will be; or the disk is full (RS10).
     Refused(String),
     /// It failed, and changed nothing, or may have, which is told.
     Failed {

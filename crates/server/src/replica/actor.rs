@@ -11,6 +11,7 @@ use super::backup::{BackupReplica, open_copy};
 use super::primary::PrimaryReplica;
 use super::{Board, Ending, Errand, PREPARING, Replica, Role, Wanted};
 use crate::context::Context;
+use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};
 use crate::place::{Note, ReplicaPlace};
 
@@ -24,6 +25,22 @@ const REST: [Duration; 3] = [
 const BUSY_TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// How often it shows how it is doing, while it works.
 const SHOW_INTERVAL: Duration = Duration::from_millis(20);
+
+/// RS10: after which it is tried again to open what found no room.
+const AGAIN_REST: Duration = Duration::from_secs(1);
+
+/// RS10: for how long a primary on a full disk keeps what it has when another one is to take over,
+/// and how often it looks for room.
+const STAY_PATIENCE: Duration = Duration::from_secs(1);
+const STAY_REST: Duration = Duration::from_millis(100);
+
+/// What came of an order to be primary.
+#[derive(PartialEq, Eq)]
+enum Became {
+    Primary,
+    /// It found no room, and is tried again.
+    Waits,
+}
 
 /// What is open.
 enum State {
@@ -41,6 +58,10 @@ pub(super) struct Actor {
     state: State,
     /// Whose backup it is.
     primary: Option<ServerId>,
+    /// RS10: what could not be brought about for want of room, and when it is tried again.
+    again: Option<(Wanted, Instant)>,
+    /// RS10: since when it is to be a backup, and keeps what it has as primary.
+    stays_since: Option<Instant>,
 }
 
 impl Actor {
@@ -54,6 +75,8 @@ impl Actor {
             place,
             state: State::Nothing,
             primary: None,
+            again: None,
+            stays_since: None,
         }
     }
 
@@ -73,7 +96,7 @@ impl Actor {
                 return self.end(ending);
             }
             let has_orders = wanted.is_some() || is_nudged || !errands.is_empty();
-            if let Some(wanted) = wanted {
+            if let Some(wanted) = wanted.or_else(|| self.due_again()) {
                 let followed = self.follow(wanted);
                 self.note(followed);
             }
@@ -101,6 +124,12 @@ impl Actor {
                 self.rest(REST[passed.count()]);
             }
         }
+    }
+
+    /// RS10: what is to be tried again now.
+    fn due_again(&mut self) -> Option<Wanted> {
+        let due = self.again.take_if(|(_, at)| *at <= Instant::now());
+        due.map(|(wanted, _)| wanted)
     }
 
     /// Waits, until a time or its end.
@@ -148,14 +177,9 @@ impl Actor {
 
     fn work(&mut self) -> Result<bool, String> {
         match &mut self.state {
-            State::Primary(primary) => {
-                // RS8: whoever can be read is closed when another one has all, and not before.
-                let worked = primary.maintain();
-                Ok(worked.unwrap_or_else(|how| {
-                    primary.served().note_failure(how);
-                    false
-                }))
-            }
+            State::Primary(primary) => Ok(primary.maintain()),
+            // RS10: nobody is its primary any more, and its disk is full.
+            State::Backup(_) if self.again.is_some() => Ok(false),
             State::Backup(backup) => backup.serve(),
             State::Nothing | State::Failed => Ok(false),
         }
@@ -205,19 +229,30 @@ impl Actor {
 
     /// Brings about what is ordered.
     fn follow(&mut self, wanted: Wanted) -> Result<(), String> {
-        let Wanted { order, role } = wanted;
+        self.again = None;
         if matches!(self.state, State::Failed) {
             return Ok(());
         }
+        let before = wanted.clone();
+        let Wanted { order, role } = wanted;
         match role {
             Role::Primary { backups, source } => {
-                self.become_primary(&order, source)?;
+                self.stays_since = None;
+                let has_other = backups.iter().any(|it| it.in_sync);
+                if self.become_primary(&order, (source, has_other))? == Became::Waits {
+                    self.again = Some((before, Instant::now() + AGAIN_REST));
+                    return Ok(());
+                }
                 let State::Primary(primary) = &mut self.state else {
                     unreachable!("it became one");
                 };
                 primary.set_backups((&self.replica, &self.context), &backups);
             }
             Role::Backup { primary, source } => {
+                if self.stays() {
+                    self.again = Some((before, Instant::now() + STAY_REST));
+                    return Ok(());
+                }
                 self.become_backup(&order, source)?;
                 self.primary = Some(primary);
             }
@@ -226,7 +261,12 @@ impl Actor {
         Ok(())
     }
 
-    fn become_primary(&mut self, order: &RegionOrder, source: Source) -> Result<(), String> {
+    /// RS10: without room it waits, if no other replica could take its place.
+    fn become_primary(
+        &mut self,
+        order: &RegionOrder,
+        (source, has_other): (Source, bool),
+    ) -> Result<Became, String> {
         let (engine, note) = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Primary(mut primary) => {
                 let is_later = primary.served().epoch() < order.epoch;
@@ -239,12 +279,29 @@ impl Actor {
                     self.replica.set_served(Some(Arc::clone(primary.served())));
                 }
                 self.state = State::Primary(primary);
-                return raised;
+                return match raised {
+                    Ok(()) => Ok(Became::Primary),
+                    Err(error) if error.is_no_room() => Ok(self.waits(&error)),
+                    Err(error) => Err(error.to_string()),
+                };
             }
-            State::Backup(backup) => {
-                backup.promote((order.epoch, self.context.options.engine.clone()))?
+            State::Backup(mut backup) => {
+                let options = self.context.options.engine.clone();
+                match backup.promote((order.epoch, options)) {
+                    Ok(promoted) => promoted,
+                    Err(error) if error.is_no_room() && !has_other => {
+                        self.state = State::Backup(backup);
+                        return Ok(self.waits(&error));
+                    }
+                    Err(error) => return Err(error.to_string()),
+                }
             }
-            State::Nothing => self.open_engine(order, source)?,
+            State::Nothing => match self.open_engine(order, source) {
+                Ok(opened) => opened,
+                // RS10: nobody else has what this one has, or is to have it.
+                Err(error) if error.is_no_room() => return Ok(self.waits(&error)),
+                Err(error) => return Err(error.to_string()),
+            },
             State::Failed => return Err("it has failed before".to_owned()),
         };
         let primary = PrimaryReplica::new(
@@ -255,41 +312,66 @@ impl Actor {
         );
         self.replica.set_served(Some(Arc::clone(primary.served())));
         self.state = State::Primary(Box::new(primary));
-        Ok(())
+        Ok(Became::Primary)
+    }
+
+    /// RS10: a primary that would be a backup, and cannot put what it has on its disk, keeps it for
+    /// a while: its successor may be broken by now, and the next one be this one.
+    fn stays(&mut self) -> bool {
+        let State::Primary(primary) = &self.state else {
+            return false;
+        };
+        if !primary.finds_no_room() {
+            return false;
+        }
+        let since = self.stays_since.get_or_insert_with(Instant::now);
+        since.elapsed() < STAY_PATIENCE
+    }
+
+    /// RS10: what an order is waited with for.
+    fn waits(&self, error: &ServerError) -> Became {
+        let (region, server) = (self.replica.region, self.context.server);
+        tracing::error!("{region} waits for room on the disk of {server}, which is full: {error}");
+        Became::Waits
     }
 
     /// RH5: the note is durable before the engine is served.
-    fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<(Engine, Note), String> {
-        let text = |error: crate::error::ServerError| error.to_string();
+    fn open_engine(
+        &self,
+        order: &RegionOrder,
+        source: Source,
+    ) -> Result<(Engine, Note), ServerError> {
+        let no_copy = |how| Err(ServerError::NoCopy(how));
         let options = self.context.options.engine.clone();
         match source {
             Source::Empty => {
                 // CP18: what is damaged was not reported, and is no reason to begin anew over it.
-                if self.place.note().map_err(text)?.is_some() {
-                    return Err("its copy on this disk cannot be used; it is kept".to_owned());
+                if self.place.note()?.is_some() {
+                    return no_copy("its copy on this disk cannot be used; it is kept");
                 }
-                self.place.make().map_err(text)?;
-                let generation = self.place.clear_but(None).map_err(text)?;
+                self.place.make()?;
+                let generation = self.place.clear_but(None)?;
                 let id = (order.table, order.region, order.replica);
                 let note = Note::new(id, order.epoch, generation);
-                let storage = self.place.storage(generation).map_err(text)?;
-                let engine = Engine::open(storage, options).map_err(|it| it.to_string())?;
-                self.place.put_in_force(&note).map_err(text)?;
+                let storage = self.place.storage(generation)?;
+                let engine = Engine::open(storage, options)?;
+                self.place.put_in_force(&note)?;
                 Ok((engine, note))
             }
             Source::Copy => {
-                let note = self.place.note().map_err(text)?;
-                let note = note.ok_or("there is no copy of it on this disk")?;
+                let Some(note) = self.place.note()? else {
+                    return no_copy("there is no copy of it on this disk");
+                };
                 let engine = open_copy(&self.place, &note, options)?;
                 let note = Note {
                     epoch: order.epoch,
                     ..note
                 };
-                self.place.put_in_force(&note).map_err(text)?;
+                self.place.put_in_force(&note)?;
                 Ok((engine, note))
             }
-            Source::Split(_) => Err("nothing was prepared for this region here".to_owned()),
-            Source::Primary(_) => Err("a primary is nobody's backup".to_owned()),
+            Source::Split(_) => no_copy("nothing was prepared for this region here"),
+            Source::Primary(_) => no_copy("a primary is nobody's backup"),
         }
     }
 
@@ -382,7 +464,8 @@ impl Actor {
         let is_wanted = match ending {
             Ending::LifeOver => true,
             Ending::Closed(Closing::Removed) => false,
-            // One that never had all has nothing that anybody could look into.
+            // One that never had all has nothing that anybody could need. Of others the agent says
+            // when nobody does (CP18).
             Ending::Closed(Closing::Broken) => !matches!(self.place.note(), Ok(None)),
         };
         if !is_wanted {
@@ -391,9 +474,15 @@ impl Actor {
             }
             return;
         }
+        let region = self.replica.region;
         if let Err(error) = closed {
-            let region = self.replica.region;
             tracing::warn!("what {region} had last is not all on the disk: {error}");
+        }
+        // RS1: what was being filled counts for nothing, and takes room.
+        if let Ok(Some(note)) = self.place.note()
+            && let Err(error) = self.place.clear_but(Some(note.generation))
+        {
+            tracing::warn!(%error, "what {region} was being filled with stays on the disk");
         }
     }
 }

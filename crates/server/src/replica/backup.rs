@@ -6,11 +6,12 @@ use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
 use farleaf_lsm::storage::Storage;
-use farleaf_lsm::{Engine, EngineOptions};
+use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
 use super::memory::BackupMemory;
 use crate::context::Context;
+use crate::error::ServerError;
 use crate::peer::PeerReply;
 use crate::place::{Note, ReplicaPlace};
 
@@ -199,27 +200,29 @@ impl BackupReplica {
     /// RS7: becomes an engine, at this epoch, which the note says before anybody is served. What
     /// its primary has written is promoted if it is in force; else the copy is that was before:
     /// nothing was acknowledged since without this replica.
+    ///
+    /// RS10: if there is no room, it has all that it had, and can be promoted when there is.
     pub(super) fn promote(
-        mut self,
+        &mut self,
         (epoch, options): (Epoch, EngineOptions),
-    ) -> Result<(Engine, Note), String> {
+    ) -> Result<(Engine, Note), ServerError> {
         let Some(note) = self.note else {
-            return Err("it never had all, so it cannot be primary".to_owned());
+            let how = "it never had all, so it cannot be primary";
+            return Err(ServerError::NoCopy(how));
         };
-        let engine = match self
-            .live
-            .take()
-            .filter(|it| it.generation == note.generation)
-        {
-            Some(live) => {
-                let promoted = live.backup.promote(epoch_of(epoch), options);
-                promoted.map_err(|error| error.to_string())?
-            }
+        if !self.is_committed() {
+            self.live = None;
+        }
+        if let Some(live) = &mut self.live {
+            live.backup.prepare_promotion(epoch_of(epoch))?;
+        }
+        // All of it is on the disk.
+        let engine = match self.live.take() {
+            Some(live) => live.backup.promote(epoch_of(epoch), options)?,
             None => open_copy(&self.place, &note, options)?,
         };
         let note = Note { epoch, ..note };
-        let put = self.place.put_in_force(&note);
-        put.map_err(|error| error.to_string())?;
+        self.place.put_in_force(&note)?;
         Ok((engine, note))
     }
 }
@@ -229,11 +232,16 @@ pub(super) fn open_copy(
     place: &ReplicaPlace,
     note: &Note,
     options: EngineOptions,
-) -> Result<Engine, String> {
-    let storage = place.storage_in_force(note);
-    let storage = storage.map_err(|error| error.to_string())?;
-    if follows(&*storage).map_err(|error| error.to_string())? {
-        return promote_directory(storage, options).map_err(|error| error.to_string());
+) -> Result<Engine, ServerError> {
+    let storage = place.storage_in_force(note)?;
+    let looked = follows(&*storage).map_err(|source| LsmError::Storage {
+        action: "list",
+        file: ".".to_owned(),
+        directory: storage.name(),
+        source,
+    });
+    if looked? {
+        return Ok(promote_directory(storage, options)?);
     }
-    Engine::open(storage, options).map_err(|error| error.to_string())
+    Ok(Engine::open(storage, options)?)
 }

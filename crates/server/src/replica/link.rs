@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
+use farleaf_lsm::LsmError;
 use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
 use super::Replica;
 use super::memory::layout;
 use crate::context::Context;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
+use crate::served::Served;
 
 /// Between two tries.
 const REST: Duration = Duration::from_millis(20);
@@ -151,6 +153,8 @@ enum Tried {
     Failed(String),
     /// This side cannot read what it has.
     OwnFailed(String),
+    /// RS10: this side's disk is full, and the log cannot be ended where the copy is to begin.
+    OwnFull(LsmError),
 }
 
 fn not_wanted() -> Tried {
@@ -165,7 +169,11 @@ impl Work {
                 Tried::Done => return self.shared.set(Stage::InSync),
                 Tried::NotYet(how) | Tried::Failed(how) => how,
                 Tried::OwnFailed(how) => {
-                    self.note_own(how);
+                    self.note_own(|served| served.note_failure(how));
+                    continue;
+                }
+                Tried::OwnFull(error) => {
+                    self.note_own(|served| served.note_engine(&error));
                     continue;
                 }
             };
@@ -199,10 +207,10 @@ impl Work {
     }
 
     /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
-    fn note_own(&self, how: String) {
+    fn note_own(&self, note: impl FnOnce(&Served)) {
         let served = self.replica.served();
         if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
-            served.note_failure(how);
+            note(&served);
             self.replica.nudge();
         }
         let since = Instant::now();
@@ -282,6 +290,7 @@ impl Work {
         self.check_own()?;
         let filled = self.primary.add_backup(self.id, ways);
         filled.map_err(|error| match error {
+            ReplicaError::Engine(error) if error.is_no_room() => Tried::OwnFull(error),
             ReplicaError::Engine(error) => Tried::OwnFailed(error.to_string()),
             error => Tried::Failed(error.to_string()),
         })

@@ -16,12 +16,16 @@ use super::backup::epoch_of;
 use super::link::{Link, Stage};
 use super::{GOES_ON, Replica};
 use crate::context::Context;
+use crate::error::ServerError;
 use crate::peer::ReplicaName;
 use crate::place::{Note, ReplicaPlace};
 use crate::served::Served;
 
 /// For how long operations that are under way may keep an engine open that is to be closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// RS10: how often a primary whose disk is full looks whether there is room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How far backups are.
 type Stages = BTreeMap<ReplicaNumber, Stage>;
@@ -35,6 +39,8 @@ pub(super) struct PrimaryReplica {
     links: BTreeMap<ReplicaNumber, Link>,
     /// RS4: nobody is served before these have all.
     needed: BTreeSet<ReplicaNumber>,
+    /// RS10: when it was last looked whether a disk that is full has room.
+    looked_at: Instant,
 }
 
 impl PrimaryReplica {
@@ -46,7 +52,7 @@ impl PrimaryReplica {
     ) -> Self {
         let epoch = epoch_of(order.epoch);
         let primary = Primary::new(engine, epoch, context.options.replication);
-        let of = (replica.guard.clone(), replica.stripes());
+        let of = (replica.guard.clone(), replica.stripes(), context.server);
         let served = Served::new(order.clone(), primary.clone(), of);
         Self {
             place,
@@ -55,6 +61,7 @@ impl PrimaryReplica {
             served: Arc::new(served),
             links: BTreeMap::new(),
             needed: BTreeSet::new(),
+            looked_at: Instant::now(),
         }
     }
 
@@ -123,7 +130,7 @@ impl PrimaryReplica {
         }
         self.served.set_alone(true);
         if let Err(error) = self.primary.engine().sync() {
-            self.served.note_failure(error.to_string());
+            self.served.note_engine(&error);
         }
     }
 
@@ -138,18 +145,20 @@ impl PrimaryReplica {
         &mut self,
         replica: &Arc<Replica>,
         order: &RegionOrder,
-    ) -> Result<(), String> {
+    ) -> Result<(), ServerError> {
         let epoch = order.epoch;
         // Those that are being filled are filled for an epoch that is over.
         self.remove_links(|_, stage| *stage == Stage::Filling);
         // RH5.
         let note = Note { epoch, ..self.note };
-        let put = self.place.put_in_force(&note);
-        put.map_err(|error| error.to_string())?;
+        self.place.put_in_force(&note)?;
         self.note = note;
-        let raised = self.primary.raise(epoch_of(epoch));
-        raised.map_err(|error| error.to_string())?;
-        let of = (replica.guard.clone(), replica.stripes());
+        self.primary.raise(epoch_of(epoch))?;
+        let of = (
+            replica.guard.clone(),
+            replica.stripes(),
+            replica.context.server,
+        );
         let served = Served::new(order.clone(), self.primary.clone(), of);
         // RS2: of what was acknowledged before, nothing has come to the disk by this.
         served.set_alone(self.served.is_alone());
@@ -195,19 +204,46 @@ impl PrimaryReplica {
         !report.in_sync.is_empty() || (is_opening && !self.needed.is_empty())
     }
 
-    /// A step of what there is to do; false: nothing.
-    pub(super) fn maintain(&self) -> Result<bool, String> {
-        match self.primary.maintain() {
-            Ok(worked) => Ok(worked != PrimaryWorked::Engine(Worked::Nothing)),
+    /// A step of what there is to do; false: there is nothing, or it cannot be done now. RS8:
+    /// whoever can be read is closed when another one has all, and not before.
+    pub(super) fn maintain(&mut self) -> bool {
+        let is_full = self.served.no_room().is_some();
+        if is_full && self.looked_at.elapsed() < ROOM_INTERVAL {
+            return false;
+        }
+        self.looked_at = Instant::now();
+        if is_full && let Err(error) = self.primary.engine().sync() {
+            self.served.note_engine(&error);
+            return false;
+        }
+        let worked = match self.primary.maintain() {
+            Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
             // RP6, RP13: writes wait for a backup, and so does this; or another epoch is to come.
             Err(
                 ReplicaError::Engine(LsmError::NotFollowed { .. })
                 | ReplicaError::Deposed { .. }
                 | ReplicaError::BackupLost { .. }
                 | ReplicaError::Stopped,
-            ) => Ok(false),
-            Err(error) => Err(error.to_string()),
+            ) => false,
+            Err(ReplicaError::Engine(error)) => {
+                self.served.note_engine(&error);
+                return false;
+            }
+            Err(error) => {
+                self.served.note_failure(error.to_string());
+                return false;
+            }
+        };
+        if is_full {
+            self.served.note_room();
         }
+        worked
+    }
+
+    /// RS10: whether what it has cannot be put on its disk, as that is full.
+    pub(super) fn finds_no_room(&self) -> bool {
+        let synced = self.primary.engine().sync();
+        synced.is_err_and(|error| error.is_no_room())
     }
 
     /// RS8: reads a part of the disk; `Err`: it is damaged.

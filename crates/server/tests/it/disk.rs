@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farleaf_lsm::storage::{DirectoryStorage, Fault, FaultyStorage, Operation};
-use farleaf_server::OpenStorage;
+use farleaf_server::{DiskRoom, OpenStorage};
 
 /// Those with which something is written.
 pub(crate) const WRITES: &[Operation] = &[Operation::Create, Operation::Write, Operation::SetSize];
@@ -30,7 +30,7 @@ impl Disk {
 
     /// How a server opens directories on this disk.
     pub(crate) fn opener(&self) -> OpenStorage {
-        let disk = self.clone();
+        let (disk, looked) = (self.clone(), self.clone());
         OpenStorage::new(move |path| {
             let storage = FaultyStorage::new(Arc::new(DirectoryStorage::open(path)?));
             let mut shared = disk.shared();
@@ -40,6 +40,18 @@ impl Disk {
             shared.opened.push((path.to_owned(), storage.clone()));
             Ok(Arc::new(storage))
         })
+        .with_room(move |_| {
+            let is_full = matches!(looked.shared().fault, Some(Fault::Full { .. }));
+            Ok(DiskRoom {
+                capacity_bytes: 1 << 40,
+                free_bytes: if is_full { 0 } else { 1 << 39 },
+            })
+        })
+    }
+
+    /// It is full from now on.
+    pub(crate) fn fill_up(&self) {
+        self.fail(&Fault::Full { after_bytes: 0 });
     }
 
     /// All that is on it has this fault from now on.

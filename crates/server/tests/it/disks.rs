@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_client::{Durability, PersistentTable};
 use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_lsm::storage::{Fault, Operation};
 use farleaf_trial::fleet::{epochs, view, wait_regions};
 use farleaf_trial::load::CLIENT_COUNT;
@@ -67,7 +68,7 @@ fn the_primary_cannot_sync() {
 /// The same where it is full.
 #[test]
 fn the_primary_is_full() {
-    primary_fails(|disk| disk.fail(&Fault::Full { after_bytes: 0 }));
+    primary_fails(Disk::fill_up);
 }
 
 /// Promise (CP14, CP16): where a backup's disk fails, the primary goes on without it, at its epoch;
@@ -95,9 +96,15 @@ fn a_backup_fails() {
     trial.judge(&table);
 }
 
+/// How many replicas have a directory on a server.
+fn directory_count(crew: &Crew, index: usize) -> usize {
+    let replicas = std::fs::read_dir(crew.directory(index).join("regions"));
+    replicas.expect("it is there").count()
+}
+
 /// Promise: a disk that stays broken, of the only server that could have a replica, is tried now
 /// and then, and not all the time; what is tried leaves nothing on it; and when it is mended, it is
-/// found to be so.
+/// found to be so, and the copy from before goes, as nobody needs it then (CP18).
 #[test]
 fn a_backup_stays_broken() {
     let disks = disks(2);
@@ -116,9 +123,167 @@ fn a_backup_stays_broken() {
     assert!((1..=6).contains(&tried_count), "{tried_count} tries");
     disks[backup].repair();
     crew.wait_whole(&table, 2);
-    let replicas = std::fs::read_dir(crew.directory(backup).join("regions"));
-    // The one that had all, for whoever looks into it, and the one that has all.
-    assert_eq!(replicas.expect("it is there").count(), 2);
+    wait_until("the copy from before goes", || {
+        directory_count(&crew, backup) == 1
+    });
+}
+
+/// Waits until something is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a region's waits say.
+fn waits(crew: &Crew) -> Vec<String> {
+    let waiting = plan(&view(&crew.coordinator), &PlanOptions::default()).waiting;
+    waiting.into_iter().map(|waits| waits.what).collect()
+}
+
+/// Promise (RS10): where the only replica's disk is full, writes are refused with what to do, reads
+/// are answered, and nothing is lost; when there is room, writes go on: in the same process, at the
+/// same epoch. Also values that are larger than a segment of the log.
+#[test]
+fn the_only_disk_is_full() {
+    for value_size_bytes in [100, 700_000, 3 << 20] {
+        let disks = disks(1);
+        let crew = crew_on(&disks);
+        let table = crew.table(1, false);
+        let before = epochs(&crew.coordinator, &table);
+        for durability in [Durability::Memory, Durability::Sync] {
+            let table = table.clone().with_durability(durability);
+            let value = |number: u64| vec![number as u8; value_size_bytes];
+            let key = |number: u64| format!("{durability:?}-{number}").into_bytes();
+            for number in 0..5 {
+                table
+                    .put(&key(number), &value(number))
+                    .expect("there is room");
+            }
+            disks[0].fill_up();
+            let mut refused = None;
+            let mut unknown = Vec::new();
+            let mut acknowledged = 5;
+            for number in 5..100_000 {
+                match table.put(&key(number), &value(number)) {
+                    Ok(()) => acknowledged = number + 1,
+                    Err(error) if error.is_outcome_unknown() => unknown.push(number),
+                    Err(error) => {
+                        refused = Some(error.to_string());
+                        break;
+                    }
+                }
+            }
+            let refused = refused.expect("no room is left");
+            for told in ["server 1 is full", "make room on it", "nothing was done"] {
+                assert!(refused.contains(told), "{refused}");
+            }
+            assert!(
+                unknown.len() <= 1,
+                "{unknown:?}: the others were told first"
+            );
+            let is_there = |number: u64| {
+                let found = table.get(&key(number)).expect("reads go on");
+                found == Some(value(number))
+            };
+            let are_there = || (0..acknowledged).all(|it| is_there(it) || unknown.contains(&it));
+            assert!(are_there());
+            disks[0].repair();
+            wait_until("writes go on", || table.put(&key(5), &value(5)).is_ok());
+            table
+                .put(&key(1 << 20), &value(5))
+                .expect("and so do others");
+            assert!(are_there());
+        }
+        assert_eq!(epochs(&crew.coordinator, &table), before);
+    }
+}
+
+/// Promise (RS10): what was acknowledged before, while, and after the only disk was full is there
+/// when the server is started again; and one that is started while its disk is full serves when
+/// there is room.
+#[test]
+fn a_server_starts_on_a_full_disk() {
+    let disks = disks(1);
+    let mut crew = crew_on(&disks);
+    let table = crew.table(1, true).with_durability(Durability::Sync);
+    let trial = Trial::new(Course::Troubled);
+    trial.run(&clients(&table), || {
+        for _ in 0..2 {
+            trial.wait_done(200);
+            disks[0].fill_up();
+            thread::sleep(Duration::from_millis(700));
+            disks[0].repair();
+        }
+        trial.wait_done(100);
+        disks[0].fill_up();
+        crew.stop(0);
+        crew.start(0);
+        thread::sleep(Duration::from_millis(1500));
+        disks[0].repair();
+        trial.wait_done(200);
+    });
+    trial.judge(&table);
+}
+
+/// Promise (CP22, RS10): where a backup's disk is full, the region goes on without it at the same
+/// epoch, says for what it waits, and does not try that server again; what it had goes from the
+/// disk, as two members have all; and when there is room, it gets a replica again.
+#[test]
+fn a_backup_is_full() {
+    let disks = disks(3);
+    let crew = crew_on(&disks);
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let region = || view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let before = region();
+    let backup = before.backups[0].replica.server.0 as usize - 1;
+    let trial = Trial::new(Course::Served);
+    trial.run(&clients(&table), || {
+        trial.wait_done(100);
+        disks[backup].fill_up();
+        wait_without(&crew, &table, backup);
+        let next_replica = region().next_replica;
+        wait_until("what it had goes", || directory_count(&crew, backup) == 0);
+        thread::sleep(Duration::from_secs(2));
+        assert_eq!(region().next_replica, next_replica, "it is not tried again");
+        assert_eq!(waits(&crew), ["a server with room for another backup"]);
+        trial.wait_done(100);
+        disks[backup].repair();
+        crew.wait_whole(&table, 3);
+        trial.wait_done(100);
+    });
+    assert_eq!(epochs(&crew.coordinator, &table), [before.epoch]);
+    assert_eq!(trial.unknown_count(), 0, "it was waited for");
+    assert_eq!(directory_count(&crew, backup), 1);
+    trial.judge(&table);
+}
+
+/// Promise (CP18): the copy of a backup that broke stays as long as the primary alone has
+/// everything.
+#[test]
+fn a_copy_stays_that_may_be_needed() {
+    let disks = disks(2);
+    let crew = crew_on(&disks);
+    let table = crew.table(2, false).with_durability(Durability::Sync);
+    let region = || view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let backup = region().backups[0].replica.server.0 as usize - 1;
+    disks[backup].fill_up();
+    wait_until("the backup leaves", || {
+        table.put(b"key", b"value").expect("the primary goes on");
+        region().backups.is_empty()
+    });
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(directory_count(&crew, backup), 1);
+    disks[backup].repair();
+    crew.wait_whole(&table, 2);
+    let number = region().backups[0].replica.number.0;
+    let name = format!("{}-{number}", region().region.0);
+    let own = crew.directory(backup).join("regions").join(name);
+    wait_until("now it goes", || {
+        directory_count(&crew, backup) == 1 && own.exists()
+    });
 }
 
 /// Promise: a disk that is slow makes writes slow, and nothing else: no errors, and nobody is
@@ -145,4 +310,27 @@ fn the_disks_are_slow() {
     assert_eq!(trial.unknown_count(), 0);
     crew.wait_whole(&table, 3);
     trial.judge(&table);
+}
+
+/// Promise (RS10): where all disks are full at once, nothing that was acknowledged is lost, also
+/// what is in memory alone; and when there is room again all is whole, and nobody was started anew.
+#[test]
+fn all_disks_are_full() {
+    for durability in [Durability::Memory, Durability::Sync] {
+        let disks = disks(3);
+        let crew = crew_on(&disks);
+        let table = crew.table(3, true).with_durability(durability);
+        let trial = Trial::new(Course::Troubled);
+        trial.run(&clients(&table), || {
+            for _ in 0..2 {
+                trial.wait_done(200);
+                disks.iter().for_each(Disk::fill_up);
+                thread::sleep(Duration::from_millis(1500));
+                disks.iter().for_each(Disk::repair);
+                crew.wait_whole(&table, 3);
+            }
+            trial.wait_done(100);
+        });
+        trial.judge(&table);
+    }
 }
