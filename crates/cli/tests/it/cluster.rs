@@ -102,6 +102,17 @@ pub(crate) fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server 
     place.start(&[&own, &secret[..], COMMON, arguments].concat())
 }
 
+/// Each server that is alive says how much its disk can hold, and what is free of that.
+fn assert_room_is_told(status: &Value) {
+    for server in status["servers"].as_array().expect("servers") {
+        let of = |what: &str| server[what].as_u64();
+        let is_alive = server["is_alive"] == true;
+        assert_eq!(of("free_bytes").is_some(), is_alive, "{server}");
+        assert!(of("free_bytes") <= of("capacity_bytes"), "{server}");
+        assert!(of("low_below_bytes") <= of("capacity_bytes"), "{server}");
+    }
+}
+
 /// The primary's number, of the region that has the keys from `from` on.
 fn primary_of(status: &Value, from: &str) -> u64 {
     let regions = status["regions"].as_array().expect("regions");
@@ -251,6 +262,7 @@ fn a_killed_primary_is_followed_by_another() {
         froms.iter().all(|from| primary_of(&status, from) != killed),
         "{status}"
     );
+    assert_room_is_told(&status);
     assert_eq!(
         crew.farleaf(&["cluster", "status"]).status,
         Some(1),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use farleaf_cluster::ids::{ServerId, TableId};
 use farleaf_cluster::plan::{PlanOptions, plan};
-use farleaf_cluster::record::{Phase, RegionRecord, Replica};
+use farleaf_cluster::record::room::low_below_bytes;
+use farleaf_cluster::record::{Phase, RegionRecord, Replica, Room};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
@@ -39,6 +40,21 @@ pub(super) struct SeenServer {
     pub(super) primary_count: usize,
     pub(super) size_bytes: u64,
     pub(super) operations_per_second: u64,
+    /// Of its disk; `null` where it does not say.
+    pub(super) capacity_bytes: Option<u64>,
+    pub(super) free_bytes: Option<u64>,
+    /// With less than so many free bytes it gets nothing more.
+    pub(super) low_below_bytes: Option<u64>,
+    pub(super) room: Option<SeenRoom>,
+}
+
+/// How much room a disk has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SeenRoom {
+    Enough,
+    Low,
+    Full,
 }
 
 #[derive(Serialize)]
@@ -178,6 +194,9 @@ impl Seen {
             &format!("lacks {lacks}"),
             &format!("lack {lacks}"),
         );
+        let servers = self.servers.iter();
+        let full = servers.filter(|it| it.room == Some(SeenRoom::Full));
+        note(full.count(), "server", "has a full disk", "have full disks");
         let unreadable = "cannot be read";
         note(self.damaged.len(), "record", unreadable, unreadable);
         note(self.waiting.len(), "region", "waits", "wait");
@@ -190,10 +209,12 @@ impl SeenServer {
         let regions = view.regions.values().map(|seen| &seen.record);
         let has = regions.clone().filter(|it| it.replica_on(server).is_some());
         let is_primary = |it: &&RegionRecord| it.primary.is_some_and(|it| it.server == server);
-        let report = view.reports.get(&server).map(|seen| &seen.record);
         let life = view.lives.get(&server);
-        let report = report.filter(|report| Some(&report.life) == life);
+        let report = view.server_report(server);
         let replicas = report.map_or(&[][..], |report| &report.replicas);
+        let capacity_bytes = report.map(|report| report.capacity_bytes);
+        let capacity_bytes = capacity_bytes.filter(|capacity| *capacity > 0);
+        let free_bytes = report.and_then(|report| report.free_bytes);
         Self {
             number: server.0,
             address: view
@@ -206,6 +227,14 @@ impl SeenServer {
             primary_count: regions.filter(is_primary).count(),
             size_bytes: replicas.iter().map(|it| it.size_bytes).sum(),
             operations_per_second: replicas.iter().map(|it| it.operations_per_second).sum(),
+            capacity_bytes,
+            free_bytes,
+            low_below_bytes: capacity_bytes.map(low_below_bytes),
+            room: free_bytes.map(|_| match view.room_of(server) {
+                Room::Enough => SeenRoom::Enough,
+                Room::Low => SeenRoom::Low,
+                Room::Full => SeenRoom::Full,
+            }),
         }
     }
 }

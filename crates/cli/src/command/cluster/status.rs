@@ -6,7 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
-use super::seen::{KeyShown, Seen, SeenRegion, SeenReplica, SeenServer};
+use super::seen::{KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer};
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
@@ -65,6 +65,9 @@ fn text(seen: &Seen) -> String {
     for damage in &seen.damaged {
         let _ = writeln!(text, "{}", escape(damage.how.as_bytes()));
     }
+    for told in seen.servers.iter().filter_map(room_text) {
+        let _ = writeln!(text, "{told}");
+    }
     for waits in &seen.waiting {
         let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);
     }
@@ -83,30 +86,61 @@ fn servers_text(servers: &[SeenServer]) -> String {
         "replicas",
         "primaries",
         "size",
+        "free",
         "operations/s",
     ];
     let rows = servers.iter().map(|server| {
-        let state = match (server.is_alive, server.is_drained) {
+        let mut state = match (server.is_alive, server.is_drained) {
             (true, false) => "alive",
             (true, true) => "alive, drained",
             (false, false) => "gone",
             (false, true) => "gone, drained",
+        }
+        .to_owned();
+        state += match server.room {
+            Some(SeenRoom::Full) => ", disk full",
+            Some(SeenRoom::Low) => ", low on room",
+            Some(SeenRoom::Enough) | None => "",
         };
         [
             server.number.to_string(),
             server.address.clone().unwrap_or_else(|| "-".to_owned()),
-            state.to_owned(),
+            state,
             count(server.replica_count as u64),
             count(server.primary_count as u64),
             size(server.size_bytes),
+            free_text(server),
             count(server.operations_per_second),
         ]
     });
-    grid(
-        header,
-        [Right, Left, Left, Right, Right, Right, Right],
-        rows,
-    )
+    let alignments = [Right, Left, Left, Right, Right, Right, Right, Right];
+    grid(header, alignments, rows)
+}
+
+/// What is free of a server's disk.
+fn free_text(server: &SeenServer) -> String {
+    match (server.free_bytes, server.capacity_bytes) {
+        (Some(free), Some(capacity)) => format!("{} of {}", size(free), size(capacity)),
+        (Some(free), None) => size(free),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// What follows from how much room a server has, if it has little.
+fn room_text(server: &SeenServer) -> Option<String> {
+    let (number, free) = (server.number, free_text(server));
+    let least = server.low_below_bytes.map_or_else(String::new, size);
+    match server.room? {
+        SeenRoom::Full => Some(format!(
+            "the disk of server {number} is full: {free} is free; make room on it, or enlarge it: \
+             what it has goes on then by itself, and it gets replicas again when {least} is free"
+        )),
+        SeenRoom::Low => Some(format!(
+            "server {number} is low on room: {free} is free; it gets no more replicas until \
+             {least} is"
+        )),
+        SeenRoom::Enough => None,
+    }
 }
 
 fn regions_text(regions: &[SeenRegion]) -> String {
@@ -199,5 +233,40 @@ mod tests {
         assert!(text.contains(newer), "{text}");
         assert!(text.contains("the record ids is damaged: EOF"), "{text}");
         assert!(text.contains("2 records cannot be read"), "{text}");
+    }
+
+    fn server(free_bytes: Option<u64>, room: Option<SeenRoom>) -> SeenServer {
+        SeenServer {
+            number: 3,
+            address: None,
+            is_alive: true,
+            is_drained: false,
+            replica_count: 0,
+            primary_count: 0,
+            size_bytes: 0,
+            operations_per_second: 0,
+            capacity_bytes: Some(60 << 20),
+            free_bytes,
+            low_below_bytes: Some(15 << 20),
+            room,
+        }
+    }
+
+    /// Promise (CP22): that a disk is full, or low on room, is said, with how much is free, what to
+    /// do, and when the server gets replicas again; else nothing is.
+    #[test]
+    fn little_room_is_told() {
+        let enough = server(Some(20 << 20), Some(SeenRoom::Enough));
+        assert_eq!(room_text(&enough), None);
+        assert_eq!(free_text(&enough), "20 MiB of 60 MiB");
+        assert_eq!(free_text(&server(None, None)), "-");
+        let low = room_text(&server(Some(8 << 20), Some(SeenRoom::Low)));
+        let told = "server 3 is low on room: 8 MiB of 60 MiB is free; it gets no more replicas \
+                    until 15 MiB is";
+        assert_eq!(low.as_deref(), Some(told));
+        let full = server(Some(0), Some(SeenRoom::Full));
+        let told = room_text(&full).expect("it is full");
+        assert!(told.starts_with("the disk of server 3 is full: 0 B of 60 MiB is free; make room"));
+        assert!(servers_text(&[full]).contains("alive, disk full"));
     }
 }
