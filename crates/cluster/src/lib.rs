@@ -5,7 +5,7 @@
 //! Who is what lies in a [`Coordinator`](coordinator::Coordinator), etcd or an embedded one, as
 //! records. A [`Master`](master::Master) changes them, elected among any number; an
 //! [`Agent`](agent::Agent) on each server has the server do what they say; clients read them into a
-//! [`MapCache`](client::MapCache). The rules CP1 to CP21, on which the argument stands that two
+//! [`MapCache`](client::MapCache). The rules CP1 to CP22, on which the argument stands that two
 //! primaries never both acknowledge, are in `docs/cluster.md`.
 //!
 //! ```

@@ -33,6 +33,10 @@ pub struct BackupOrder {
     pub server: ServerId,
     /// Whether it has everything; else it is to be filled.
     pub in_sync: bool,
+    /// Whether it was lost before the primary became that. Nothing is acknowledged without it, as
+    /// of others in sync, until it is listed no more; but it is no other that has everything, and
+    /// nothing is brought to it.
+    pub is_lost: bool,
 }
 
 /// Where the data of a replica that begins are.

@@ -32,6 +32,9 @@ use crate::record::{
 use crate::tenure::{Tenure, TenureChange};
 use crate::view::{Mirror, View};
 
+/// So many copies that cannot be used are reported: a report has to fit into a request.
+const UNUSABLE_COUNT_MAX: usize = 256;
+
 /// What a server says of itself.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
@@ -172,8 +175,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             change?;
             return self.look_at_rival();
         };
-        let refreshed = self.servers.refresh(Duration::ZERO);
-        let refreshed = refreshed.and(self.mirror.refresh(timeout));
+        let refreshed = self.mirror.refresh(timeout);
+        let refreshed = refreshed.and(self.servers.refresh(Duration::ZERO));
         if self.mirror.view().revision >= life.0 {
             self.reconcile(life);
         }
@@ -237,6 +240,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.told_rival = None;
         self.host.begin_life(guard);
         self.found = self.host.copies();
+        let unusable_count = self.found.unusable.len();
+        if unusable_count > UNUSABLE_COUNT_MAX {
+            tracing::error!("of {unusable_count} copies that cannot be used, not all are reported");
+            self.found.unusable.truncate(UNUSABLE_COUNT_MAX);
+        }
         for unusable in &mut self.found.unusable {
             let how = std::mem::take(&mut unusable.how);
             unusable.how = cut(how, FAILURE_SIZE_BYTES_MAX);

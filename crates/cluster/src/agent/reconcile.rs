@@ -293,6 +293,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         if !view.damaged.is_empty() {
             return;
         }
+        let servers = self.servers.view();
         let is_being_made = |region: RegionId| {
             let mut phases = view.regions.values().map(|seen| &seen.record.phase);
             phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
@@ -303,7 +304,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 Some(seen) => {
                     let record = &seen.record;
                     let is_named = record.replicas().any(|it| it.number == replica);
-                    is_named || record.members().count() < 2
+                    let members = record.members();
+                    let alive = members.filter(|it| !servers.is_over(*it));
+                    is_named || alive.count() < 2
                 }
                 None => is_being_made(region),
             };
@@ -330,6 +333,7 @@ fn backup_orders(record: &RegionRecord) -> Vec<BackupOrder> {
         replica: backup.replica.number,
         server: backup.replica.server,
         in_sync: backup.in_sync,
+        is_lost: backup.is_lost,
     });
     backups.collect()
 }

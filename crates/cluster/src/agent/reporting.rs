@@ -82,7 +82,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let backups = record.map_or(&[][..], |seen| &seen.record.backups);
         let lost = backups
             .iter()
-            .filter(|it| it.in_sync && self.servers.view().is_over(it.replica))
+            .filter(|it| it.is_lost || (it.in_sync && self.servers.view().is_over(it.replica)))
             .map(|it| it.replica.number);
         let lost: Vec<_> = lost.filter(|it| !primary.failed.contains(it)).collect();
         primary.failed.extend(lost);

@@ -80,10 +80,7 @@ impl Planner<'_> {
         record.backups.retain(|it| it.replica.number != to);
         if !old_leaves {
             // It has all that it has acknowledged.
-            record.backups.push(Backup {
-                replica: old,
-                in_sync: true,
-            });
+            record.backups.push(Backup::in_sync(old));
         }
         record.primary = Some(new.replica);
         if !self.options.omission.leaves_out(Check::EpochIsRaised) {
@@ -180,10 +177,7 @@ impl Planner<'_> {
     ) -> Option<Replica> {
         let life = *self.view.lives.get(&server)?;
         let replica = record.draw_replica(server, life);
-        record.backups.push(Backup {
-            replica,
-            in_sync: false,
-        });
+        record.backups.push(Backup::to_fill(replica));
         let size_bytes = load::size_bytes(self.view, record);
         self.loads.add_coming(server, size_bytes);
         Some(replica)
@@ -194,6 +188,12 @@ impl Planner<'_> {
     pub(super) fn remove_surplus(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
         let is_steady = seen.record.phase == Phase::Steady;
         if !is_steady || seen.record.replicas().count() <= wanted {
+            return false;
+        }
+        // CP14: of one whose life is over the primary will say that it has failed: that one is the
+        // surplus then, and no living one is.
+        let mut members = seen.record.members();
+        if members.any(|it| !self.is_usable(&seen.record, it)) {
             return false;
         }
         let mut record = seen.record.clone();

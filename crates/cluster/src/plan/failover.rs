@@ -110,8 +110,8 @@ impl Planner<'_> {
         let members = record.members();
         let lost = members.filter(|it| !self.view.is_alive(*it));
         lost.map(|replica| Backup {
-            replica,
-            in_sync: true,
+            is_lost: true,
+            ..Backup::in_sync(replica)
         })
         .collect()
     }

@@ -4,7 +4,7 @@
 use super::{Action, Planner};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
-use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica};
+use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, Room};
 use crate::view::Seen;
 
 /// A member that has come back, in a new life, with its copy.
@@ -51,7 +51,7 @@ impl Planner<'_> {
             self.wait(record.region, what);
             return;
         }
-        if let Some(record) = go_on_with(record, &returned) {
+        if let Some(record) = self.go_on_with(record, &returned) {
             self.step(Action::Recover, seen, &record);
         }
     }
@@ -144,34 +144,32 @@ impl Planner<'_> {
                 }
             }
         }
-        go_on_with(record, &returned).ok_or_else(|| "no copy is left".to_owned())
+        self.go_on_with(record, &returned)
+            .ok_or_else(|| "no copy is left".to_owned())
     }
-}
 
-/// The record with the member as primary whose log is the newest: by the epoch of its last record,
-/// then by its end. The others are backups that have everything: nobody reads or writes until the
-/// primary has brought them what it has (RS4), and if its copy turns out to be damaged before that,
-/// one of theirs goes on (CP13).
-fn go_on_with(record: &RegionRecord, returned: &[Returned]) -> Option<RegionRecord> {
-    let newest = returned.iter().max_by_key(|it| {
-        let age: (Epoch, u64) = (it.copy.epoch, it.copy.position_bytes);
-        (age, std::cmp::Reverse(it.replica.number))
-    })?;
-    let now = |it: &Returned| Replica {
-        life: it.life,
-        ..it.replica
-    };
-    let others = returned.iter().filter(|it| it.replica != newest.replica);
-    let mut record = record.clone();
-    record.primary = Some(now(newest));
-    record.epoch = record.epoch.next();
-    record.backups = others
-        .map(|it| Backup {
-            replica: now(it),
-            in_sync: true,
-        })
-        .collect();
-    record.is_new = false;
-    record.phase = Phase::Steady;
-    Some(record)
+    /// The record with the member as primary whose log is the newest: by the epoch of its last record,
+    /// then by its end; of those that are as new as each other, one on a disk that is not full (CP22).
+    /// The others are backups that have everything: nobody reads or writes until the
+    /// primary has brought them what it has (RS4), and if its copy turns out to be damaged before that,
+    /// one of theirs goes on (CP13).
+    fn go_on_with(&self, record: &RegionRecord, returned: &[Returned]) -> Option<RegionRecord> {
+        let newest = returned.iter().max_by_key(|it| {
+            let age: (Epoch, u64) = (it.copy.epoch, it.copy.position_bytes);
+            let has_room = self.view.room_of(it.replica.server) != Room::Full;
+            (age, has_room, std::cmp::Reverse(it.replica.number))
+        })?;
+        let now = |it: &Returned| Replica {
+            life: it.life,
+            ..it.replica
+        };
+        let others = returned.iter().filter(|it| it.replica != newest.replica);
+        let mut record = record.clone();
+        record.primary = Some(now(newest));
+        record.epoch = record.epoch.next();
+        record.backups = others.map(|it| Backup::in_sync(now(it))).collect();
+        record.is_new = false;
+        record.phase = Phase::Steady;
+        Some(record)
+    }
 }

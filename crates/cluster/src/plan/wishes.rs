@@ -130,6 +130,9 @@ impl Planner<'_> {
             if !is_primary || !in_sync {
                 return Err(format!("{to} has a replica of the region already"));
             }
+            if !self.is_usable(&record, there) {
+                return Err(format!("{to} is lost, and cannot take the region over"));
+            }
             if self.view.room_of(to) == Room::Full {
                 return Err(self.no_room(to));
             }

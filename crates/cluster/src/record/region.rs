@@ -81,6 +81,35 @@ pub struct Backup {
     pub replica: Replica,
     /// Whether it has all that the primary has ever acknowledged; else it is being filled.
     pub in_sync: bool,
+    /// Whether its life was over when the primary became that: it is a member until the primary
+    /// says that it has failed (CP13), and nobody counts on it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_lost: bool,
+}
+
+impl Backup {
+    /// One that has all.
+    pub const fn in_sync(replica: Replica) -> Self {
+        Self {
+            replica,
+            in_sync: true,
+            is_lost: false,
+        }
+    }
+
+    /// One that is to be filled.
+    pub const fn to_fill(replica: Replica) -> Self {
+        Self {
+            replica,
+            in_sync: false,
+            is_lost: false,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// What is being done with a region, by several steps.

@@ -37,10 +37,7 @@ fn fill(region: &mut RegionRecord, replica: impl Fn(u64) -> Replica) {
     region.is_new = false;
     region.next_replica = ReplicaNumber(4);
     region.primary = Some(replica(0));
-    let backup = |place| Backup {
-        replica: replica(place),
-        in_sync: true,
-    };
+    let backup = |place| Backup::in_sync(replica(place));
     region.backups = vec![backup(1), backup(2)];
 }
 

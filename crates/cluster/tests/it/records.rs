@@ -26,6 +26,7 @@ fn region() -> RegionRecord {
     let backup = |number, server, in_sync| Backup {
         replica: replica(number, server),
         in_sync,
+        is_lost: false,
     };
     RegionRecord {
         epoch: Epoch(4),

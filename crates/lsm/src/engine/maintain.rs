@@ -46,10 +46,11 @@ impl Engine {
         let core = &self.core;
         core.check()?;
         let reserved = core.log.reserve_ahead();
-        if reserved.inspect_err(|error| core.stop_with_manifest(error))? {
+        let reserved = reserved.inspect_err(|error| core.stop_with_manifest(error));
+        if matches!(reserved, Ok(true)) {
             return Ok(Worked::Reserved);
         }
-        let written = self.flush_or_merge();
+        let written = reserved.and_then(|_| self.flush_or_merge());
         match &written {
             Ok(Some(worked)) => return Ok(*worked),
             Err(error) if !error.is_no_room() => return written.map(|_| Worked::Nothing),

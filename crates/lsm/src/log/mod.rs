@@ -1,4 +1,4 @@
-//! The value log (VL1 to VL6): every write, in the order in which they take effect, and where
+//! The value log (VL1 to VL7): every write, in the order in which they take effect, and where
 //! values stay.
 //!
 //! | module | what it holds |

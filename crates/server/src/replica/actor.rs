@@ -238,7 +238,7 @@ impl Actor {
         match role {
             Role::Primary { backups, source } => {
                 self.stays_since = None;
-                let has_other = backups.iter().any(|it| it.in_sync);
+                let has_other = backups.iter().any(|it| it.in_sync && !it.is_lost);
                 if self.become_primary(&order, (source, has_other))? == Became::Waits {
                     self.again = Some((before, Instant::now() + AGAIN_REST));
                     return Ok(());
@@ -298,8 +298,10 @@ impl Actor {
             }
             State::Nothing => match self.open_engine(order, source) {
                 Ok(opened) => opened,
-                // RS10: nobody else has what this one has, or is to have it.
-                Err(error) if error.is_no_room() => return Ok(self.waits(&error)),
+                // RS10: its copy stays on the disk. Another one that has everything may have room.
+                Err(error) if error.is_no_room() && !has_other => {
+                    return Ok(self.waits(&error));
+                }
                 Err(error) => return Err(error.to_string()),
             },
             State::Failed => return Err("it has failed before".to_owned()),

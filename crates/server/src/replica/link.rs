@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::ids::ServerId;
@@ -43,6 +43,7 @@ pub(super) struct Link {
     shared: Arc<Shared>,
     id: BackupId,
     primary: Primary<TcpEndpoint>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Link {
@@ -75,13 +76,18 @@ impl Link {
             work.run();
             replica.nudge();
         });
-        if let Err(error) = spawned {
-            shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
-        }
+        let thread = match spawned {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
+                None
+            }
+        };
         Self {
             shared,
             id,
             primary: primary.clone(),
+            thread,
         }
     }
 
@@ -99,15 +105,16 @@ impl Link {
     }
 
     /// Ends it: writes wait for it no more. The record does not name it any more (RP6), or the
-    /// primary has ended.
-    pub(super) fn end(self) {
+    /// primary has ended. Its thread may wait for another server: it sees that it has ended, and
+    /// leaves nothing.
+    pub(super) fn end(self) -> Option<JoinHandle<()>> {
         self.shared.is_ended.store(true, Ordering::Release);
         // It is none of the primary's if it was not filled yet.
         let _ = self.primary.remove_backup(self.id);
         if let Some(client) = self.shared.client().take() {
             client.hang_up();
         }
-        // Its thread may wait for another server: it sees that it has ended, and leaves nothing.
+        self.thread
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
@@ -39,6 +40,10 @@ pub(super) struct PrimaryReplica {
     links: BTreeMap<ReplicaNumber, Link>,
     /// RS4: nobody is served before these have all.
     needed: BTreeSet<ReplicaNumber>,
+    /// Of them, those that were lost before: nothing is brought to them (CP13).
+    lost: BTreeSet<ReplicaNumber>,
+    /// Threads of links that have ended: they have the engine until they see that.
+    ending: Vec<JoinHandle<()>>,
     /// RS10: when it was last looked whether a disk that is full has room.
     looked_at: Instant,
 }
@@ -61,6 +66,8 @@ impl PrimaryReplica {
             served: Arc::new(served),
             links: BTreeMap::new(),
             needed: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            ending: Vec::new(),
             looked_at: Instant::now(),
         }
     }
@@ -81,6 +88,10 @@ impl PrimaryReplica {
         for backup in backups {
             if backup.in_sync {
                 self.needed.insert(backup.replica);
+            }
+            if backup.is_lost {
+                self.lost.insert(backup.replica);
+                continue;
             }
             self.links.entry(backup.replica).or_insert_with(|| {
                 let name = ReplicaName {
@@ -117,7 +128,8 @@ impl PrimaryReplica {
             if is_gone(number, &stage)
                 && let Some(link) = self.links.remove(&number)
             {
-                link.end();
+                self.ending.retain(|thread| !thread.is_finished());
+                self.ending.extend(link.end());
             }
         }
     }
@@ -201,7 +213,8 @@ impl PrimaryReplica {
     /// record says to be, as nothing was acknowledged that its old copy lacks (RS7).
     pub(super) fn has_other(&self, report: &PrimaryReport) -> bool {
         let is_opening = !self.served.has_opened();
-        !report.in_sync.is_empty() || (is_opening && !self.needed.is_empty())
+        let mut living = self.needed.difference(&self.lost);
+        !report.in_sync.is_empty() || (is_opening && living.next().is_some())
     }
 
     /// A step of what there is to do; false: there is nothing, or it cannot be done now. RS8:
@@ -268,14 +281,18 @@ impl PrimaryReplica {
     pub(super) fn close(self, replica: &Replica) -> Result<(), String> {
         self.served.stop();
         replica.set_served(None);
-        for link in self.links.into_values() {
-            link.end();
-        }
+        let mut ending = self.ending;
+        ending.extend(self.links.into_values().filter_map(Link::end));
         // What is not durable is lost with this.
         let synced = self.primary.engine().sync();
         drop(self.primary);
         let since = Instant::now();
-        while Arc::strong_count(&self.served) > 1 && since.elapsed() < CLOSE_PATIENCE {
+        // Each has the engine, and so its directory, as long as it is there.
+        let is_held = || {
+            let at_work = ending.iter().any(|thread| !thread.is_finished());
+            at_work || Arc::strong_count(&self.served) > 1
+        };
+        while is_held() && since.elapsed() < CLOSE_PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
         synced.map_err(|error| error.to_string())

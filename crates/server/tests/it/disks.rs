@@ -334,3 +334,46 @@ fn all_disks_are_full() {
         trial.judge(&table);
     }
 }
+
+/// Promise (RS10, CP13): the primary is lost for good while the disk of its only backup is full: the
+/// backup waits for room, as nobody else has everything, and goes on when there is some. The lost
+/// primary is no other that has everything, although it is a member still.
+#[test]
+fn the_last_one_waits_for_room() {
+    let disks = disks(2);
+    let mut crew = crew_on(&disks);
+    let table = crew.table(2, false);
+    table.put(b"key", b"value").expect("put");
+    let primary = crew.primary(&table);
+    let backup = 1 - primary;
+    disks[backup].fill_up();
+    crew.stop(primary);
+    thread::sleep(Duration::from_secs(2));
+    disks[backup].repair();
+    wait_until("it goes on", || table.get(b"key").is_ok());
+    assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
+}
+
+/// Promise (RS10, CP18): after an outage of all, one whose disk is full does not hold up a region of
+/// which another one, that has room, has everything.
+#[test]
+fn another_goes_on_if_the_newest_is_on_a_full_disk() {
+    let disks = disks(2);
+    let mut crew = crew_on(&disks);
+    let table = crew.table(2, false).with_durability(Durability::Sync);
+    table.put(b"key", b"value").expect("put");
+    let region = view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let first = region.replicas().min_by_key(|it| it.number);
+    let first = first.expect("there are two").server.0 as usize - 1;
+    thread::scope(|scope| {
+        for server in &mut crew.servers {
+            let server = server.take().expect("it runs");
+            scope.spawn(move || server.stop());
+        }
+    });
+    disks[first].fill_up();
+    crew.start(0);
+    crew.start(1);
+    wait_until("it goes on", || table.get(b"key").is_ok());
+    assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
+}

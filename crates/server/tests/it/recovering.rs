@@ -182,3 +182,26 @@ fn a_copy_of_a_newer_program_is_waited_for() {
         assert_eq!(found, Some(value_of(number)), "{number}");
     }
 }
+
+/// Promise (RS6): a primary that is closed has let go of its directory, also if it was looking for a
+/// server that is not there: the same process can open it at once.
+#[test]
+fn who_stops_behind_its_peer_can_be_opened_again() {
+    let mut crew = Crew::new(2);
+    let table = crew.table(2, false).with_durability(Durability::Sync);
+    for round in 0..4_u32 {
+        let value = round.to_le_bytes();
+        table.put(b"key", &value).expect("put");
+        crew.wait_whole(&table, 2);
+        let first = crew.primary(&table);
+        for index in [first, 1 - first] {
+            crew.stop(index);
+        }
+        for index in [0, 1] {
+            crew.start(index);
+        }
+        wait_served(&table);
+        let found = table.get(b"key").expect("it is served");
+        assert_eq!(found, Some(value.to_vec()));
+    }
+}

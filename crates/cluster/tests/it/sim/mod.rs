@@ -56,6 +56,7 @@ fn clusters_keep_their_promises() {
         }
     }
     println!("{count} runs, {damage_count} damaged copies: {steps:?}");
+    assert!(damage_count > 0 || count < 100, "no copy was ever damaged");
 }
 
 /// Whether what happens is told, to look into a seed: `FARLEAF_SIM_TRACE=1`.

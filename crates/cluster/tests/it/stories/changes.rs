@@ -169,3 +169,34 @@ fn added_servers_get_a_share() {
     );
     assert_eq!(story.settle(), []);
 }
+
+/// Promise (CP14): when a server is lost while a replica of it has just been moved, it is the one
+/// that is too many, and no living one that has everything: the master does nothing about it before
+/// the new primary has said so.
+#[test]
+fn a_lost_server_is_the_surplus() {
+    let mut story = Story::new(3);
+    let table = story.table(2, &[]);
+    story.settle();
+    let from = story.region(table).primary.expect("it is served").server;
+    admin::set_drain(&story.coordinator, from, true).expect("it works");
+    while story.region(table).members().count() < 3 {
+        story.go_on(Duration::from_millis(50));
+    }
+    let members = story.region(table);
+    story.crash(from);
+    while !story
+        .go_on(Duration::from_millis(50))
+        .contains(&Action::Promote)
+    {}
+    // The master looks at what it has written before anybody else does.
+    let tick = story.master.tick(Duration::ZERO).expect("it works");
+    assert!(tick.done.is_empty(), "{:?}", tick.done);
+    let done = story.settle();
+    assert!(!done.contains(&Action::RemoveReplica), "{done:?}");
+    let after = story.region(table);
+    let living = members.members().filter(|it| it.server != from);
+    for replica in living {
+        assert!(after.members().any(|it| it == replica), "{after:?}");
+    }
+}

@@ -146,3 +146,33 @@ fn tries_take_no_room() {
         .expect("there is room");
     assert_eq!(engine.counts().tree_counts, [1]);
 }
+
+/// Promise (VL7): on a full disk freeing goes on, as it makes room; also where segments of the log
+/// are to be reserved, for which there is none.
+#[test]
+fn freeing_goes_on_where_segments_are_to_be_reserved() {
+    let storage = CrashStorage::new(7);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let engine = Engine::open(shared, super::tiny()).expect("made");
+    for round in 0..4_u32 {
+        let put = engine.put(&round.to_be_bytes(), b"value", Durability::Sync);
+        put.expect("there is room");
+        engine.freeze();
+        maintain_all(&engine);
+    }
+    let snapshot = engine.snapshot();
+    engine.merge_all().expect("merged");
+    let before = engine.counts().tree_segment_count;
+    drop(snapshot);
+    // So many segments of the log that more are to be reserved.
+    for number in 0..13_u32 {
+        let put = engine.put(&number.to_be_bytes(), &[1; 2_000_000], Durability::Memory);
+        put.expect("there is room");
+    }
+    faulty.set(Fault::Full { after_bytes: 0 });
+    let error = (0..20).find_map(|_| engine.maintain().err());
+    assert!(error.is_some_and(|error| error.is_no_room()));
+    let after = engine.counts().tree_segment_count;
+    assert!(after < before, "{after} of {before} are used");
+}
