@@ -148,11 +148,11 @@ impl Planner<'_> {
             .ok_or_else(|| "no copy is left".to_owned())
     }
 
-    /// The record with the member as primary whose log is the newest: by the epoch of its last record,
-    /// then by its end; of those that are as new as each other, one on a disk that is not full (CP22).
-    /// The others are backups that have everything: nobody reads or writes until the
-    /// primary has brought them what it has (RS4), and if its copy turns out to be damaged before that,
-    /// one of theirs goes on (CP13).
+    /// The record with the member as primary whose log is the newest: by the epoch of its last
+    /// record, then by its end; of those that are as new as each other, one on a disk that is not
+    /// full (CP22). The others are backups that have everything: nobody reads or writes until the
+    /// primary has brought them what it has (RS4), and if its copy turns out to be damaged before
+    /// that, one of theirs goes on (CP13).
     fn go_on_with(&self, record: &RegionRecord, returned: &[Returned]) -> Option<RegionRecord> {
         let newest = returned.iter().max_by_key(|it| {
             let age: (Epoch, u64) = (it.copy.epoch, it.copy.position_bytes);

@@ -335,9 +335,9 @@ fn all_disks_are_full() {
     }
 }
 
-/// Promise (RS10, CP13): the primary is lost for good while the disk of its only backup is full: the
-/// backup waits for room, as nobody else has everything, and goes on when there is some. The lost
-/// primary is no other that has everything, although it is a member still.
+/// Promise (RS10, CP13): the primary is lost for good while the disk of its only backup is full:
+/// the backup waits for room, as nobody else has everything, and goes on when there is some. The
+/// lost primary is no other that has everything, although it is a member still.
 #[test]
 fn the_last_one_waits_for_room() {
     let disks = disks(2);
@@ -354,8 +354,8 @@ fn the_last_one_waits_for_room() {
     assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
 }
 
-/// Promise (RS10, CP18): after an outage of all, one whose disk is full does not hold up a region of
-/// which another one, that has room, has everything.
+/// Promise (RS10, CP18): after an outage of all, one whose disk is full does not hold up a region
+/// of which another one, that has room, has everything.
 #[test]
 fn another_goes_on_if_the_newest_is_on_a_full_disk() {
     let disks = disks(2);

@@ -183,8 +183,8 @@ fn a_copy_of_a_newer_program_is_waited_for() {
     }
 }
 
-/// Promise (RS6): a primary that is closed has let go of its directory, also if it was looking for a
-/// server that is not there: the same process can open it at once.
+/// Promise (RS6): a primary that is closed has let go of its directory, also if it was looking for
+/// a server that is not there: the same process can open it at once.
 #[test]
 fn who_stops_behind_its_peer_can_be_opened_again() {
     let mut crew = Crew::new(2);
