@@ -13,7 +13,7 @@ use crate::context::Context;
 pub(crate) const TAG: u8 = b'R';
 
 /// The version of all that is said here.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Which replica is asked, by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,8 @@ pub(crate) enum PeerReply {
         /// What opens it.
         secret: String,
         slot_count: u64,
+        /// CP18: how far the log of the copy goes that it has from an earlier life.
+        reach: Option<u64>,
     },
     /// It is in force, durably.
     Committed,
@@ -167,14 +169,14 @@ mod tests {
     fn messages_are_golden() {
         let attach = encode_request(&PeerRequest::Attach(NAME));
         let of = r#"{"region":5,"replica":2,"epoch":9,"primary":3}"#;
-        let golden = format!(r#"R{{"version":1,"body":{{"attach":{of}}}}}"#);
+        let golden = format!(r#"R{{"version":2,"body":{{"attach":{of}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&attach), golden);
         let commit = PeerRequest::Commit {
             of: NAME,
             attachment: 4,
         };
         let golden =
-            format!(r#"R{{"version":1,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
+            format!(r#"R{{"version":2,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&encode_request(&commit)), golden);
         let mut out = Vec::new();
         let attached = PeerReply::Attached {
@@ -182,16 +184,17 @@ mod tests {
             port: 80,
             secret: "s".to_owned(),
             slot_count: 2,
+            reach: Some(9),
         };
         encode_reply(&attached, &mut out);
         let golden = concat!(
-            r#"{"version":1,"body":{"attached":{"attachment":4,"port":80,"#,
-            r#""secret":"s","slot_count":2}}}"#
+            r#"{"version":2,"body":{"attached":{"attachment":4,"port":80,"#,
+            r#""secret":"s","slot_count":2,"reach":9}}}"#
         );
         assert_eq!(String::from_utf8_lossy(&out), golden);
         assert_eq!(decode::<PeerReply>(&out), Ok(attached));
-        let later = decode_request(br#"{"version":2,"bodies":[]}"#).expect_err("of the future");
-        assert!(later.contains("version 2"), "{later}");
+        let later = decode_request(br#"{"version":3,"bodies":[]}"#).expect_err("of the future");
+        assert!(later.contains("version 3"), "{later}");
     }
 
     /// Promise: bytes that are no message are an error, and what is one is said again as it was.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, TableId};
 use farleaf_cluster::record::{CopyReport, UnusableCopy};
+use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
+use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +207,15 @@ impl ReplicaPlace {
             return Err(damaged("the copy in force has no manifest"));
         }
         Ok(storage)
+    }
+
+    /// CP18: how far the log of the copy in force goes that nobody has open. None: that cannot be
+    /// told, so it is not said to go further than another one.
+    pub(crate) fn reach(&self, note: &Note) -> Option<LogPosition> {
+        let storage = self.storage_in_force(note);
+        let reach = storage.and_then(|storage| Ok(reach(&storage)?));
+        let unknown = |error: &ServerError| tracing::warn!(%error, "a copy cannot be compared");
+        reach.inspect_err(unknown).ok()
     }
 
     /// Makes the directory, if it is not there.

@@ -314,7 +314,7 @@ impl ServeArguments {
             },
         };
         // Before a directory is made: who has a wrong address or secret is told so at once.
-        let asked = match elsewhere.ask()? {
+        let asked = match elsewhere.ask_twice()? {
             Asked::NotYet(why) if self.coordinator_patience == Some(0) => return Err(why),
             asked => asked,
         };

@@ -23,6 +23,9 @@ pub(super) const OPTION: &str = "--coordinator";
 /// Rests between tries, each twice as long as the one before.
 const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
+/// Before a refusal is believed.
+const DOUBT: Duration = Duration::from_secs(1);
+
 /// How often it is said that the coordinator is waited for still.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -56,6 +59,15 @@ impl Elsewhere {
             Err(ClusterError::NoCluster) => Err(no_cluster(&self.address)),
             Err(error) => Err(anyhow::Error::new(error).context(self.address.to_string())),
         }
+    }
+
+    /// The same, but a refusal counts only when it comes twice: one that has just begun to listen
+    /// may not have left its secret yet, and what lies there is of the process before.
+    pub(super) fn ask_twice(&self) -> anyhow::Result<Asked> {
+        self.ask().or_else(|_| {
+            std::thread::sleep(DOUBT);
+            self.ask()
+        })
     }
 
     /// Waits until it is there; for so long at the most, if that is said. None: the program is to

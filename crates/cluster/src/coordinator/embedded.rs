@@ -144,8 +144,11 @@ impl Shared {
 }
 
 impl State {
+    /// CP5: after a failure nobody knows what is in force, unless there was no room to write it.
     fn note(&mut self, result: &Result<(), CoordinatorError>) {
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !error.is_no_room()
+        {
             self.stopped.get_or_insert_with(|| error.to_string());
         }
     }

@@ -58,6 +58,8 @@ pub struct Journal {
     size_bytes: u64,
     head_size_bytes: u64,
     last_sum: u32,
+    /// Behind its end is the beginning of a line for which there was no room.
+    has_rest: bool,
 }
 
 impl std::fmt::Debug for Journal {
@@ -207,6 +209,7 @@ impl Journal {
             size_bytes,
             head_size_bytes: size_bytes,
             last_sum,
+            has_rest: false,
         };
         Ok((journal, store))
     }
@@ -219,9 +222,15 @@ impl Journal {
     pub fn append(&mut self, change: &Change) -> Result<(), CoordinatorError> {
         let (bytes, sum) = line(change, self.last_sum);
         let storage = &*self.storage;
-        self.file
-            .write_at(&bytes, self.size_bytes)
-            .map_err(failed(storage, "write", JOURNAL))?;
+        if self.has_rest {
+            let cut = self.file.set_size(self.size_bytes);
+            cut.map_err(failed(storage, "cut", JOURNAL))?;
+            self.has_rest = false;
+        }
+        let written = self.file.write_at(&bytes, self.size_bytes);
+        // Of a line that found no room not all is there: it was never in force (CJ2).
+        self.has_rest = written.is_err();
+        written.map_err(failed(storage, "write", JOURNAL))?;
         self.file.sync().map_err(failed(storage, "sync", JOURNAL))?;
         self.size_bytes += bytes.len() as u64;
         self.last_sum = sum;
@@ -242,6 +251,7 @@ impl Journal {
         self.size_bytes = size_bytes;
         self.head_size_bytes = size_bytes;
         self.last_sum = last_sum;
+        self.has_rest = false;
         Ok(())
     }
 }

@@ -470,3 +470,18 @@ pub enum CoordinatorError {
         first: String,
     },
 }
+
+impl CoordinatorError {
+    /// Whether the disk was full when an embedded one wrote: the change is not done, and another
+    /// one can be when there is room. A failed sync is none of these.
+    pub fn is_no_room(&self) -> bool {
+        let Self::Storage { action, source, .. } = self else {
+            return false;
+        };
+        let is_full = matches!(
+            source.kind(),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+        );
+        is_full && *action != "sync"
+    }
+}

@@ -78,7 +78,9 @@ impl Planner<'_> {
         let life = self.view.lives.get(&server).copied();
         let report = self.view.reports.get(&server).map(|seen| &seen.record);
         let (Some(life), Some(report)) = (life, report.filter(|it| Some(it.life) == life)) else {
-            return Found::Awaited(format!("{server} to come back with its copy"));
+            return Found::Awaited(format!(
+                "{server} to come back with its copy, or to be given up"
+            ));
         };
         if life == replica.life {
             let broken = report.replica(record.region, replica.number);
@@ -99,16 +101,18 @@ impl Planner<'_> {
         }
         let mut unusable = report.unusable.iter();
         match unusable.find(|it| is_it((it.region, it.replica))) {
-            Some(copy) if copy.is_damaged => {
-                Found::Damaged(format!("the copy of {server} is damaged: {}", copy.how))
-            }
+            Some(copy) if copy.is_damaged => Found::Damaged(format!(
+                "a whole copy in the place of that of {server}, which is damaged: {}",
+                copy.how
+            )),
             Some(copy) => Found::Awaited(format!(
-                "{server} to be mended and started again; its copy cannot be used: {}",
+                "{server} to be mended and started again, or to be given up; its copy cannot be \
+                 used: {}",
                 copy.how
             )),
             None => Found::Awaited(format!(
                 "the copy of {server}, which is back without it: have its directory restored and \
-                 start it again, or give up what it had"
+                 start it again, or give it up (`farleaf cluster give-up`)"
             )),
         }
     }

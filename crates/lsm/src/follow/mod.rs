@@ -33,6 +33,15 @@ pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use crate::device::{self, Device};
+use crate::error::LsmError;
+use crate::log;
+use crate::manifest::Manifest;
+use crate::place::LogPosition;
+use crate::storage::Storage;
+
 pub use edit::{Edit, Follow, SharedTree};
 pub use filling::{BaseEnd, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
@@ -46,6 +55,23 @@ pub(crate) const FOLLOWER: &str = "FOLLOWER";
 ///
 /// # Errors
 /// It cannot be listed.
-pub fn follows(storage: &dyn crate::storage::Storage) -> std::io::Result<bool> {
+pub fn follows(storage: &dyn Storage) -> std::io::Result<bool> {
     Ok(storage.list()?.iter().any(|name| name == FOLLOWER))
+}
+
+/// How far the log of a directory goes that nobody has open, an engine's or a follower's, by what
+/// of it is whole: of two copies of one engine the one that goes further has more. Reads the log
+/// from the last flush on.
+///
+/// # Errors
+/// [`LsmError::DamagedManifest`], or it cannot be read.
+pub fn reach(storage: &Arc<dyn Storage>) -> Result<LogPosition, LsmError> {
+    let (manifest, _) = Manifest::open(Arc::clone(storage))?;
+    let manifest = Arc::new(manifest);
+    let state = manifest.state();
+    let used = state.log_segments();
+    let named_by = (!used.is_empty()).then_some(&manifest);
+    let file = device::open_file(&**storage, log::FILE, named_by)?;
+    let device = Device::new(file, (log::FILE, storage.name()), &used);
+    log::replay::reach(&device, &state)
 }

@@ -87,6 +87,21 @@ pub fn find_end(
     Ok(replay.found)
 }
 
+/// How far a log goes: behind where the last record begins that is whole, of those that are to be
+/// read again; where these begin, if there is none. Nothing is held against the log. Reads each
+/// segment once, as [`replay`] does.
+///
+/// # Errors
+/// It cannot be read.
+pub fn reach(device: &Device, state: &ManifestState) -> Result<LogPosition, LsmError> {
+    let mut reach = state.read_from;
+    let mut replay = Replay::new(device, state);
+    replay.read_all(state.read_from, &mut |record| {
+        reach = LogPosition(record.position.0 + 1);
+    })?;
+    Ok(reach)
+}
+
 struct Replay<'a> {
     device: &'a Device,
     engine: EngineId,

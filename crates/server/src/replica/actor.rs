@@ -7,7 +7,7 @@ use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
 use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::Engine;
 
-use super::backup::{BackupReplica, open_copy};
+use super::backup::{BackupReplica, Opened, open_copy};
 use super::primary::PrimaryReplica;
 use super::{Board, Ending, Errand, PREPARING, Replica, Role, Wanted};
 use crate::context::Context;
@@ -267,7 +267,7 @@ impl Actor {
         order: &RegionOrder,
         (source, has_other): (Source, bool),
     ) -> Result<Became, String> {
-        let (engine, note) = match std::mem::replace(&mut self.state, State::Nothing) {
+        let opened = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Primary(mut primary) => {
                 let is_later = primary.served().epoch() < order.epoch;
                 let raised = if is_later {
@@ -307,8 +307,8 @@ impl Actor {
             State::Failed => return Err("it has failed before".to_owned()),
         };
         let primary = PrimaryReplica::new(
-            (self.place.clone(), note),
-            engine,
+            self.place.clone(),
+            opened,
             (&self.replica, &self.context),
             order,
         );
@@ -338,11 +338,7 @@ impl Actor {
     }
 
     /// RH5: the note is durable before the engine is served.
-    fn open_engine(
-        &self,
-        order: &RegionOrder,
-        source: Source,
-    ) -> Result<(Engine, Note), ServerError> {
+    fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<Opened, ServerError> {
         let no_copy = |how| Err(ServerError::NoCopy(how));
         let options = self.context.options.engine.clone();
         match source {
@@ -358,19 +354,28 @@ impl Actor {
                 let storage = self.place.storage(generation)?;
                 let engine = Engine::open(storage, options)?;
                 self.place.put_in_force(&note)?;
-                Ok((engine, note))
+                Ok(Opened {
+                    engine,
+                    note,
+                    reach: None,
+                })
             }
             Source::Copy => {
                 let Some(note) = self.place.note()? else {
                     return no_copy("there is no copy of it on this disk");
                 };
+                let reach = self.place.reach(&note);
                 let engine = open_copy(&self.place, &note, options)?;
                 let note = Note {
                     epoch: order.epoch,
                     ..note
                 };
                 self.place.put_in_force(&note)?;
-                Ok((engine, note))
+                Ok(Opened {
+                    engine,
+                    note,
+                    reach,
+                })
             }
             Source::Split(_) => no_copy("nothing was prepared for this region here"),
             Source::Primary(_) => no_copy("a primary is nobody's backup"),
@@ -391,7 +396,7 @@ impl Actor {
                 if source == Source::Copy && note.is_none() {
                     return Err("there is no copy of it on this disk".to_owned());
                 }
-                Box::new(BackupReplica::new(self.place.clone(), note))
+                Box::new(BackupReplica::found(self.place.clone(), note))
             }
             State::Failed => return Err("it has failed before".to_owned()),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
+use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
@@ -23,6 +24,8 @@ pub(super) struct BackupReplica {
     /// What its primary writes into.
     live: Option<Live>,
     attachment_count: u64,
+    /// CP18: the copy in force is of an earlier life: its log may have lost what others have.
+    is_from_before: bool,
 }
 
 /// A copy that a primary writes.
@@ -47,6 +50,15 @@ impl BackupReplica {
             note,
             live: None,
             attachment_count: 0,
+            is_from_before: false,
+        }
+    }
+
+    /// One whose copy was found on the disk when its life began.
+    pub(super) fn found(place: ReplicaPlace, note: Option<Note>) -> Self {
+        Self {
+            is_from_before: true,
+            ..Self::new(place, note)
         }
     }
 
@@ -123,11 +135,14 @@ impl BackupReplica {
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
         let backup = backup.map_err(|error| error.to_string())?;
         self.attachment_count += 1;
+        let from_before = self.note.as_ref().filter(|_| self.is_from_before);
+        let reach = from_before.and_then(|note| self.place.reach(note));
         let reply = PeerReply::Attached {
             attachment: self.attachment_count,
             port: memory.port,
             secret: memory.secret.clone(),
             slot_count: options.slot_count,
+            reach: reach.map(|it| it.0),
         };
         self.live = Some(Live {
             attachment: self.attachment_count,
@@ -160,6 +175,7 @@ impl BackupReplica {
         }
         let generation = live.generation;
         self.put_in_force(Note { generation, ..note })?;
+        self.is_from_before = false;
         // RP14: not before. Nobody opens the other copy from now on.
         if let Some(live) = &mut self.live {
             let released = live.backup.note_in_force();
@@ -205,7 +221,7 @@ impl BackupReplica {
     pub(super) fn promote(
         &mut self,
         (epoch, options): (Epoch, EngineOptions),
-    ) -> Result<(Engine, Note), ServerError> {
+    ) -> Result<Opened, ServerError> {
         let Some(note) = self.note else {
             let how = "it never had all, so it cannot be primary";
             return Err(ServerError::NoCopy(how));
@@ -216,6 +232,8 @@ impl BackupReplica {
         if let Some(live) = &mut self.live {
             live.backup.prepare_promotion(epoch_of(epoch))?;
         }
+        let from_before = self.live.is_none() && self.is_from_before;
+        let reach = from_before.then(|| self.place.reach(&note)).flatten();
         // All of it is on the disk.
         let engine = match self.live.take() {
             Some(live) => live.backup.promote(epoch_of(epoch), options)?,
@@ -223,8 +241,20 @@ impl BackupReplica {
         };
         let note = Note { epoch, ..note };
         self.place.put_in_force(&note)?;
-        Ok((engine, note))
+        Ok(Opened {
+            engine,
+            note,
+            reach,
+        })
     }
+}
+
+/// A copy that was opened as an engine.
+pub(super) struct Opened {
+    pub(super) engine: Engine,
+    pub(super) note: Note,
+    /// CP18: how far its log went when it was opened, if it is of an earlier life.
+    pub(super) reach: Option<LogPosition>,
 }
 
 /// The engine of a copy: an engine's directory, or a backup's.

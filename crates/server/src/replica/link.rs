@@ -10,6 +10,7 @@ use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_lsm::LsmError;
+use farleaf_lsm::place::LogPosition;
 use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
 use super::Replica;
@@ -52,7 +53,7 @@ impl Link {
         (replica, context): (&Arc<Replica>, &Arc<Context>),
         primary: &Primary<TcpEndpoint>,
         (server, name): (ServerId, ReplicaName),
-        is_needed: bool,
+        (is_needed, reach): (bool, Option<LogPosition>),
     ) -> Self {
         let shared = Arc::new(Shared {
             stage: Mutex::new(Stage::Filling),
@@ -63,6 +64,7 @@ impl Link {
         let work = Work {
             replica: Arc::clone(replica),
             is_needed,
+            reach,
             shared: Arc::clone(&shared),
             context: Arc::clone(context),
             primary: primary.clone(),
@@ -144,6 +146,8 @@ struct Work {
     replica: Arc<Replica>,
     /// The record says that the backup has everything.
     is_needed: bool,
+    /// CP18: how far the log of the primary's copy went, if that is of an earlier life.
+    reach: Option<LogPosition>,
     shared: Arc<Shared>,
     context: Arc<Context>,
     primary: Primary<TcpEndpoint>,
@@ -213,6 +217,22 @@ impl Work {
         Ok(())
     }
 
+    /// CP18: of copies of an earlier life the one whose log goes on furthest is to be primary; each
+    /// may have lost what came last, by damage too, and does not see that by itself.
+    fn compare(&self, reach: Option<u64>) -> Result<(), Tried> {
+        let own = self.reach.filter(|_| self.is_needed);
+        let (Some(own), Some(other)) = (own, reach.map(LogPosition)) else {
+            return Ok(());
+        };
+        if other <= own {
+            return Ok(());
+        }
+        Err(Tried::OwnFailed(format!(
+            "its log goes on to {own}, and that of the copy on {} to {other}: that one goes on",
+            self.server
+        )))
+    }
+
     /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
     fn note_own(&self, note: impl FnOnce(&Served)) {
         let served = self.replica.served();
@@ -241,9 +261,13 @@ impl Work {
                     port,
                     secret,
                     slot_count,
+                    reach,
                 },
                 address,
             )) => {
+                if let Err(tried) = self.compare(reach) {
+                    return tried;
+                }
                 let address = SocketAddr::new(address.ip(), port);
                 let answer_time_max = self.context.options.answer_time_max;
                 match connect(address, &secret, answer_time_max) {

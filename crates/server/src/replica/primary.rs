@@ -9,11 +9,12 @@ use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::ids::ReplicaNumber;
 use farleaf_cluster::record::PrimaryReport;
 use farleaf_fabric::tcp::TcpEndpoint;
+use farleaf_lsm::LsmError;
 use farleaf_lsm::engine::Worked;
-use farleaf_lsm::{Engine, LsmError};
+use farleaf_lsm::place::LogPosition;
 use farleaf_replica::{Primary, PrimaryWorked, ReplicaError};
 
-use super::backup::epoch_of;
+use super::backup::{Opened, epoch_of};
 use super::link::{Link, Stage};
 use super::{GOES_ON, Replica};
 use crate::context::Context;
@@ -44,17 +45,24 @@ pub(super) struct PrimaryReplica {
     lost: BTreeSet<ReplicaNumber>,
     /// Threads of links that have ended: they have the engine until they see that.
     ending: Vec<JoinHandle<()>>,
+    /// CP18: how far its log went when it was opened, if that was a copy of an earlier life.
+    reach: Option<LogPosition>,
     /// RS10: when it was last looked whether a disk that is full has room.
     looked_at: Instant,
 }
 
 impl PrimaryReplica {
     pub(super) fn new(
-        (place, note): (ReplicaPlace, Note),
-        engine: Engine,
+        place: ReplicaPlace,
+        opened: Opened,
         (replica, context): (&Arc<Replica>, &Arc<Context>),
         order: &RegionOrder,
     ) -> Self {
+        let Opened {
+            engine,
+            note,
+            reach,
+        } = opened;
         let epoch = epoch_of(order.epoch);
         let primary = Primary::new(engine, epoch, context.options.replication);
         let of = (replica.guard.clone(), replica.stripes(), context.server);
@@ -68,6 +76,7 @@ impl PrimaryReplica {
             needed: BTreeSet::new(),
             lost: BTreeSet::new(),
             ending: Vec::new(),
+            reach,
             looked_at: Instant::now(),
         }
     }
@@ -101,7 +110,8 @@ impl PrimaryReplica {
                     primary: context.server,
                 };
                 let of = (backup.server, name);
-                Link::start((replica, context), &self.primary, of, backup.in_sync)
+                let standing = (backup.in_sync, self.reach);
+                Link::start((replica, context), &self.primary, of, standing)
             });
         }
         self.open_if_due(replica, &self.stages());

@@ -119,6 +119,21 @@ fn a_bit_has_flipped_while_all_were_down() {
     });
 }
 
+/// Promise (CP18): a log that ends before it should, and is whole up to there, is no copy that goes
+/// on: others have more.
+#[test]
+fn a_log_is_cut_while_all_were_down() {
+    is_served_by_another(|_, data| {
+        let log = fs::read(data.join("log")).expect("it is there");
+        let value = value_of(RECORD_COUNT - 50);
+        let mut windows = log.windows(64);
+        let at = windows.position(|window| window == &value[..64]);
+        let at = at.expect("it was written") as u64;
+        let file = fs::OpenOptions::new().write(true).open(data.join("log"));
+        file.expect("it is there").set_len(at).expect("cut");
+    });
+}
+
 /// Promise (CP18): the newest copy cannot be opened, as a file of it is not there; another goes on.
 #[test]
 fn a_log_is_gone_while_all_were_down() {

@@ -93,7 +93,8 @@ fn a_region_whose_copies_are_all_damaged_waits() {
     assert_eq!(story.settle(), []);
     let waiting = &story.master.waiting()[0].what;
     for replica in record.replicas() {
-        let told = format!("the copy of {} is damaged: it is torn", replica.server);
+        let whose = format!("that of {}, which is damaged: it is torn", replica.server);
+        let told = format!("a whole copy in the place of {whose}");
         assert!(waiting.contains(&told), "{waiting}");
     }
     assert_eq!(story.region(table), record);

@@ -166,8 +166,9 @@ fn freeing_goes_on_where_segments_are_to_be_reserved() {
     let before = engine.counts().tree_segment_count;
     drop(snapshot);
     // So many segments of the log that more are to be reserved.
+    let large = vec![1; 2_000_000];
     for number in 0..13_u32 {
-        let put = engine.put(&number.to_be_bytes(), &[1; 2_000_000], Durability::Memory);
+        let put = engine.put(&number.to_be_bytes(), &large, Durability::Memory);
         put.expect("there is room");
     }
     faulty.set(Fault::Full { after_bytes: 0 });
