@@ -306,7 +306,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     let is_named = record.replicas().any(|it| it.number == replica);
                     let members = record.members();
                     let alive = members.filter(|it| !servers.is_over(*it));
-                    is_named || alive.count() < 2
+                    is_named || record.is_unproven || alive.count() < 2
                 }
                 None => is_being_made(region),
             };

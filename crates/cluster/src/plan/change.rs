@@ -20,6 +20,8 @@ impl Planner<'_> {
             backup.in_sync |= report.in_sync.contains(&backup.replica.number)
                 || (is_open && self.options.omission.leaves_out(Check::InSyncIsReported));
         }
+        let mut in_sync = record.backups.iter().filter(|it| it.in_sync);
+        record.is_unproven &= !in_sync.all(|it| report.in_sync.contains(&it.replica.number));
         if record == seen.record {
             return false;
         }

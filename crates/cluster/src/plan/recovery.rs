@@ -173,6 +173,7 @@ impl Planner<'_> {
         record.epoch = record.epoch.next();
         record.backups = others.map(|it| Backup::in_sync(now(it))).collect();
         record.is_new = false;
+        record.is_unproven = true;
         record.phase = Phase::Steady;
         Some(record)
     }

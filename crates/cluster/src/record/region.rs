@@ -185,6 +185,10 @@ pub struct RegionRecord {
     pub phase: Phase,
     /// Whether nobody has told yet that it was opened (CP18).
     pub is_new: bool,
+    /// Whether its members are what was found on disks after all were lost (CP18), and no primary
+    /// has filled the others from its own yet: until then no copy is given up, whoever has more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_unproven: bool,
     /// The region that it was split from, if it was; replicas are taken from there (CP17).
     pub split_from: Option<RegionId>,
 }
@@ -204,6 +208,7 @@ impl RegionRecord {
             next_replica: ReplicaNumber(1),
             phase: Phase::Steady,
             is_new: true,
+            is_unproven: false,
             split_from: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farleaf_cluster::client::MapCache;
-use farleaf_cluster::ids::{ServerId, TableId};
+use farleaf_cluster::ids::{ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::{Phase, RegionRecord, WishKind};
 
@@ -40,7 +40,46 @@ fn is_read(story: &mut Story, table: TableId) {
     let mut cache = MapCache::new(story.coordinator.clone());
     let route = found(&mut cache, table, 1);
     assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
-    assert_eq!(servers(&story.region(table)).len(), 3);
+    let record = story.region(table);
+    assert_eq!((servers(&record).len(), record.is_unproven), (3, false));
+}
+
+/// Promise (CP18): from when a region goes on after an outage of all until its primary has filled
+/// the others, no copy is given up, whoever the record says to have everything: what is left on
+/// another disk may be better.
+#[test]
+fn nothing_is_given_up_before_all_are_filled() {
+    let (mut story, table, record) = story(4);
+    let members = servers(&record);
+    let other = (1..=4).map(ServerId).find(|it| !members.contains(it));
+    let other = other.expect("one has no replica");
+    crash_all(&mut story, &record);
+    story.crash(other);
+    // A copy of an earlier replica, which the record names no more.
+    let first = record.primary.expect("it is served").server;
+    let mut fleet = story.fleet.lock().expect("one thread");
+    let mut copy = fleet.server(first).copies[&record.region].clone();
+    copy.number = ReplicaNumber(9);
+    fleet.server(other).copies.insert(record.region, copy);
+    fleet.server(first).failing_order_count = 1;
+    drop(fleet);
+    story.start(other);
+    start_all(&mut story, &record);
+    let is_kept = |story: &Story| {
+        let fleet = story.fleet.lock().expect("one thread");
+        !fleet.servers[&other].copies.is_empty()
+    };
+    while story.region(table) == record {
+        story.go_on(Duration::from_millis(50));
+        assert!(is_kept(&story), "nobody has gone on");
+    }
+    while story.region(table).is_unproven {
+        assert!(is_kept(&story), "not all are filled");
+        story.go_on(Duration::from_millis(50));
+    }
+    story.settle();
+    assert!(!is_kept(&story), "three have everything");
+    is_read(&mut story, table);
 }
 
 /// Promise (CP18): after an outage of all, those who do not have the newest log are members still:
