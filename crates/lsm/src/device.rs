@@ -159,7 +159,7 @@ impl Device {
     }
 
     /// Gives segments back. What they hold is gone; the room on the disk of all but
-    /// [`ROOMY_COUNT_MAX`] free ones, too, if the file system can do that. Those of another copy
+    /// four free ones, too, if the file system can do that. Those of another copy
     /// stay (FO9).
     pub fn give_back(&self, segments: impl IntoIterator<Item = SegmentId>) {
         for segment in segments {
