@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::place::{LogPosition, TreeId};
+use crate::storage;
 
 /// An operating failure of an engine.
 #[derive(Debug, Error)]
@@ -151,12 +152,6 @@ impl LsmError {
     /// Whether the disk, or a quota of it, is full. If a write found that out, nothing was changed,
     /// and it can be tried again when there is room; after a sync, the engine has stopped.
     pub fn is_no_room(&self) -> bool {
-        let Self::Storage { source, .. } = self else {
-            return false;
-        };
-        matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
+        matches!(self, Self::Storage { source, .. } if storage::is_no_room(source))
     }
 }

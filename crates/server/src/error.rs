@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::LsmError;
+use farleaf_lsm::storage::is_no_room;
 use farleaf_replica::ReplicaError;
 use farleaf_wire::WireError;
 use thiserror::Error;
@@ -119,10 +120,7 @@ impl ServerError {
     /// Whether the disk, or a quota of it, is full.
     pub(crate) fn is_no_room(&self) -> bool {
         match self {
-            Self::File { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            ),
+            Self::File { source, .. } => is_no_room(source),
             Self::Engine(error) | Self::Replica(ReplicaError::Engine(error)) => error.is_no_room(),
             _ => false,
         }

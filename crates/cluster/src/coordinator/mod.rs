@@ -25,6 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_lsm::storage::is_no_room;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -478,10 +479,6 @@ impl CoordinatorError {
         let Self::Storage { action, source, .. } = self else {
             return false;
         };
-        let is_full = matches!(
-            source.kind(),
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-        );
-        is_full && *action != "sync"
+        is_no_room(source) && *action != "sync"
     }
 }

@@ -161,3 +161,11 @@ pub trait StorageFile: Debug + Send + Sync {
 
 /// Keeps a directory locked until it is dropped.
 pub trait StorageLock: Debug + Send + Sync {}
+
+/// Whether an error says that the disk, or a quota of it, is full.
+pub fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
