@@ -83,6 +83,7 @@ impl OpenReplicas {
             to,
             epoch: of.epoch.next(),
             replica: of.replica,
+            is_unproven: false,
         };
         // It has nothing yet.
         let source = Source::Primary(of.primary);

@@ -56,7 +56,7 @@ pub(crate) enum PeerReply {
         /// What opens it.
         secret: String,
         slot_count: u64,
-        /// CP18: how far the log of the copy goes that it has from an earlier life.
+        /// CP18: how far the log of the copy goes that it has, if that may have lost its end.
         reach: Option<u64>,
     },
     /// It is in force, durably.

@@ -22,6 +22,9 @@ pub struct RegionOrder {
     pub epoch: Epoch,
     /// Which replica is ordered.
     pub replica: ReplicaNumber,
+    /// Whether the members have what was found on their disks, and may have lost the end of it
+    /// (CP18): then the one whose log goes furthest is to be primary.
+    pub is_unproven: bool,
 }
 
 /// A backup that a primary has to have.

@@ -164,6 +164,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             to: record.to.clone(),
             epoch: record.epoch,
             replica: replica.number,
+            is_unproven: record.is_unproven,
         };
         let mut copies = self.found.copies.iter();
         let has_copy = copies.any(|it| it.region == region && it.replica == replica.number);

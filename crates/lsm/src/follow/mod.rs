@@ -60,8 +60,9 @@ pub fn follows(storage: &dyn Storage) -> std::io::Result<bool> {
 }
 
 /// How far the log of a directory goes that nobody has open, an engine's or a follower's, by what
-/// of it is whole: of two copies of one engine the one that goes further has more. Reads the log
-/// from the last flush on.
+/// of it is whole: of two copies of one engine the one that goes further has more, unless one that
+/// has lost the end of its log was flushed since: a flush may end at a segment to come, and a merge
+/// moves records. Reads the log from the last flush on.
 ///
 /// # Errors
 /// [`LsmError::DamagedManifest`], or it cannot be read.

@@ -287,7 +287,7 @@ impl Actor {
             }
             State::Backup(mut backup) => {
                 let options = self.context.options.engine.clone();
-                match backup.promote((order.epoch, options)) {
+                match backup.promote(order, options) {
                     Ok(promoted) => promoted,
                     Err(error) if error.is_no_room() && !has_other => {
                         self.state = State::Backup(backup);
@@ -364,7 +364,8 @@ impl Actor {
                 let Some(note) = self.place.note()? else {
                     return no_copy("there is no copy of it on this disk");
                 };
-                let reach = self.place.reach(&note);
+                let unproven = Some(&note).filter(|_| order.is_unproven);
+                let reach = unproven.and_then(|note| self.place.reach(note));
                 let engine = open_copy(&self.place, &note, options)?;
                 let note = Note {
                     epoch: order.epoch,
@@ -396,11 +397,11 @@ impl Actor {
                 if source == Source::Copy && note.is_none() {
                     return Err("there is no copy of it on this disk".to_owned());
                 }
-                Box::new(BackupReplica::found(self.place.clone(), note))
+                Box::new(BackupReplica::new(self.place.clone(), note))
             }
             State::Failed => return Err("it has failed before".to_owned()),
         };
-        let raised = backup.raise(order.epoch);
+        let raised = backup.raise(order);
         self.state = State::Backup(backup);
         raised
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farleaf_cluster::agent::host::RegionOrder;
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
@@ -24,8 +25,9 @@ pub(super) struct BackupReplica {
     /// What its primary writes into.
     live: Option<Live>,
     attachment_count: u64,
-    /// CP18: the copy in force is of an earlier life: its log may have lost what others have.
-    is_from_before: bool,
+    /// CP18: whether it says how far the log of the copy in force goes, as that may have lost what
+    /// others have.
+    is_unproven: bool,
 }
 
 /// A copy that a primary writes.
@@ -50,15 +52,7 @@ impl BackupReplica {
             note,
             live: None,
             attachment_count: 0,
-            is_from_before: false,
-        }
-    }
-
-    /// One whose copy was found on the disk when its life began.
-    pub(super) fn found(place: ReplicaPlace, note: Option<Note>) -> Self {
-        Self {
-            is_from_before: true,
-            ..Self::new(place, note)
+            is_unproven: false,
         }
     }
 
@@ -72,7 +66,9 @@ impl BackupReplica {
 
     /// RS7: from now on nothing of an earlier epoch is taken. The primary may be the same, and go
     /// on; or another one, which begins anew.
-    pub(super) fn raise(&mut self, epoch: Epoch) -> Result<(), String> {
+    pub(super) fn raise(&mut self, order: &RegionOrder) -> Result<(), String> {
+        let epoch = order.epoch;
+        self.is_unproven = order.is_unproven;
         if !self.is_committed() {
             // It was never whole, and whoever fills it is of an epoch that is over.
             self.live = None;
@@ -135,8 +131,8 @@ impl BackupReplica {
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
         let backup = backup.map_err(|error| error.to_string())?;
         self.attachment_count += 1;
-        let from_before = self.note.as_ref().filter(|_| self.is_from_before);
-        let reach = from_before.and_then(|note| self.place.reach(note));
+        let unproven = self.note.as_ref().filter(|_| self.is_unproven);
+        let reach = unproven.and_then(|note| self.place.reach(note));
         let reply = PeerReply::Attached {
             attachment: self.attachment_count,
             port: memory.port,
@@ -175,7 +171,6 @@ impl BackupReplica {
         }
         let generation = live.generation;
         self.put_in_force(Note { generation, ..note })?;
-        self.is_from_before = false;
         // RP14: not before. Nobody opens the other copy from now on.
         if let Some(live) = &mut self.live {
             let released = live.backup.note_in_force();
@@ -220,8 +215,10 @@ impl BackupReplica {
     /// RS10: if there is no room, it has all that it had, and can be promoted when there is.
     pub(super) fn promote(
         &mut self,
-        (epoch, options): (Epoch, EngineOptions),
+        order: &RegionOrder,
+        options: EngineOptions,
     ) -> Result<Opened, ServerError> {
+        let epoch = order.epoch;
         let Some(note) = self.note else {
             let how = "it never had all, so it cannot be primary";
             return Err(ServerError::NoCopy(how));
@@ -232,8 +229,8 @@ impl BackupReplica {
         if let Some(live) = &mut self.live {
             live.backup.prepare_promotion(epoch_of(epoch))?;
         }
-        let from_before = self.live.is_none() && self.is_from_before;
-        let reach = from_before.then(|| self.place.reach(&note)).flatten();
+        let unproven = Some(&note).filter(|_| order.is_unproven);
+        let reach = unproven.and_then(|note| self.place.reach(note));
         // All of it is on the disk.
         let engine = match self.live.take() {
             Some(live) => live.backup.promote(epoch_of(epoch), options)?,
@@ -253,7 +250,7 @@ impl BackupReplica {
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) note: Note,
-    /// CP18: how far its log went when it was opened, if it is of an earlier life.
+    /// CP18: how far its log went when it was opened, if it may have lost what others have.
     pub(super) reach: Option<LogPosition>,
 }
 

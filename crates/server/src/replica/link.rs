@@ -146,7 +146,7 @@ struct Work {
     replica: Arc<Replica>,
     /// The record says that the backup has everything.
     is_needed: bool,
-    /// CP18: how far the log of the primary's copy went, if that is of an earlier life.
+    /// CP18: how far the log of the primary's copy went, if it may have lost what others have.
     reach: Option<LogPosition>,
     shared: Arc<Shared>,
     context: Arc<Context>,
@@ -217,8 +217,8 @@ impl Work {
         Ok(())
     }
 
-    /// CP18: of copies of an earlier life the one whose log goes on furthest is to be primary; each
-    /// may have lost what came last, by damage too, and does not see that by itself.
+    /// CP18: of copies that were found after an outage the one whose log goes on furthest is to be
+    /// primary; each may have lost what came last, by damage too, and does not see that by itself.
     fn compare(&self, reach: Option<u64>) -> Result<(), Tried> {
         let own = self.reach.filter(|_| self.is_needed);
         let (Some(own), Some(other)) = (own, reach.map(LogPosition)) else {

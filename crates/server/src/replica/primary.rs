@@ -45,7 +45,7 @@ pub(super) struct PrimaryReplica {
     lost: BTreeSet<ReplicaNumber>,
     /// Threads of links that have ended: they have the engine until they see that.
     ending: Vec<JoinHandle<()>>,
-    /// CP18: how far its log went when it was opened, if that was a copy of an earlier life.
+    /// CP18: how far its log went when it was opened, if it may have lost what others have.
     reach: Option<LogPosition>,
     /// RS10: when it was last looked whether a disk that is full has room.
     looked_at: Instant,
@@ -230,6 +230,11 @@ impl PrimaryReplica {
     /// A step of what there is to do; false: there is nothing, or it cannot be done now. RS8:
     /// whoever can be read is closed when another one has all, and not before.
     pub(super) fn maintain(&mut self) -> bool {
+        // CP18: until it is known that nobody has more, its copy stays as it was found: how far it
+        // went cannot be told any more when it was flushed.
+        if self.reach.is_some() && !self.served.has_opened() {
+            return false;
+        }
         let is_full = self.served.no_room().is_some();
         if is_full && self.looked_at.elapsed() < ROOM_INTERVAL {
             return false;

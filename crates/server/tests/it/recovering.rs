@@ -68,12 +68,15 @@ fn place(crew: &Crew, server: ServerId) -> (PathBuf, PathBuf) {
     (replica, data)
 }
 
-/// All are lost; the copy of the one that would go on, the first of those with the newest, is
-/// damaged; all are started again. The region is served by what another one has, and all is there.
-fn is_served_by_another(damage: impl FnOnce(&Path, &Path)) {
+/// All are lost; some copies are damaged, by the order of their numbers: of those that are as new
+/// as each other the first goes on. All are started again: all that was acknowledged is there, and
+/// the first replica, if its copy alone was damaged, is none any more.
+fn are_served_by_others(damaged: &[usize], damage: impl Fn(&Path, &Path)) {
     let (mut crew, table) = crew();
     let before = region(&crew, &table);
-    assert_eq!(before.members().count(), 3, "{before:?}");
+    let mut members: Vec<_> = before.members().collect();
+    assert_eq!(members.len(), 3, "{before:?}");
+    members.sort_by_key(|it| it.number);
     for index in [MASTER, 0, 1, 2] {
         crew.stop(index);
     }
@@ -82,24 +85,40 @@ fn is_served_by_another(damage: impl FnOnce(&Path, &Path)) {
         before,
         "nobody is there to change it"
     );
-    let first = before.members().min_by_key(|it| it.number);
-    let first = first.expect("there are three");
-    let (replica, data) = place(&crew, first.server);
-    damage(&replica, &data);
+    for index in damaged {
+        let (replica, data) = place(&crew, members[*index].server);
+        damage(&replica, &data);
+    }
     for index in [0, 1, 2, MASTER] {
         crew.start(index);
     }
     wait_served(&table);
     crew.wait_whole(&table, 3);
-    let after = region(&crew, &table);
-    assert!(
-        after.replicas().all(|it| it.number != first.number),
-        "{after:?}"
-    );
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)), "{number}");
     }
+    let after = region(&crew, &table);
+    if damaged == [0] {
+        let first = members[0].number;
+        assert!(after.replicas().all(|it| it.number != first), "{after:?}");
+    }
+}
+
+/// The copy of the one that would go on is damaged.
+fn is_served_by_another(damage: impl Fn(&Path, &Path)) {
+    are_served_by_others(&[0], damage);
+}
+
+/// Cuts a log off in the middle of what was not flushed.
+fn cut_log(_: &Path, data: &Path) {
+    let log = fs::read(data.join("log")).expect("it is there");
+    let value = value_of(RECORD_COUNT - 50);
+    let mut windows = log.windows(64);
+    let at = windows.position(|window| window == &value[..64]);
+    let at = at.expect("it was written") as u64;
+    let file = fs::OpenOptions::new().write(true).open(data.join("log"));
+    file.expect("it is there").set_len(at).expect("cut");
 }
 
 /// Promise (CP18, RS8): a bit of the newest copy's log has flipped while all were down: it fills
@@ -123,15 +142,16 @@ fn a_bit_has_flipped_while_all_were_down() {
 /// on: others have more.
 #[test]
 fn a_log_is_cut_while_all_were_down() {
-    is_served_by_another(|_, data| {
-        let log = fs::read(data.join("log")).expect("it is there");
-        let value = value_of(RECORD_COUNT - 50);
-        let mut windows = log.windows(64);
-        let at = windows.position(|window| window == &value[..64]);
-        let at = at.expect("it was written") as u64;
-        let file = fs::OpenOptions::new().write(true).open(data.join("log"));
-        file.expect("it is there").set_len(at).expect("cut");
-    });
+    is_served_by_another(cut_log);
+}
+
+/// Promise (CP18): where two of three logs were cut, the whole one goes on, whichever that is: also
+/// behind a backup that was filled from a cut one before.
+#[test]
+fn two_logs_are_cut_while_all_were_down() {
+    for damaged in [[0, 1], [0, 2], [1, 2]] {
+        are_served_by_others(&damaged, cut_log);
+    }
 }
 
 /// Promise (CP18): the newest copy cannot be opened, as a file of it is not there; another goes on.

@@ -5,6 +5,7 @@ mod crashes;
 mod fresh;
 mod gaps;
 mod histories;
+mod reach;
 mod refusals;
 mod scrubs;
 
