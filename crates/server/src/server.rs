@@ -167,6 +167,8 @@ pub struct RegionServer {
     is_over: Arc<AtomicBool>,
     failure: Arc<Mutex<Option<ServerError>>>,
     contact: Arc<Contact>,
+    /// It has had a lease.
+    has_joined: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     front: Option<Server>,
     _directory: ServerDirectory,
@@ -225,6 +227,7 @@ impl RegionServer {
             is_over: Arc::default(),
             failure: Arc::default(),
             contact: Arc::default(),
+            has_joined: Arc::default(),
             threads: Vec::new(),
             front: Some(front),
             _directory: directory,
@@ -254,6 +257,7 @@ impl RegionServer {
         of.terms = options.terms;
         let mut agent = Agent::new(coordinator, Arc::new(SystemClock), of, host);
         let (contact, failure) = (Arc::clone(&self.contact), Arc::clone(&self.failure));
+        let has_joined = Arc::clone(&self.has_joined);
         self.spawn("agent", move |is_over| {
             while !is_over.load(Ordering::Acquire) {
                 let ticked = agent.tick(TICK);
@@ -264,6 +268,9 @@ impl RegionServer {
                 }
                 let is_in_touch = agent.is_in_touch();
                 contact.note("agent", ticked.as_ref().copied(), is_in_touch);
+                if agent.life().is_some() {
+                    has_joined.store(true, Ordering::Release);
+                }
                 if agent.life().is_none() || ticked.is_err() {
                     // It waits for a lease, and for nothing else; and whatever it was that failed
                     // at once is not asked without a rest.
@@ -330,6 +337,13 @@ impl RegionServer {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether it is, or was, one of the cluster's servers that are alive: it has had a lease, so
+    /// the master counts it. One that was killed and starts again has to wait for the end of its
+    /// earlier lease first, and any for a coordinator that is away.
+    pub fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::Acquire)
     }
 
     /// Why it will never serve anything, once that is known: another server has its number. It is

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use farleaf::persistent::{ClientOptions, SharedCoordinator};
@@ -215,9 +215,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
         server.number(),
         server.cluster(),
     );
-    // Whoever started it need not listen.
-    let _ = print(ready);
-    let failure = wait_end(&server, &stopped);
+    let failure = wait_end(&server, &stopped, (ready, options.terms.time_to_live));
     server.stop();
     if let Some(error) = failure {
         return Err(refused(error, &address, &arguments.data));
@@ -226,11 +224,28 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     Ok(Ending::Done)
 }
 
-/// Waits until it is to end, or cannot go on.
-fn wait_end(server: &RegionServer, stopped: &Receiver<()>) -> Option<ServerError> {
+/// Waits until it is to end, or cannot go on. `ready` is said when the cluster counts it, so that a
+/// table that is created then has replicas on it; or after a while all the same, as its coordinator
+/// may be away for long, and it listens meanwhile.
+fn wait_end(
+    server: &RegionServer,
+    stopped: &Receiver<()>,
+    (ready, joining_time_max): (String, Duration),
+) -> Option<ServerError> {
     const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+    const JOINING_LOOK_INTERVAL: Duration = Duration::from_millis(5);
+    let since = Instant::now();
+    let mut ready = Some(ready);
     loop {
-        match stopped.recv_timeout(LOOK_INTERVAL) {
+        if server.has_joined() || since.elapsed() >= joining_time_max {
+            // Whoever started it need not listen.
+            let _ = ready.take().map(print);
+        }
+        let interval = match ready {
+            Some(_) => JOINING_LOOK_INTERVAL,
+            None => LOOK_INTERVAL,
+        };
+        match stopped.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             // An error: the thread that waits for signals is gone, and so is what this waits for.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,

@@ -217,6 +217,33 @@ fn split(crew: &Crew, key: &str) {
     }
 }
 
+/// Promise: who has read the line with which a server says that it serves finds it among those that
+/// are alive, a new one as well as one that starts again. The line once came before the first lease,
+/// and a table that was created right then was told that a server lacked.
+#[test]
+fn a_server_that_says_so_is_counted() {
+    let mut crew = Crew::new(1);
+    let assert_alive = |crew: &Crew, number: usize| {
+        let status = crew.status();
+        let mut servers = status["servers"].as_array().expect("servers").iter();
+        let told = servers.find(|it| it["number"] == number).expect("its line");
+        assert_eq!(told["is_alive"], true, "{status}");
+    };
+    assert_alive(&crew, 1);
+    for number in 2..=6 {
+        let server = crew.start(number, "0");
+        crew.servers.push(server);
+        assert_alive(&crew, number);
+    }
+    for number in 2..=3 {
+        crew.kill(number);
+        // Its lease is over, so what is alive below is the new one.
+        std::thread::sleep(Duration::from_millis(1500));
+        crew.restart(number);
+        assert_alive(&crew, number);
+    }
+}
+
 /// Promise: a primary whose process is killed is followed by another, with all that was
 /// acknowledged; when it is back, all is whole again; and so it is when the process with the
 /// coordinator was killed.
