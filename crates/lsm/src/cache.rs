@@ -1,4 +1,4 @@
-//! Blocks of trees in memory, under a budget.
+//! Blocks of trees and of the log in memory, under a budget.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, TreeId};
 use crate::tree::{Block, mix};
 
 /// Threads that want different blocks seldom wait for each other with so many.
@@ -14,7 +14,7 @@ const SHARD_COUNT_MAX: usize = 16;
 /// A shard of fewer blocks would have no choice which to give up.
 const SHARD_SIZE_BLOCKS_MIN: usize = 64;
 
-/// Keeps blocks of trees that were read and checked.
+/// Keeps blocks of trees that were read and checked, and blocks of the log as they were read.
 ///
 /// It has never more bytes of blocks than its budget. Who is given up when another one comes is
 /// decided by CLOCK, a hand that passes over blocks that were asked for since it came by, once, and
@@ -25,10 +25,13 @@ pub struct BlockCache {
     shards: Vec<Shard>,
 }
 
+/// A block of the log, unchecked: what is read of it is checked each time.
+pub type LogBlock = [u8; BLOCK_SIZE_BYTES];
+
 /// How a cache is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Blocks that were there when they were asked for.
+    /// Blocks of trees that were there when they were asked for.
     pub hit_count: u64,
     /// Blocks that were not.
     pub miss_count: u64,
@@ -52,12 +55,46 @@ impl BlockCache {
 
     /// A block, if it is there.
     pub fn get(&self, tree: TreeId, number: BlockNumber) -> Option<Arc<Block>> {
-        self.shard((tree, number)).get((tree, number))
+        let key = (Owner::Tree(tree), number);
+        let shard = self.shard(key);
+        let found = shard.get(key);
+        let counter = if found.is_some() {
+            &shard.hit_count
+        } else {
+            &shard.miss_count
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        match found? {
+            Kept::Tree(block) => Some(block),
+            Kept::Log(_) => unreachable!("a tree's key has a tree's block"),
+        }
     }
 
     /// Keeps a block, in the place of others if need be. One that is there stays.
     pub fn insert(&self, tree: TreeId, number: BlockNumber, block: &Arc<Block>) {
-        self.shard((tree, number)).insert((tree, number), block);
+        let key = (Owner::Tree(tree), number);
+        self.shard(key)
+            .insert(key, || Kept::Tree(Arc::clone(block)));
+    }
+
+    /// A block of a log segment, if it is there.
+    pub fn get_log(&self, segment: LogNumber, number: BlockNumber) -> Option<Arc<LogBlock>> {
+        let key = (Owner::Log(segment), number);
+        match self.shard(key).get(key)? {
+            Kept::Log(block) => Some(block),
+            Kept::Tree(_) => unreachable!("the log's key has the log's block"),
+        }
+    }
+
+    /// Keeps a block of a log segment in which nothing more is written.
+    pub fn insert_log(&self, segment: LogNumber, number: BlockNumber, block: &Arc<LogBlock>) {
+        let key = (Owner::Log(segment), number);
+        self.shard(key).insert(key, || Kept::Log(Arc::clone(block)));
+    }
+
+    /// How many blocks it has room for.
+    pub fn block_count_max(&self) -> usize {
+        self.shards.iter().map(|it| it.block_count_max).sum()
     }
 
     /// Gives up all blocks of a tree that is gone. Looks at all that there are.
@@ -77,7 +114,7 @@ impl BlockCache {
     }
 
     fn shard(&self, key: Key) -> &Shard {
-        let word = mix(key.0.0 ^ mix(u64::from(key.1.0)));
+        let word = mix(key.0.word() ^ mix(u64::from(key.1.0)));
         &self.shards[(word >> 32) as usize % self.shards.len()]
     }
 }
@@ -88,7 +125,29 @@ impl fmt::Debug for BlockCache {
     }
 }
 
-type Key = (TreeId, BlockNumber);
+type Key = (Owner, BlockNumber);
+
+/// Whose block it is. Numbers of both are never given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Tree(TreeId),
+    Log(LogNumber),
+}
+
+impl Owner {
+    const fn word(self) -> u64 {
+        match self {
+            Self::Tree(tree) => tree.0,
+            Self::Log(segment) => !segment.0,
+        }
+    }
+}
+
+#[derive(Clone)]
+enum Kept {
+    Tree(Arc<Block>),
+    Log(Arc<LogBlock>),
+}
 
 /// A part of the cache, with a lock of its own.
 struct Shard {
@@ -108,16 +167,16 @@ struct Clock {
 
 struct Slot {
     key: Key,
-    block: Arc<Block>,
+    block: Kept,
     /// It was asked for since the hand came by.
     is_wanted: AtomicBool,
 }
 
 impl Slot {
-    fn new(key: Key, block: &Arc<Block>) -> Self {
+    fn new(key: Key, block: Kept) -> Self {
         Self {
             key,
-            block: Arc::clone(block),
+            block,
             is_wanted: AtomicBool::new(false),
         }
     }
@@ -133,22 +192,18 @@ impl Shard {
         }
     }
 
-    fn get(&self, key: Key) -> Option<Arc<Block>> {
+    fn get(&self, key: Key) -> Option<Kept> {
         let clock = self.read();
-        let Some(place) = clock.places.get(&key) else {
-            self.miss_count.fetch_add(1, Ordering::Relaxed);
-            return None;
-        };
-        self.hit_count.fetch_add(1, Ordering::Relaxed);
+        let place = clock.places.get(&key)?;
         let slot = &clock.slots[*place];
         // Most are wanted already: who only reads leaves the line to the other cores.
         if !slot.is_wanted.load(Ordering::Relaxed) {
             slot.is_wanted.store(true, Ordering::Relaxed);
         }
-        Some(Arc::clone(&slot.block))
+        Some(slot.block.clone())
     }
 
-    fn insert(&self, key: Key, block: &Arc<Block>) {
+    fn insert(&self, key: Key, block: impl FnOnce() -> Kept) {
         if self.block_count_max == 0 {
             return;
         }
@@ -158,18 +213,18 @@ impl Shard {
         }
         if clock.slots.len() < self.block_count_max {
             clock.places.insert(key, clock.slots.len());
-            clock.slots.push(Slot::new(key, block));
+            clock.slots.push(Slot::new(key, block()));
             return;
         }
         let place = clock.unwanted();
-        let slot = std::mem::replace(&mut clock.slots[place], Slot::new(key, block));
+        let slot = std::mem::replace(&mut clock.slots[place], Slot::new(key, block()));
         clock.places.remove(&slot.key);
         clock.places.insert(key, place);
     }
 
     fn forget(&self, tree: TreeId) {
         let clock = &mut *self.write();
-        clock.slots.retain(|it| it.key.0 != tree);
+        clock.slots.retain(|it| it.key.0 != Owner::Tree(tree));
         clock.hand = 0;
         clock.places.clear();
         for (place, slot) in clock.slots.iter().enumerate() {
@@ -200,7 +255,7 @@ impl Clock {
     }
 }
 
-/// Two numbers are a key: they need no more than to be mixed.
+/// A few numbers are a key: they need no more than to be mixed.
 #[derive(Default)]
 struct KeyHasher(u64);
 

@@ -20,7 +20,9 @@ pub(super) struct Farleaf {
 impl Farleaf {
     pub(super) fn open(directory: &Path, shape: Shape) -> anyhow::Result<Self> {
         let options = EngineOptions {
-            l0_size_bytes_max: shape.memtable_size_bytes,
+            // The others' memtables have the values, too.
+            l0_size_bytes_max: shape.memtable_size_bytes / 2,
+            log_memory_size_bytes: shape.memtable_size_bytes / 2,
             cache_size_bytes: shape.cache_size_bytes,
             ..EngineOptions::new()
         };

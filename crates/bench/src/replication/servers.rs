@@ -23,6 +23,8 @@ use super::traffic::Counted;
 const SLOT_COUNT: u64 = 4;
 /// For blocks of the trees of a region.
 const CACHE_SIZE_BYTES: usize = 4 << 20;
+/// Of each region's log that much stays in memory.
+const LOG_MEMORY_SIZE_BYTES: usize = 4 << 20;
 /// Of all primaries here; who promotes their backups takes the next one.
 pub(super) const EPOCH: Epoch = Epoch(1);
 const BACKUP: BackupId = BackupId(1);
@@ -67,6 +69,7 @@ impl<'c> Place<'c> {
             l0_entry_count_max: self.config.l0_entries as usize,
             growth_factor: self.config.growth_factor,
             cache_size_bytes: CACHE_SIZE_BYTES,
+            log_memory_size_bytes: LOG_MEMORY_SIZE_BYTES,
             ..EngineOptions::new()
         }
     }

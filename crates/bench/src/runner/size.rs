@@ -200,8 +200,8 @@ fn pools_size_bytes(config: &RunConfig, insert_count: u64, keys: Option<&StringK
     pool_bytes.saturating_mul(pool_count)
 }
 
-/// What own servers take: for each region an L0 that is filled, one that is written and a cache, as
-/// far as there are records for them; and what each backup has for its primary's log.
+/// What own servers take: for each region an L0 that is filled, one that is written, half as much of
+/// its log, and a cache, as far as there are records for them; and what each backup has for its primary's log.
 fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 {
     let ServersConfig::Own { l0_size_bytes, .. } = &persistent.servers else {
         return 0;
@@ -211,7 +211,7 @@ fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 
     let region_count = persistent.regions as u64;
     let records_bytes =
         saturating((config.records as f64 + config.operations as f64) * record_bytes);
-    let primary_bytes = (*l0_size_bytes as u64 * 2)
+    let primary_bytes = (*l0_size_bytes as u64 * 5 / 2)
         .saturating_add(farleaf_lsm::EngineOptions::new().cache_size_bytes as u64)
         .min((records_bytes / region_count).saturating_mul(2));
     let backups_bytes = persistent.replicas.saturating_sub(1) as u64 * BACKUP_SIZE_BYTES;

@@ -217,9 +217,9 @@ fn split(crew: &Crew, key: &str) {
     }
 }
 
-/// Promise: who has read the line with which a server says that it serves finds it among those that
-/// are alive, a new one as well as one that starts again. The line once came before the first lease,
-/// and a table that was created right then was told that a server lacked.
+/// Promise: who has read the line with which a server says that it serves finds it among those
+/// that are alive, a new one as well as one that starts again. The line once came before the first
+/// lease, and a table that was created right then was told that a server lacked.
 #[test]
 fn a_server_that_says_so_is_counted() {
     let mut crew = Crew::new(1);

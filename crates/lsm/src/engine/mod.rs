@@ -63,6 +63,7 @@ use crate::follow::{Follow, FreshRoom};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
+use crate::memtable::Memtable;
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
@@ -92,8 +93,11 @@ pub struct EngineOptions {
     pub live_percent_min: u64,
     /// LC6: a step of a merge takes in so many entries at the most.
     pub merge_step_entry_count: usize,
-    /// For blocks of trees.
+    /// For blocks of trees, and of the log (VL9).
     pub cache_size_bytes: usize,
+    /// VL8: so much of the log's end stays in memory, in whole segments, besides the one that is being
+    /// filled.
+    pub log_memory_size_bytes: usize,
     /// LC6: what a write waits if background work is one step behind; four times as long if it is
     /// two, and so on.
     pub delay: Duration,
@@ -101,8 +105,8 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
-    /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 20 µs of delay; and an
-    /// id that is drawn.
+    /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB of the log in
+    /// memory, 20 µs of delay; and an id that is drawn.
     pub const fn new() -> Self {
         Self {
             id: None,
@@ -113,6 +117,7 @@ impl EngineOptions {
             live_percent_min: 50,
             merge_step_entry_count: 64 << 10,
             cache_size_bytes: 64 << 20,
+            log_memory_size_bytes: 32 << 20,
             delay: Duration::from_micros(20),
         }
     }
@@ -141,6 +146,10 @@ impl EngineOptions {
             if given == 0 {
                 return Err(bad(option, 0, least_one));
             }
+        }
+        if self.l0_size_bytes_max > Memtable::SIZE_BYTES_MAX {
+            let given = self.l0_size_bytes_max;
+            return Err(bad("l0_size_bytes_max", given as u64, "up to 16 GiB"));
         }
         Ok(())
     }

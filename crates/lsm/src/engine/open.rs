@@ -12,7 +12,7 @@ use crate::device::{self, Device};
 use crate::error::LsmError;
 use crate::follow::follows;
 use crate::log::record::EngineId;
-use crate::log::{self, ValueLog};
+use crate::log::{self, LogMemory, ValueLog};
 use crate::manifest::{Manifest, ManifestState};
 use crate::memtable::Memtable;
 use crate::storage::{Storage, StorageLock};
@@ -154,7 +154,12 @@ fn recover(
         }
     }
     let active = Arc::new(Memtable::new(state.read_from));
-    let log = ValueLog::recover(&*storage, Arc::clone(&manifest), &mut |record| {
+    let memory = LogMemory {
+        recent_size_bytes: options.log_memory_size_bytes,
+        cache: Arc::clone(&cache),
+    };
+    let of = (Arc::clone(&manifest), memory);
+    let log = ValueLog::recover(&*storage, of, &mut |record| {
         let place = (record.position, record.size_bytes);
         active.insert(record.key, place, record.is_delete);
     })?;

@@ -14,7 +14,7 @@ use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
 use crate::error::LsmError;
 use crate::log::record::{EngineId, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header};
 use crate::log::replay::find_end;
-use crate::log::{self, ValueLog};
+use crate::log::{self, LogMemory, ValueLog};
 use crate::manifest::{Change, Manifest};
 use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::storage::{Storage, StorageLock};
@@ -121,7 +121,7 @@ impl Follower {
             written_to: state.next_log.start(),
             synced_to: state.read_from,
             knows_end: false,
-            log: Arc::new(ValueLog::new(log, Arc::clone(&manifest))),
+            log: Arc::new(ValueLog::new(log, Arc::clone(&manifest), LogMemory::none())),
             manifest,
             index: Index::Sent {
                 trees: SentTrees::new(Arc::new(trees)),
@@ -143,7 +143,7 @@ impl Follower {
         let end = state.next_log.start();
         let (log, index) = match options.index {
             IndexKind::Sent => {
-                let log = ValueLog::new(log_device, Arc::clone(&manifest));
+                let log = ValueLog::new(log_device, Arc::clone(&manifest), LogMemory::none());
                 let index = Index::Sent { trees, _lock: lock };
                 (Arc::new(log), index)
             }

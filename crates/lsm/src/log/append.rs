@@ -278,7 +278,11 @@ impl ValueLog {
             ));
         }
         self.write_out(tail)?;
-        tail.close();
+        if let Some(closed) = tail.open {
+            tail.close();
+            let buffer = std::mem::take(&mut tail.buffer);
+            tail.buffer = self.recent.keep(closed.number, (closed.filled, buffer));
+        }
         Ok(())
     }
 

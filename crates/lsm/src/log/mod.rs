@@ -8,6 +8,8 @@
 //! | `append` | writing: the segment that is being filled, and records larger than one |
 //! | `sync` | making it durable, for all who wait at once |
 //! | `read` | reading a record |
+//! | `cached` | blocks of other segments in the engine's cache |
+//! | `recent` | the segments that were filled last, in memory |
 //! | `raw` | reading bytes as they are, for who follows |
 //! | [`extent`] | how much of a segment counts |
 //! | [`replay`] | reading the log again |
@@ -18,8 +20,10 @@ pub mod record;
 pub mod replay;
 
 mod append;
+mod cached;
 mod raw;
 mod read;
+mod recent;
 mod recover;
 mod segments;
 mod sync;
@@ -35,7 +39,10 @@ pub(crate) use read::damaged;
 pub use segments::LogSegments;
 
 use self::append::Tail;
+use self::cached::CachedBlocks;
+use self::recent::RecentSegments;
 use self::sync::SyncState;
+use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::manifest::Manifest;
@@ -51,6 +58,8 @@ pub struct ValueLog {
     segments: LogSegments,
     manifest: Arc<Manifest>,
     tail: Mutex<Tail>,
+    recent: RecentSegments,
+    cached: CachedBlocks,
     /// The log segment that is being filled: all before it are on the device, if not synced.
     tail_number: AtomicU64,
     synced: Mutex<SyncState>,
@@ -59,16 +68,37 @@ pub struct ValueLog {
     record_size_bytes: AtomicU64,
 }
 
+/// What of a log is read from memory.
+#[derive(Clone, Debug)]
+pub struct LogMemory {
+    /// VL8: so much of its end.
+    pub recent_size_bytes: usize,
+    /// VL9: blocks of the rest.
+    pub cache: Arc<BlockCache>,
+}
+
+impl LogMemory {
+    /// Nothing.
+    pub fn none() -> Self {
+        Self {
+            recent_size_bytes: 0,
+            cache: Arc::new(BlockCache::new(0)),
+        }
+    }
+}
+
 impl ValueLog {
     /// The log of a manifest's directory, to which records are appended in segments that were never
     /// used: whatever is in others was read again, or counts for nothing.
-    pub(crate) fn new(device: Device, manifest: Arc<Manifest>) -> Self {
+    pub(crate) fn new(device: Device, manifest: Arc<Manifest>, memory: LogMemory) -> Self {
         let state = manifest.state();
         let next = state.next_log;
         Self {
             segments: LogSegments::new((device, state.engine), &state.log, next),
             manifest,
             tail: Mutex::new(Tail::new()),
+            recent: RecentSegments::new(memory.recent_size_bytes),
+            cached: CachedBlocks::new(memory.cache),
             tail_number: AtomicU64::new(next.0),
             synced: Mutex::new(SyncState::new(next.start())),
             has_synced: Condvar::new(),

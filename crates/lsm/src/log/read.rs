@@ -1,15 +1,17 @@
 //! Reading a record of the log.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ValueLog;
+use super::cached::{CACHED_SIZE_BYTES_MAX, block_of};
 use super::record::{
     PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::error::LsmError;
 use crate::head::KeySource;
-use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
 /// What is read at first, at the least and at the most.
 const FIRST_READ_SIZE_BYTES_MIN: usize = 256;
@@ -49,16 +51,19 @@ impl Record {
 impl ValueLog {
     /// Reads a record that something leads to, into a buffer that may be used again. One read of
     /// the device if it is not much larger than others of late, else two; for one larger than a
-    /// segment, one for each; none if it is in the segment that is being filled.
+    /// segment, one for each; none if it is in the segment that is being filled, or in one of those
+    /// that were filled last and are in memory (VL8), or in blocks that were kept (VL9).
     ///
     /// # Errors
     /// There is no record there, so the log is damaged; or it cannot be read.
     pub fn read(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         record.bytes.clear();
+        if let Some(header) = self.read_from_memory(position, &mut record.bytes) {
+            record.key_size_bytes = header.key_size_bytes;
+            return self.check(position, record);
+        }
         let end = self.read_some(position, self.first_read_size_bytes(), &mut record.bytes)?;
-        let first = record.bytes.first_chunk::<RECORD_HEADER_SIZE_BYTES>();
-        let header = first.and_then(RecordHeader::decode);
-        let Some((_, header)) = header.filter(|(_, it)| leads_somewhere(it.kind)) else {
+        let Some(header) = record_header(&record.bytes) else {
             return Err(damaged(position, "no record begins there"));
         };
         let size_bytes = header.record_size_bytes();
@@ -71,10 +76,78 @@ impl ValueLog {
         }
         record.bytes.truncate(size_bytes);
         record.key_size_bytes = header.key_size_bytes;
-        if RecordView::decode(&record.bytes, self.segments.engine, position).is_none() {
-            return Err(damaged(position, "the record's checksum does not match"));
+        self.keep_blocks(position, size_bytes);
+        self.check(position, record)
+    }
+
+    fn check(&self, position: LogPosition, record: &Record) -> Result<(), LsmError> {
+        match RecordView::decode(&record.bytes, self.segments.engine, position) {
+            Some(_) => Ok(()),
+            None => Err(damaged(position, "the record's checksum does not match")),
         }
-        Ok(())
+    }
+
+    /// Appends a whole record, and nothing else, if all of it is in memory and it is not much
+    /// larger than a block; what it begins with.
+    fn read_from_memory(&self, position: LogPosition, to: &mut Vec<u8>) -> Option<RecordHeader> {
+        if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
+            return None;
+        }
+        let place = (position.number(), position.offset());
+        if let Some(header) = self.recent.read_record(place, to) {
+            return header;
+        }
+        let (mut block, offset) = self.cached.get(position)?;
+        let mut bytes = &block[offset..];
+        let header = record_header(bytes)?;
+        let size_bytes = header.record_size_bytes();
+        if size_bytes > CACHED_SIZE_BYTES_MAX {
+            return None;
+        }
+        loop {
+            let rest = size_bytes - to.len();
+            to.extend_from_slice(&bytes[..bytes.len().min(rest)]);
+            if to.len() == size_bytes {
+                return Some(header);
+            }
+            let next = position.plus(to.len() as u64);
+            let found = self.cached.get(next).filter(|_| next.offset() > 0);
+            let Some((found, _)) = found else {
+                to.clear();
+                return None;
+            };
+            block = found;
+            bytes = &block[..];
+        }
+    }
+
+    /// VL9: keeps the blocks of a record that was read from the device, if they were asked for
+    /// before. A read of each.
+    fn keep_blocks(&self, position: LogPosition, size_bytes: usize) {
+        let number = position.number();
+        let is_open = number >= LogNumber(self.tail_number.load(Ordering::Acquire));
+        if is_open || size_bytes > CACHED_SIZE_BYTES_MAX {
+            return;
+        }
+        let (first, offset) = block_of(position);
+        for index in 0..(offset + size_bytes).div_ceil(BLOCK_SIZE_BYTES) {
+            let block_number = BlockNumber(first.0 + index as u32);
+            let start = block_number.0 as usize * BLOCK_SIZE_BYTES;
+            if start >= SEGMENT_SIZE_BYTES as usize
+                || !self.cached.is_wanted(number.start().plus(start as u64))
+            {
+                continue;
+            }
+            let mut block = [0; BLOCK_SIZE_BYTES];
+            let read = self.segments.place(number).and_then(|place| {
+                let device = &self.segments.device;
+                device.read(place, start as u64, &mut block)
+            });
+            // Who needs it reads it again, and is told.
+            if read.is_ok() {
+                self.cached.keep(number, block_number, &Arc::new(block));
+            }
+        }
     }
 
     fn first_read_size_bytes(&self) -> usize {
@@ -130,6 +203,14 @@ impl ValueLog {
         }
         Ok(())
     }
+}
+
+/// What a record begins with that something leads to, if one is whole in these bytes so far as that.
+pub(super) fn record_header(bytes: &[u8]) -> Option<RecordHeader> {
+    let header = RecordHeader::decode(bytes.first_chunk()?);
+    header
+        .map(|(_, it)| it)
+        .filter(|it| leads_somewhere(it.kind))
 }
 
 /// Marks and ends are for who reads the log again: nothing leads to them.

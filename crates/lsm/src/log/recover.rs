@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::replay::{ReplayedRecord, replay};
-use super::{FILE, ValueLog};
+use super::{FILE, LogMemory, ValueLog};
 use crate::device::{self, Device};
 use crate::error::LsmError;
 use crate::follow::shared;
@@ -14,7 +14,7 @@ impl ValueLog {
     /// Opens the log of a manifest's directory, and hands out puts and deletes from where the
     /// manifest says, in their order. What is handed out is on the device when this returns, and
     /// what was behind it never comes back: what is appended then begins a segment with a number
-    /// that none had.
+    /// that none had. What is read from memory then is said (VL8, VL9).
     ///
     /// Reads each segment once; memory of two, and of one record larger than a segment.
     ///
@@ -23,7 +23,7 @@ impl ValueLog {
     /// not right, and nothing was changed. Or files cannot be read or written.
     pub fn recover(
         storage: &dyn Storage,
-        manifest: Arc<Manifest>,
+        (manifest, memory): (Arc<Manifest>, LogMemory),
         take: &mut dyn FnMut(ReplayedRecord<'_>),
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
@@ -50,6 +50,7 @@ impl ValueLog {
             shared::settle(storage, &before, &manifest.state())?;
         }
         let used = manifest.state().log_segments();
-        Ok(Self::new(Device::new(file, place(), &used), manifest))
+        let device = Device::new(file, place(), &used);
+        Ok(Self::new(device, manifest, memory))
     }
 }

@@ -72,6 +72,7 @@ impl OwnServers {
             options.storage = own.counters.opener();
             options.engine = EngineOptions {
                 l0_size_bytes_max: l0_size_bytes,
+                log_memory_size_bytes: l0_size_bytes / 2,
                 ..EngineOptions::new()
             };
             // The first one stops first, and nobody is master then, who would give its regions to

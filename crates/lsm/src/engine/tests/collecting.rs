@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{maintain_all, open, value_of};
-use crate::engine::Durability;
+use super::{maintain_all, open_as, tiny, value_of};
 use crate::engine::collect::Collect;
+use crate::engine::{Durability, EngineOptions};
 use crate::log::Record;
 use crate::storage::CrashStorage;
 use crate::tree::{Deletes, Merge, TreeEntries};
@@ -13,7 +13,12 @@ use crate::tree::{Deletes, Merge, TreeEntries};
 /// log be read again only from behind it; and not longer.
 #[test]
 fn what_was_moved_stays_until_a_tree_leads_there() {
-    let engine = open(&CrashStorage::new(1)).expect("made");
+    let options = EngineOptions {
+        // What is gone from the device is gone.
+        log_memory_size_bytes: 0,
+        ..tiny()
+    };
+    let engine = open_as(&CrashStorage::new(1), options).expect("made");
     let put = |key: &[u8], value: &[u8]| {
         let put = engine.put(key, value, Durability::Memory);
         put.expect("no fault is set");

@@ -3,13 +3,14 @@
 
 mod crashes;
 mod damage;
+mod memory;
 mod sharing;
 mod sizes;
 
 use std::sync::Arc;
 
 use super::record::{EngineId, RecordKind};
-use super::{Appended, Record, ValueLog};
+use super::{Appended, LogMemory, Record, ValueLog};
 use crate::error::LsmError;
 use crate::manifest::{Manifest, ManifestState};
 use crate::place::LogPosition;
@@ -26,6 +27,11 @@ pub(super) struct Opened {
 }
 
 pub(super) fn open(storage: &Arc<dyn Storage>) -> Result<Opened, LsmError> {
+    open_with(storage, LogMemory::none())
+}
+
+/// So much of it is read from memory.
+pub(super) fn open_with(storage: &Arc<dyn Storage>, memory: LogMemory) -> Result<Opened, LsmError> {
     let manifest = if Manifest::is_there(&**storage)? {
         Manifest::open(Arc::clone(storage))?.0
     } else {
@@ -33,7 +39,7 @@ pub(super) fn open(storage: &Arc<dyn Storage>) -> Result<Opened, LsmError> {
     };
     let manifest = Arc::new(manifest);
     let mut replayed = Vec::new();
-    let log = ValueLog::recover(&**storage, Arc::clone(&manifest), &mut |it| {
+    let log = ValueLog::recover(&**storage, (Arc::clone(&manifest), memory), &mut |it| {
         replayed.push((it.position, it.key.to_vec(), it.is_delete, it.size_bytes));
     })?;
     Ok(Opened {

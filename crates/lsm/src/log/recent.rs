@@ -1,0 +1,73 @@
+//! The log's end in memory (VL8).
+
+use std::collections::VecDeque;
+use std::sync::{PoisonError, RwLock};
+
+use super::read::record_header;
+use super::record::RecordHeader;
+use crate::place::{LogNumber, SEGMENT_SIZE_BYTES};
+
+/// Segments that were filled last, as they were written. Nothing changes a log segment, and its
+/// number is never given again (LC5): so what is here is right for as long as anything leads there.
+#[derive(Debug)]
+pub(super) struct RecentSegments {
+    count_max: usize,
+    /// By number, the oldest first.
+    kept: RwLock<VecDeque<Recent>>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    number: LogNumber,
+    filled: usize,
+    bytes: Vec<u8>,
+}
+
+impl RecentSegments {
+    /// As many as fit into so many bytes.
+    pub(super) fn new(size_bytes_max: usize) -> Self {
+        Self {
+            count_max: size_bytes_max / SEGMENT_SIZE_BYTES as usize,
+            kept: RwLock::default(),
+        }
+    }
+
+    /// Takes a segment's buffer in, and gives one for the next segment: that of the oldest one, if
+    /// there are too many, which is gone then.
+    pub(super) fn keep(&self, number: LogNumber, (filled, bytes): (usize, Vec<u8>)) -> Vec<u8> {
+        if self.count_max == 0 {
+            return bytes;
+        }
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        let oldest = if kept.len() == self.count_max {
+            kept.pop_front()
+        } else {
+            None
+        };
+        let buffer = oldest.map_or_else(|| vec![0; bytes.len()], |it| it.bytes);
+        kept.push_back(Recent {
+            number,
+            filled,
+            bytes,
+        });
+        buffer
+    }
+
+    /// Appends the record at a place; what it begins with, or nothing, if there is none, or it goes
+    /// on in another segment. None: the segment is not here.
+    pub(super) fn read_record(
+        &self,
+        (number, offset): (LogNumber, usize),
+        to: &mut Vec<u8>,
+    ) -> Option<Option<RecordHeader>> {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
+        let recent = &kept[index];
+        let bytes = recent.bytes.get(offset..recent.filled).unwrap_or(&[]);
+        Some(record_header(bytes).filter(|header| {
+            let record = bytes.get(..header.record_size_bytes());
+            to.extend_from_slice(record.unwrap_or(&[]));
+            record.is_some()
+        }))
+    }
+}
