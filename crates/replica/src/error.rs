@@ -91,6 +91,8 @@ pub enum ReplicaError {
     Failed {
         /// Why.
         how: String,
+        /// Whether its disk, or a quota of it, is full.
+        is_no_room: bool,
     },
     /// RP7: a backup that never had everything cannot be promoted, nor one to a lower epoch.
     #[error("this backup cannot be promoted: {how}; nothing was changed")]
@@ -98,6 +100,17 @@ pub enum ReplicaError {
         /// Why.
         how: String,
     },
+}
+
+impl ReplicaError {
+    /// Whether the disk, or a quota of it, is full.
+    pub fn is_no_room(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_no_room(),
+            Self::Failed { is_no_room, .. } => *is_no_room,
+            _ => false,
+        }
+    }
 }
 
 /// Why writes are not acknowledged: the same for all who wait.

@@ -56,6 +56,7 @@ impl<E: Endpoint> Backup<E> {
                 "its memory says {found}, where it was to be {} or later",
                 self.epoch
             ),
+            is_no_room: false,
         }
     }
 

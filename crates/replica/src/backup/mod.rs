@@ -89,6 +89,17 @@ struct Failed {
     how: String,
     /// Its disk may have lost what was written.
     is_disk: bool,
+    /// Its disk is full.
+    is_no_room: bool,
+}
+
+impl From<Failed> for ReplicaError {
+    fn from(failed: Failed) -> Self {
+        Self::Failed {
+            how: failed.how,
+            is_no_room: failed.is_no_room,
+        }
+    }
 }
 
 enum State {
@@ -157,8 +168,8 @@ impl<E: Endpoint> Backup<E> {
     /// [`ReplicaError::Failed`]: its disk, its memory, or what came, and so from then on. It can
     /// still be promoted if it was filled and its disk has not failed.
     pub fn serve(&mut self) -> Result<bool, ReplicaError> {
-        if let Some(Failed { how, .. }) = self.failed.clone() {
-            return Err(ReplicaError::Failed { how });
+        if let Some(failed) = self.failed.clone() {
+            return Err(failed.into());
         }
         let served = self.serve_one();
         if let Err(error) = &served {
@@ -166,14 +177,15 @@ impl<E: Endpoint> Backup<E> {
                 ReplicaError::Engine(error) => !matches!(error, LsmError::CannotFollow { .. }),
                 _ => false,
             };
-            let how = error.to_string();
+            let failed = Failed {
+                how: error.to_string(),
+                is_disk,
+                is_no_room: error.is_no_room(),
+            };
             // RP6: its primary learns it with the next batch. If its own memory is gone, by that.
             let _ = self.tell_failed();
-            self.failed = Some(Failed {
-                how: how.clone(),
-                is_disk,
-            });
-            return Err(ReplicaError::Failed { how });
+            self.failed = Some(failed.clone());
+            return Err(failed.into());
         }
         served
     }
@@ -322,5 +334,6 @@ pub fn promote_directory(
 fn failed_memory(error: &BatchError) -> ReplicaError {
     ReplicaError::Failed {
         how: format!("its own memory: {error}"),
+        is_no_room: false,
     }
 }

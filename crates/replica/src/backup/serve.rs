@@ -47,6 +47,7 @@ impl<E: Endpoint> Backup<E> {
         let next = block_on(next, self.near.completions());
         let next = next.map_err(|error| ReplicaError::Failed {
             how: format!("its primary's messages: {error}"),
+            is_no_room: false,
         })?;
         let Some(asked) = next else {
             return Ok(false);
