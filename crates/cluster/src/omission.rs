@@ -22,6 +22,9 @@ pub enum Check {
     LossIsTold,
     /// A backup counts as in sync when the primary of this epoch says so (CP14).
     InSyncIsReported,
+    /// A replica that broke for want of room is opened again only by a record that names it so
+    /// (CP16).
+    OpenedAgainIsNamed,
 }
 
 /// At most one check that is left out.

@@ -181,14 +181,16 @@ impl View {
         }
     }
 
-    /// What a server says of a replica, in the life in which that was ordered.
+    /// What a server says of a replica, in the life in which that was ordered, since it was opened
+    /// again, if it was (CP16).
     pub fn report(&self, region: RegionId, replica: Replica) -> Option<&ReplicaReport> {
         let report = &self.reports.get(&replica.server)?.record;
         let is_current = report.life == replica.life && self.is_alive(replica);
         if !is_current {
             return None;
         }
-        report.replica(region, replica.number)
+        let report = report.replica(region, replica.number);
+        report.filter(|it| it.epoch >= replica.opened_again)
     }
 
     /// What a server says of itself, in the life that it has now.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use farleaf_cluster::ClusterError;
+use farleaf_cluster::agent::host::ReplicaFailure;
 use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::LsmError;
 use farleaf_lsm::storage::is_no_room;
@@ -121,8 +122,18 @@ impl ServerError {
     pub(crate) fn is_no_room(&self) -> bool {
         match self {
             Self::File { source, .. } => is_no_room(source),
-            Self::Engine(error) | Self::Replica(ReplicaError::Engine(error)) => error.is_no_room(),
+            Self::Engine(error) => error.is_no_room(),
+            Self::Replica(error) => error.is_no_room(),
             _ => false,
+        }
+    }
+}
+
+impl From<ServerError> for ReplicaFailure {
+    fn from(error: ServerError) -> Self {
+        Self {
+            how: error.to_string(),
+            lacked_room: error.is_no_room(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farleaf_cluster::agent::host::{
     BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
@@ -12,7 +12,9 @@ use farleaf_cluster::agent::host::{
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
+use farleaf_cluster::record::{CopyReport, Room};
 
+use crate::broken::Broken;
 use crate::context::Context;
 use crate::peer::{PeerReply, ReplicaName};
 use crate::place::{ReplicaPlace, copies};
@@ -147,23 +149,12 @@ struct Open {
     backups: Vec<BackupOrder>,
 }
 
-/// How long a region that has failed here is let alone: at first, and at the most. Each failure
-/// doubles it, until none has come for long.
-const LET_ALONE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-const FORGIVEN: Duration = Duration::from_mins(1);
-
 /// A thread after which nobody has a replica's directory open. (One that was prepared for a split
 /// has none that anybody asks for.)
 type Closes = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
 
 /// What is free on a disk is told in so many bytes: it changes all the time.
 const FREE_UNIT_BYTES: u64 = 1 << 20;
-
-/// When a region has failed here, and for how long it is let alone.
-struct Failed {
-    at: Instant,
-    rest: Duration,
-}
 
 /// How many operations are executed in a second.
 struct Rate {
@@ -180,7 +171,7 @@ pub(crate) struct Host {
     open: BTreeMap<RegionId, Open>,
     /// Threads of replicas that are being closed, or whose directories go.
     closing: Vec<Closes>,
-    failed: BTreeMap<RegionId, Failed>,
+    broken: Broken,
     /// Splits that are begun again: of which region, where, and what is left of the first try.
     again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
 }
@@ -193,19 +184,9 @@ impl Host {
             guard: None,
             open: BTreeMap::new(),
             closing: Vec::new(),
-            failed: BTreeMap::new(),
+            broken: Broken::default(),
             again: BTreeMap::new(),
         }
-    }
-
-    /// A disk that fails is not tried all the time: each time the coordinator writes, and the
-    /// primary reads.
-    fn note_broken(&mut self, region: RegionId) {
-        let at = Instant::now();
-        let before = self.failed.get(&region);
-        let before = before.filter(|it| at - it.at < FORGIVEN);
-        let rest = before.map_or(LET_ALONE.0, |it| (it.rest * 2).min(LET_ALONE.1));
-        self.failed.insert(region, Failed { at, rest });
     }
 
     fn open(&mut self, wanted: Wanted) -> Result<(), HostError> {
@@ -214,8 +195,9 @@ impl Host {
         let region = wanted.order.region;
         // Who is to be primary has all that there is, and nobody else can do it.
         let is_backup = matches!(wanted.role, Role::Backup { .. });
-        let failed = self.failed.get(&region).filter(|_| is_backup);
-        let begins_at = failed.map_or_else(Instant::now, |it| it.at + it.rest);
+        let rests_until = self.broken.rests_until(region).filter(|_| is_backup);
+        let begins_at = rests_until.unwrap_or_else(Instant::now);
+        self.broken.forget_copies(region);
         let opened = Replica::open(&self.context, guard, (wanted, begins_at));
         let (replica, thread) = opened.map_err(|error| HostError(error.to_string()))?;
         self.replicas.set(region, Some(Arc::clone(&replica)));
@@ -309,6 +291,11 @@ impl Host {
         }
     }
 
+    fn place(&self, id: (RegionId, ReplicaNumber)) -> ReplicaPlace {
+        let open_storage = self.context.open_storage.clone();
+        ReplicaPlace::new(&self.context.regions, id, open_storage)
+    }
+
     fn end(&mut self, region: RegionId, ending: Ending) {
         self.replicas.set(region, None);
         if let Some(open) = self.open.remove(&region) {
@@ -349,6 +336,7 @@ impl RegionHost for Host {
 
     fn end_life(&mut self) {
         self.again.clear();
+        self.broken.forget_all_copies();
         let prepared = std::mem::take(&mut *self.replicas.prepared());
         for (region, (replica, thread)) in prepared.by_region {
             self.replicas.set(region, None);
@@ -495,7 +483,7 @@ impl RegionHost for Host {
         let is_same = |open: &Open| open.replica.number == replica;
         if self.open.get(&region).is_some_and(is_same) {
             if why == Closing::Broken {
-                self.note_broken(region);
+                self.broken.note(region);
             }
             self.end(region, Ending::Closed(why));
         }
@@ -517,7 +505,7 @@ impl RegionHost for Host {
                 // One whose thread has panicked does nothing any more.
                 failure: shown.failure.or_else(|| {
                     let is_over = open.thread.is_finished();
-                    is_over.then(|| "its thread has ended".to_owned())
+                    is_over.then(|| "its thread has ended".to_owned().into())
                 }),
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
@@ -531,9 +519,26 @@ impl RegionHost for Host {
         copies(&self.context.regions, &self.context.open_storage)
     }
 
+    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+        let id = (region, replica);
+        let mut closing = self.closing.iter();
+        let is_closing = closing.any(|(of, thread)| *of == Some(id) && !thread.is_finished());
+        let until = self.broken.rests_until(region);
+        let rests = until.is_some_and(|until| Instant::now() < until);
+        // What is open of this region by now is another replica, and is not to be disturbed.
+        if is_closing || rests || self.open.contains_key(&region) {
+            return None;
+        }
+        if Room::of(self.capacity_bytes(), self.free_bytes()) == Room::Full {
+            return None;
+        }
+        let place = self.place(id);
+        self.broken.copy(id, &place)
+    }
+
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
-        let open_storage = self.context.open_storage.clone();
-        let place = ReplicaPlace::new(&self.context.regions, (region, replica), open_storage);
+        self.broken.forget_copies(region);
+        let place = self.place((region, replica));
         // It may be large, or not closed yet, and a lease is kept by who calls this.
         let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
         let id = Some((region, replica));

@@ -13,6 +13,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | [`RegionServer`]: starts all of it, and stops it |
+//! | `broken` | replicas that have broken: rests, and what of them can go on |
 //! | `contact` | what is said of a coordinator that does not answer |
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod broken;
 mod contact;
 mod context;
 mod directory;

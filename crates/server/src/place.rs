@@ -262,7 +262,7 @@ impl ReplicaPlace {
 
     /// What the disk has, for a report: up to which segment its log goes. What cannot be read is
     /// told and is no copy; nothing of it is touched.
-    fn copy(&self) -> Result<Option<CopyReport>, ServerError> {
+    pub(crate) fn copy(&self) -> Result<Option<CopyReport>, ServerError> {
         let Some(note) = self.note()? else {
             return Ok(None);
         };

@@ -47,8 +47,8 @@ pub struct BackupOrder {
 pub enum Source {
     /// There are none: nobody has served the region before.
     Empty,
-    /// In the copy of this replica that was found on the disk. A backup keeps that until its
-    /// primary has filled another one, of which it may be a part.
+    /// In the copy of this replica that was found on the disk, or that it had when it broke. A
+    /// backup keeps that until its primary has filled another one, of which it may be a part.
     Copy,
     /// In what was prepared when this region was split (CP17).
     Split(RegionId),
@@ -66,6 +66,16 @@ pub enum Closing {
     Broken,
 }
 
+/// Why a replica is broken (CP16).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaFailure {
+    /// In words.
+    pub how: String,
+    /// Whether there was no room for what it had to write, and nothing else is wrong: then its copy
+    /// can go on when there is ([`copy_again`](RegionHost::copy_again)).
+    pub lacked_room: bool,
+}
+
 /// A replica as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStatus {
@@ -78,7 +88,7 @@ pub struct ReplicaStatus {
     /// If it is primary: its backups (`stopped` is the agent's, whatever is said here).
     pub primary: Option<PrimaryReport>,
     /// Why it cannot go on, if it cannot.
-    pub failure: Option<String>,
+    pub failure: Option<ReplicaFailure>,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.
@@ -100,6 +110,22 @@ pub struct DiskCopies {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct HostError(pub String);
+
+impl From<String> for ReplicaFailure {
+    /// One that has nothing to do with room.
+    fn from(how: String) -> Self {
+        Self {
+            how,
+            lacked_room: false,
+        }
+    }
+}
+
+impl From<HostError> for ReplicaFailure {
+    fn from(HostError(how): HostError) -> Self {
+        how.into()
+    }
+}
 
 /// What a region server does. Calls return soon: long work goes on in the background, and
 /// [`status`](Self::status) tells how far it is.
@@ -203,6 +229,12 @@ pub trait RegionHost {
 
     /// What the disk has of replicas that are not open.
     fn copies(&mut self) -> DiskCopies;
+
+    /// The copy that a replica has left which was closed as broken for want of room
+    /// ([`ReplicaFailure::lacked_room`]), when there is room for it, and nobody has it open any
+    /// more. None: not yet. It is what [`copies`](Self::copies) would say of it in another life,
+    /// and can be opened ([`Source::Copy`]).
+    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;
 
     /// Nobody needs a copy any more.
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber);

@@ -6,10 +6,11 @@ use std::fmt::Debug;
 
 use super::Agent;
 use super::host::{
-    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaFailure, ReplicaStatus, Source,
 };
 use crate::coordinator::{Coordinator, Revision};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use crate::omission::{Check, Omission};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{Phase, RegionRecord, Replica, region_key};
 use crate::view::View;
@@ -24,7 +25,7 @@ pub(super) struct Held {
     seen: Revision,
     pub(super) role: Role,
     /// It does nothing more, because of this (CP16).
-    pub(super) broken: Option<String>,
+    pub(super) broken: Option<ReplicaFailure>,
     /// The region that it was told to split off.
     splitting: Option<RegionId>,
 }
@@ -81,7 +82,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             {
                 self.host
                     .close(status.region, status.replica, Closing::Broken);
-                held.broken = Some(cut(failure, FAILURE_SIZE_BYTES_MAX));
+                held.broken = Some(told(failure));
             }
         }
     }
@@ -120,13 +121,18 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     fn follow_record(&mut self, record: &RegionRecord, seen: Revision, replica: Replica) {
         let region = record.region;
         let before = self.held.get(&region).cloned();
+        let is_again = before.as_ref().is_some_and(|held| {
+            let omission = self.options.omission;
+            is_opened_again(held, (record.epoch, replica), omission)
+        });
+        let before = before.filter(|_| !is_again);
         if before
             .as_ref()
             .is_some_and(|held| held.seen >= seen || held.broken.is_some())
         {
             return;
         }
-        let order = self.order(record, replica);
+        let order = self.order(record, replica, is_again);
         let opened = self.bring_about(before.as_ref(), &order);
         let mut held = Held {
             table: record.table,
@@ -143,10 +149,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             *stopped = was_stopped && before.epoch == record.epoch;
         }
         let done = opened.and_then(|()| self.follow_phase(record, &order, &mut held));
-        if let Err(HostError(why)) = done {
-            tracing::error!("{region} is broken on {}: {why}", self.options.server);
+        if let Err(error) = done {
+            tracing::error!("{region} is broken on {}: {error}", self.options.server);
             self.host.close(region, replica.number, Closing::Broken);
-            held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
+            held.broken = Some(told(error.into()));
         }
         let of_region = self.found.copies.extract_if(.., |it| it.region == region);
         let numbers = of_region.map(|it| it.replica);
@@ -155,7 +161,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.held.insert(region, held);
     }
 
-    fn order(&self, record: &RegionRecord, replica: Replica) -> Order {
+    /// `is_again`: it is opened again, from the copy that it had when it broke.
+    fn order(&self, record: &RegionRecord, replica: Replica, is_again: bool) -> Order {
         let region = record.region;
         let order = RegionOrder {
             table: record.table,
@@ -167,7 +174,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             is_unproven: record.is_unproven,
         };
         let mut copies = self.found.copies.iter();
-        let has_copy = copies.any(|it| it.region == region && it.replica == replica.number);
+        let is_found = copies.any(|it| it.region == region && it.replica == replica.number);
+        let has_copy = is_found || is_again;
         // There may be none, and the host says so: nobody serves a region from nothing, or is said
         // to have everything.
         let split = record.split_from.filter(|_| !has_copy);
@@ -277,10 +285,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 continue;
             }
             *stopped = true;
-            if let Err(HostError(why)) = self.host.stop(status.region, status.epoch) {
+            if let Err(error) = self.host.stop(status.region, status.epoch) {
                 self.host
                     .close(status.region, held.replica, Closing::Broken);
-                held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
+                held.broken = Some(told(error.into()));
             }
         }
     }
@@ -321,6 +329,23 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             .retain(|it| is_kept(it.region, it.replica));
         self.left
             .retain(|(region, replica)| is_kept(*region, *replica));
+    }
+}
+
+/// CP16: whether a record has a replica opened again that broke for want of room: it says so by the
+/// epoch at which that is, so no other record does, however many were missed in between.
+fn is_opened_again(held: &Held, (epoch, replica): (Epoch, Replica), omission: Omission) -> bool {
+    let lacked_room = held.broken.as_ref().is_some_and(|it| it.lacked_room);
+    let is_any_enough = omission.leaves_out(Check::OpenedAgainIsNamed);
+    let is_named = replica.opened_again > held.epoch || (is_any_enough && epoch > held.epoch);
+    lacked_room && held.replica == replica.number && is_named
+}
+
+/// A failure as it is reported.
+fn told(failure: ReplicaFailure) -> ReplicaFailure {
+    ReplicaFailure {
+        how: cut(failure.how, FAILURE_SIZE_BYTES_MAX),
+        ..failure
     }
 }
 

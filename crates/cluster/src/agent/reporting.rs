@@ -9,8 +9,8 @@ use super::reconcile::{Held, Role};
 use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, TransactionOutcome};
 use crate::ids::{Life, RegionId};
 use crate::record::{
-    FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport, report_key,
-    server_key,
+    CopyReport, FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
+    report_key, server_key,
 };
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
@@ -51,6 +51,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     fn current_report(&mut self, life: Life) -> ServerReport {
         let statuses = self.host.status();
+        let mut copies = self.found.copies.clone();
+        copies.extend(self.copies_again());
         let held = self.held.iter();
         let replicas = held.map(|(region, held)| {
             let mut own = statuses.iter();
@@ -66,7 +68,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             server: self.options.server,
             life,
             replicas: replicas.collect(),
-            copies: self.found.copies.clone(),
+            copies,
             unusable: self.found.unusable.clone(),
             capacity_bytes: self.host.capacity_bytes(),
             free_bytes: self.host.free_bytes(),
@@ -75,6 +77,17 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// CP16: the copies of replicas that broke for want of room, from when there is some.
+    fn copies_again(&mut self) -> Vec<CopyReport> {
+        let Self { held, host, .. } = self;
+        let lacking = held.iter().filter(|(_, held)| {
+            let broken = held.broken.as_ref();
+            broken.is_some_and(|it| it.lacked_room)
+        });
+        let copies = lacking.filter_map(|(region, held)| host.copy_again(*region, held.replica));
+        copies.collect()
+    }
+
     /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,
     /// it has outlived them.
     fn note_lost(&self, region: RegionId, primary: &mut PrimaryReport) {
@@ -107,7 +120,8 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
         replica: held.replica,
         epoch: held.epoch,
         primary,
-        broken: held.broken.clone(),
+        broken: held.broken.as_ref().map(|it| it.how.clone()),
+        lacked_room: held.broken.as_ref().is_some_and(|it| it.lacked_room),
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
         position_bytes: status.map_or(0, |it| it.position_bytes),

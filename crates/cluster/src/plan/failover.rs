@@ -50,7 +50,8 @@ impl Planner<'_> {
         self.view.is_alive(replica) && !self.is_broken(record, replica)
     }
 
-    /// It says, in the life in which it was ordered, that it is broken (CP16).
+    /// It says, in the life in which it was ordered, that it is broken (CP16). That its copy can go
+    /// on when all members are back does not make it whole.
     fn is_broken(&self, record: &RegionRecord, replica: Replica) -> bool {
         let report = self.view.report(record.region, replica);
         report.is_some_and(|it| it.broken.is_some())

@@ -4,10 +4,10 @@
 use super::{Action, Planner};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
-use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, Room};
+use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, Room, ServerReport};
 use crate::view::Seen;
 
-/// A member that has come back, in a new life, with its copy.
+/// A member that has come back with its copy: in a new life, or since there is room for it.
 #[derive(Clone, Copy, Debug)]
 struct Returned {
     replica: Replica,
@@ -83,22 +83,16 @@ impl Planner<'_> {
             ));
         };
         if life == replica.life {
-            let broken = report.replica(record.region, replica.number);
-            let broken = broken.and_then(|it| it.broken.as_deref());
-            return Found::Awaited(format!(
-                "{server} to be mended and started again; its copy could not be used: {}",
-                broken.unwrap_or("it does not say why")
-            ));
+            return self.found_broken(record, replica, report);
         }
-        let is_it = |of: (RegionId, ReplicaNumber)| of == (record.region, replica.number);
-        let mut copies = report.copies.iter();
-        if let Some(copy) = copies.find(|it| is_it((it.region, it.replica))) {
+        if let Some(copy) = report.copy(record.region, replica.number) {
             return Found::Returned(Returned {
                 replica,
                 life,
-                copy: *copy,
+                copy,
             });
         }
+        let is_it = |of: (RegionId, ReplicaNumber)| of == (record.region, replica.number);
         let mut unusable = report.unusable.iter();
         match unusable.find(|it| is_it((it.region, it.replica))) {
             Some(copy) if copy.is_damaged => Found::Damaged(format!(
@@ -115,6 +109,43 @@ impl Planner<'_> {
                  start it again, or give it up (`farleaf cluster give-up`)"
             )),
         }
+    }
+
+    /// What is known of the copy of a member that is broken, and whose life goes on: if that was
+    /// for want of room, and there is some, it is as good as back in another life (CP16).
+    fn found_broken(
+        &self,
+        record: &RegionRecord,
+        replica: Replica,
+        report: &ServerReport,
+    ) -> Found {
+        let server = replica.server;
+        let told = self.view.report(record.region, replica);
+        let how = told.and_then(|it| it.broken.as_deref());
+        let how = how.unwrap_or("it does not say why");
+        if !told.is_some_and(|it| it.lacked_room) {
+            return Found::Awaited(format!(
+                "{server} to be mended and started again; its copy could not be used: {how}"
+            ));
+        }
+        if let Some(copy) = report.copy(record.region, replica.number) {
+            return Found::Returned(Returned {
+                replica,
+                life: replica.life,
+                copy,
+            });
+        }
+        Found::Awaited(if report.room() == Room::Full {
+            format!(
+                "room on the disk of {server}, which is full: its copy goes on by itself then \
+                 ({how})"
+            )
+        } else {
+            format!(
+                "{server} to go on with its copy, as there is room again; if that lasts, mend it and \
+                 start it again ({how})"
+            )
+        })
     }
 
     /// The record of a region whose members on these servers are given up, or why not.
@@ -163,14 +194,19 @@ impl Planner<'_> {
             let has_room = self.view.room_of(it.replica.server) != Room::Full;
             (age, has_room, std::cmp::Reverse(it.replica.number))
         })?;
-        let now = |it: &Returned| Replica {
-            life: it.life,
-            ..it.replica
+        let epoch = record.epoch.next();
+        let now = |it: &Returned| {
+            let is_same_life = it.life == it.replica.life;
+            Replica {
+                life: it.life,
+                opened_again: if is_same_life { epoch } else { Epoch(0) },
+                ..it.replica
+            }
         };
         let others = returned.iter().filter(|it| it.replica != newest.replica);
         let mut record = record.clone();
         record.primary = Some(now(newest));
-        record.epoch = record.epoch.next();
+        record.epoch = epoch;
         record.backups = others.map(|it| Backup::in_sync(now(it))).collect();
         record.is_new = false;
         record.is_unproven = true;

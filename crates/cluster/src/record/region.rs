@@ -71,6 +71,10 @@ pub struct Replica {
     pub server: ServerId,
     /// In which life of the server.
     pub life: Life,
+    /// At which epoch it was opened again, from its copy, after it had broken for want of room
+    /// (CP16); 0: it never was. What its server says of it at an earlier epoch is of before that.
+    #[serde(default = "never", skip_serializing_if = "is_never")]
+    pub opened_again: Epoch,
 }
 
 /// A replica that is not the primary.
@@ -108,8 +112,17 @@ impl Backup {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-const fn is_false(value: &bool) -> bool {
+pub(super) const fn is_false(value: &bool) -> bool {
     !*value
+}
+
+const fn never() -> Epoch {
+    Epoch(0)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_never(epoch: &Epoch) -> bool {
+    epoch.0 == 0
 }
 
 /// What is being done with a region, by several steps.
@@ -255,6 +268,7 @@ impl RegionRecord {
             number,
             server,
             life,
+            opened_again: Epoch(0),
         }
     }
 
@@ -267,6 +281,12 @@ impl RegionRecord {
             check_numbers(self.version, &[replica.server.0, replica.life.0.0])?;
             if replica.number.0 == 0 || replica.number >= self.next_replica {
                 return Err(format!("{} was never drawn", replica.number));
+            }
+            if replica.opened_again > self.epoch {
+                return Err(format!(
+                    "{} is opened again at {}, which is yet to come",
+                    replica.number, replica.opened_again
+                ));
             }
             let before = &replicas[..index];
             if before.iter().any(|it| it.number == replica.number) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::region::REPLICA_COUNT_MAX;
+use super::region::{REPLICA_COUNT_MAX, is_false};
 use super::{
     MASTER_KEY, Record, Room, check_numbers, check_place, check_text, drain_key, number_behind,
     report_key, server_key,
@@ -109,6 +109,10 @@ pub struct ReplicaReport {
     pub primary: Option<PrimaryReport>,
     /// Why it is not any more what was ordered: it does nothing more for this region (CP16).
     pub broken: Option<String>,
+    /// Whether that was for want of room: then its copy, when there is room for it, is among
+    /// [`copies`](ServerReport::copies), and can go on (CP16).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lacked_room: bool,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.
@@ -117,7 +121,8 @@ pub struct ReplicaReport {
     pub position_bytes: u64,
 }
 
-/// A copy of a region that was found on a server's disk, from an earlier life.
+/// A copy of a region on a server's disk that is not open: from an earlier life, or of a replica
+/// that broke for want of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyReport {
@@ -160,7 +165,8 @@ pub struct ServerReport {
     pub life: Life,
     /// What it has of what was ordered, in the order of regions.
     pub replicas: Vec<ReplicaReport>,
-    /// What it has found on its disk, and nobody has ordered since.
+    /// What it has found on its disk, and nobody has ordered since; and the copies of replicas that
+    /// broke for want of room, from when there is some until they are opened again.
     pub copies: Vec<CopyReport>,
     /// What of that cannot be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -183,6 +189,13 @@ impl ServerReport {
         let place = self.replicas.binary_search_by_key(&region, |it| it.region);
         let found = place.ok().map(|place| &self.replicas[place]);
         found.filter(|it| it.replica == replica)
+    }
+
+    /// What it says of the copy of a replica that is not open.
+    pub fn copy(&self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+        let mut copies = self.copies.iter();
+        let found = copies.find(|it| (it.region, it.replica) == (region, replica));
+        found.copied()
     }
 }
 

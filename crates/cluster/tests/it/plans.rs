@@ -28,6 +28,7 @@ fn replica(number: u64, place: u64, server_count: u64) -> Replica {
         number: ReplicaNumber(place + 1),
         server: ServerId((number + place) % server_count + 1),
         life: Life(Revision(3)),
+        opened_again: Epoch(0),
     }
 }
 
@@ -77,6 +78,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
                 epoch: Epoch(1),
                 primary,
                 broken: None,
+                lacked_room: false,
                 size_bytes: 1 << 30,
                 operations_per_second: 100,
                 position_bytes: 1 << 30,

@@ -19,6 +19,7 @@ fn replica(number: u64, server: u64) -> Replica {
         number: ReplicaNumber(number),
         server: ServerId(server),
         life: Life(Revision(server + 10)),
+        opened_again: Epoch(0),
     }
 }
 
@@ -65,6 +66,7 @@ fn report() -> ServerReport {
                 prepared: Some((RegionId(9), vec![ReplicaNumber(3)])),
             }),
             broken: Some("the disk is full".to_owned()),
+            lacked_room: true,
             size_bytes: u64::MAX,
             operations_per_second: 5,
             position_bytes: 6,
@@ -221,6 +223,10 @@ fn records_that_cannot_be_are_refused() {
     );
     refused(|it| it.primary = None, "no primary");
     refused(|it| it.is_new = true, "never opened");
+    refused(
+        |it| it.backups[0].replica.opened_again = Epoch(5),
+        "yet to come",
+    );
     refused(|it| it.from = Key(b"n".to_vec()), "not within it");
     refused(
         |it| it.from = Key(vec![b'a'; KEY_SIZE_BYTES_MAX + 1]),
@@ -363,13 +369,38 @@ fn fuzzed_journals() {
     });
 }
 
+/// Promise (CP16): what a server says of a replica at an earlier epoch than that at which it was
+/// opened again is not of what is open now; and a record without such an epoch is as it always was.
+#[test]
+fn what_is_told_of_before_counts_no_more() {
+    let mut view = View::default();
+    view.follow(&put(&server_key(ServerId(2)), b"{}"));
+    let mut of_life = report();
+    of_life.life = Life(Revision(3));
+    view.follow(&put(&report_key(ServerId(2)), &of_life.encode()));
+    let mut replica = replica(2, 2);
+    replica.life = Life(Revision(3));
+    for (opened_again, is_told) in [(0, true), (4, true), (5, false)] {
+        replica.opened_again = Epoch(opened_again);
+        let told = view.report(RegionId(7), replica);
+        assert_eq!(told.is_some(), is_told, "{opened_again}");
+    }
+    let mut record = region();
+    assert!(!String::from_utf8_lossy(&record.encode()).contains("opened_again"));
+    record.backups[0].replica.opened_again = Epoch(4);
+    let read = RegionRecord::decode(&record.key(), &record.encode());
+    assert_eq!(read, Ok(record));
+}
+
 /// Promise: a report of before there was a word about room is read, and says nothing of it.
 #[test]
 fn reports_without_room_are_read() {
     let mut report = report();
     report.free_bytes = None;
+    report.replicas[0].lacked_room = false;
     let bytes = report.encode();
-    assert!(!String::from_utf8_lossy(&bytes).contains("free_bytes"));
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains("free_bytes") && !text.contains("lacked_room"));
     let read = ServerReport::decode(&report_key(report.server), &bytes);
     assert_eq!(read.map(|it| it.room()), Ok(Room::Enough));
 }

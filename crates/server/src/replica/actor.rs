@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
+use farleaf_cluster::agent::host::{Closing, RegionOrder, ReplicaFailure, Source};
 use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::Engine;
 
@@ -158,24 +158,27 @@ impl Actor {
     }
 
     /// A failure is the end of the replica under this number (CP16).
-    fn note(&mut self, done: Result<(), String>) {
-        let Err(how) = done else {
+    fn note(&mut self, done: Result<(), ReplicaFailure>) {
+        let Err(failure) = done else {
             return;
         };
         let region = self.replica.region;
-        tracing::error!("{region} fails on {}: {how}", self.context.server);
+        tracing::error!("{region} fails on {}: {}", self.context.server, failure.how);
         self.replica.set_served(None);
         let state = std::mem::replace(&mut self.state, State::Failed);
         // What can be kept of it is.
         if let Err(error) = self.close_state(state) {
-            tracing::warn!("what {region} had last is not all on the disk: {error}");
+            tracing::warn!(
+                "what {region} had last is not all on the disk: {}",
+                error.how
+            );
         }
         let mut shown = self.replica.show();
-        shown.failure.get_or_insert(how);
+        shown.failure.get_or_insert(failure);
         shown.primary = None;
     }
 
-    fn work(&mut self) -> Result<bool, String> {
+    fn work(&mut self) -> Result<bool, ReplicaFailure> {
         match &mut self.state {
             State::Primary(primary) => Ok(primary.maintain()),
             // RS10: nobody is its primary any more, and its disk is full.
@@ -186,7 +189,7 @@ impl Actor {
     }
 
     /// RS8: looks for what the disk has lost.
-    fn scrub(&mut self) -> Result<(), String> {
+    fn scrub(&mut self) -> Result<(), ReplicaFailure> {
         match &mut self.state {
             State::Primary(primary) => {
                 if let Err(how) = primary.scrub() {
@@ -228,7 +231,7 @@ impl Actor {
     }
 
     /// Brings about what is ordered.
-    fn follow(&mut self, wanted: Wanted) -> Result<(), String> {
+    fn follow(&mut self, wanted: Wanted) -> Result<(), ReplicaFailure> {
         self.again = None;
         if matches!(self.state, State::Failed) {
             return Ok(());
@@ -266,7 +269,7 @@ impl Actor {
         &mut self,
         order: &RegionOrder,
         (source, has_other): (Source, bool),
-    ) -> Result<Became, String> {
+    ) -> Result<Became, ReplicaFailure> {
         let opened = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Primary(mut primary) => {
                 let is_later = primary.served().epoch() < order.epoch;
@@ -282,7 +285,7 @@ impl Actor {
                 return match raised {
                     Ok(()) => Ok(Became::Primary),
                     Err(error) if error.is_no_room() => Ok(self.waits(&error)),
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(error.into()),
                 };
             }
             State::Backup(mut backup) => {
@@ -293,7 +296,7 @@ impl Actor {
                         self.state = State::Backup(backup);
                         return Ok(self.waits(&error));
                     }
-                    Err(error) => return Err(error.to_string()),
+                    Err(error) => return Err(error.into()),
                 }
             }
             State::Nothing => match self.open_engine(order, source) {
@@ -302,9 +305,9 @@ impl Actor {
                 Err(error) if error.is_no_room() && !has_other => {
                     return Ok(self.waits(&error));
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             },
-            State::Failed => return Err("it has failed before".to_owned()),
+            State::Failed => return Err("it has failed before".to_owned().into()),
         };
         let primary = PrimaryReplica::new(
             self.place.clone(),
@@ -383,7 +386,7 @@ impl Actor {
         }
     }
 
-    fn become_backup(&mut self, order: &RegionOrder, source: Source) -> Result<(), String> {
+    fn become_backup(&mut self, order: &RegionOrder, source: Source) -> Result<(), ReplicaFailure> {
         let mut backup = match std::mem::replace(&mut self.state, State::Nothing) {
             State::Backup(backup) => backup,
             State::Primary(primary) => {
@@ -392,14 +395,15 @@ impl Actor {
                 Box::new(BackupReplica::new(self.place.clone(), Some(note)))
             }
             State::Nothing => {
-                let note = self.place.note().map_err(|error| error.to_string())?;
+                let note = self.place.note()?;
                 // CP18: the record says that it has everything.
                 if source == Source::Copy && note.is_none() {
-                    return Err("there is no copy of it on this disk".to_owned());
+                    let how = "there is no copy of it on this disk";
+                    return Err(ServerError::NoCopy(how).into());
                 }
                 Box::new(BackupReplica::new(self.place.clone(), note))
             }
-            State::Failed => return Err("it has failed before".to_owned()),
+            State::Failed => return Err("it has failed before".to_owned().into()),
         };
         let raised = backup.raise(order);
         self.state = State::Backup(backup);
@@ -410,8 +414,9 @@ impl Actor {
         let reply = self.answer_to(&errand.request);
         let reply = match reply {
             Ok(reply) => reply,
-            Err(how) => {
-                self.note(Err(how.clone()));
+            Err(failure) => {
+                let how = failure.how.clone();
+                self.note(Err(failure));
                 PeerReply::Refused(how)
             }
         };
@@ -420,7 +425,7 @@ impl Actor {
     }
 
     /// `Err`: the replica cannot go on.
-    fn answer_to(&mut self, request: &PeerRequest) -> Result<PeerReply, String> {
+    fn answer_to(&mut self, request: &PeerRequest) -> Result<PeerReply, ReplicaFailure> {
         let name = match request {
             PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => *name,
             // Whoever has the board of replicas answers it.
@@ -458,9 +463,9 @@ impl Actor {
         }
     }
 
-    fn close_state(&self, state: State) -> Result<(), String> {
+    fn close_state(&self, state: State) -> Result<(), ReplicaFailure> {
         match state {
-            State::Primary(primary) => primary.close(&self.replica),
+            State::Primary(primary) => Ok(primary.close(&self.replica)?),
             State::Backup(mut backup) => backup.detach(),
             State::Nothing | State::Failed => Ok(()),
         }
@@ -484,7 +489,10 @@ impl Actor {
         }
         let region = self.replica.region;
         if let Err(error) = closed {
-            tracing::warn!("what {region} had last is not all on the disk: {error}");
+            tracing::warn!(
+                "what {region} had last is not all on the disk: {}",
+                error.how
+            );
         }
         // RS1: what was being filled counts for nothing, and takes room.
         if let Ok(Some(note)) = self.place.note()

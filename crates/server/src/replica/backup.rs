@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farleaf_cluster::agent::host::RegionOrder;
+use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
@@ -66,7 +66,7 @@ impl BackupReplica {
 
     /// RS7: from now on nothing of an earlier epoch is taken. The primary may be the same, and go
     /// on; or another one, which begins anew.
-    pub(super) fn raise(&mut self, order: &RegionOrder) -> Result<(), String> {
+    pub(super) fn raise(&mut self, order: &RegionOrder) -> Result<(), ReplicaFailure> {
         let epoch = order.epoch;
         self.is_unproven = order.is_unproven;
         if !self.is_committed() {
@@ -78,7 +78,7 @@ impl BackupReplica {
                 // Its primary was first, at this epoch, or at a later one that this order is not
                 // of.
                 Ok(()) | Err(ReplicaError::NotLater { .. }) => live.epoch = epoch,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(ServerError::from(error).into()),
             }
         }
         // RH5: nothing is acknowledged at the new epoch before a copy says that it was opened at
@@ -89,15 +89,14 @@ impl BackupReplica {
         }
     }
 
-    fn put_in_force(&mut self, note: Note) -> Result<(), String> {
-        let put = self.place.put_in_force(&note);
-        put.map_err(|error| error.to_string())?;
+    fn put_in_force(&mut self, note: Note) -> Result<(), ReplicaFailure> {
+        self.place.put_in_force(&note)?;
         self.note = Some(note);
         Ok(())
     }
 
     /// Ends what its primary writes. If that is the copy in force, all of it is on the disk then.
-    pub(super) fn detach(&mut self) -> Result<(), String> {
+    pub(super) fn detach(&mut self) -> Result<(), ReplicaFailure> {
         let is_committed = self.is_committed();
         let Some(mut live) = self.live.take() else {
             return Ok(());
@@ -107,19 +106,24 @@ impl BackupReplica {
             return Ok(());
         }
         let retired = live.backup.retire();
-        retired.map_err(|error| format!("what came last cannot be kept: {error}"))
+        retired.map_err(|error| ReplicaFailure {
+            how: format!("what came last cannot be kept: {error}"),
+            lacked_room: error.is_no_room(),
+        })
     }
 
     /// Begins another copy, for the primary of this epoch. The one in force stays until that one
     /// is (RS1).
-    pub(super) fn attach(&mut self, context: &Context, epoch: Epoch) -> Result<PeerReply, String> {
+    pub(super) fn attach(
+        &mut self,
+        context: &Context,
+        epoch: Epoch,
+    ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
         let kept = self.note.map(|note| note.generation);
-        self.place.make().map_err(|error| error.to_string())?;
-        let cleared = self.place.clear_but(kept);
-        let generation = cleared.map_err(|error| error.to_string())?;
-        let storage = self.place.storage(generation);
-        let storage = storage.map_err(|error| error.to_string())?;
+        self.place.make()?;
+        let generation = self.place.clear_but(kept)?;
+        let storage = self.place.storage(generation)?;
         let options = &context.options;
         let memory = BackupMemory::open(context.host, options.slot_count)?;
         let of = BackupOptions {
@@ -129,7 +133,7 @@ impl BackupReplica {
         };
         let epoch_of_it = epoch_of(epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
-        let backup = backup.map_err(|error| error.to_string())?;
+        let backup = backup.map_err(ServerError::from)?;
         self.attachment_count += 1;
         let unproven = self.note.as_ref().filter(|_| self.is_unproven);
         let reach = unproven.and_then(|note| self.place.reach(note));
@@ -159,13 +163,17 @@ impl BackupReplica {
     }
 
     /// RS1: the copy that was filled is the one in force, if it is the one that is meant.
-    pub(super) fn commit(&mut self, note: Note, attachment: u64) -> Result<PeerReply, String> {
+    pub(super) fn commit(
+        &mut self,
+        note: Note,
+        attachment: u64,
+    ) -> Result<PeerReply, ReplicaFailure> {
         let Some(live) = self.live.as_mut().filter(|it| it.attachment == attachment) else {
             return Ok(PeerReply::Refused(
                 "another copy was begun since, or this one has ended".to_owned(),
             ));
         };
-        let status = live.backup.status().map_err(|error| error.to_string())?;
+        let status = live.backup.status().map_err(ServerError::from)?;
         if !status.is_filled || status.failed.is_some() {
             return Ok(PeerReply::Refused("it was not filled".to_owned()));
         }
@@ -174,29 +182,28 @@ impl BackupReplica {
         // RP14: not before. Nobody opens the other copy from now on.
         if let Some(live) = &mut self.live {
             let released = live.backup.note_in_force();
-            released.map_err(|error| error.to_string())?;
+            released.map_err(ServerError::from)?;
         }
-        let cleared = self.place.clear_but(Some(generation));
-        cleared.map_err(|error| error.to_string())?;
+        self.place.clear_but(Some(generation))?;
         Ok(PeerReply::Committed)
     }
 
     /// A step of what there is to do; false: nothing.
-    pub(super) fn serve(&mut self) -> Result<bool, String> {
+    pub(super) fn serve(&mut self) -> Result<bool, ReplicaFailure> {
         let Some(live) = &mut self.live else {
             return Ok(false);
         };
         let served = live.backup.serve();
-        served.map_err(|error| error.to_string())
+        Ok(served.map_err(ServerError::from)?)
     }
 
     /// RS8: reads a part of the disk; `Err`: it is damaged.
-    pub(super) fn scrub(&mut self) -> Result<(), String> {
+    pub(super) fn scrub(&mut self) -> Result<(), ReplicaFailure> {
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        let scrubbed = live.backup.scrub_step();
-        scrubbed.map(drop).map_err(|error| error.to_string())
+        live.backup.scrub_step().map_err(ServerError::from)?;
+        Ok(())
     }
 
     /// How far the log goes.

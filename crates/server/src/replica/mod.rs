@@ -28,7 +28,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, Source};
+use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, ReplicaFailure, Source};
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::PrimaryReport;
@@ -95,7 +95,7 @@ pub(crate) struct Shown {
     pub(crate) primary: Option<PrimaryReport>,
     /// RS8: of a primary: another replica has all, so this one can go.
     pub(crate) has_other: bool,
-    pub(crate) failure: Option<String>,
+    pub(crate) failure: Option<ReplicaFailure>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
     /// Backups of a primary that do not have all yet.
@@ -224,7 +224,7 @@ impl Replica {
         if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
             // RS8: while nobody else has all, what can be read is served.
             if shown.has_other {
-                shown.failure.get_or_insert(failure);
+                shown.failure.get_or_insert_with(|| failure.into());
             }
         }
         shown

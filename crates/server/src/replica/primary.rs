@@ -293,7 +293,7 @@ impl PrimaryReplica {
 
     /// Closes it: everything that it has is durable, and the directory is unlocked. Nothing is
     /// acknowledged any more.
-    pub(super) fn close(self, replica: &Replica) -> Result<(), String> {
+    pub(super) fn close(self, replica: &Replica) -> Result<(), ServerError> {
         self.served.stop();
         replica.set_served(None);
         let mut ending = self.ending;
@@ -310,6 +310,6 @@ impl PrimaryReplica {
         while is_held() && since.elapsed() < CLOSE_PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
-        synced.map_err(|error| error.to_string())
+        Ok(synced?)
     }
 }

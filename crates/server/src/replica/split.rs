@@ -208,8 +208,8 @@ impl Split {
                 return Ok(served);
             }
             let shown = self.replica.shown();
-            if let Some(how) = shown.failure {
-                return Err(how);
+            if let Some(failure) = shown.failure {
+                return Err(failure.how);
             }
             if since.elapsed() > OPEN_PATIENCE {
                 return Err("its engine is not opened".to_owned());
@@ -256,8 +256,8 @@ impl Split {
         loop {
             self.check(parent)?;
             let shown = self.replica.shown();
-            if let Some(how) = shown.failure {
-                return Err(how);
+            if let Some(failure) = shown.failure {
+                return Err(failure.how);
             }
             if shown.primary.is_some() && shown.filling_count == 0 {
                 return Ok(());
@@ -272,8 +272,8 @@ impl Split {
         loop {
             self.check(parent)?;
             let shown = self.replica.shown();
-            if let Some(how) = shown.failure {
-                return Err(how);
+            if let Some(failure) = shown.failure {
+                return Err(failure.how);
             }
             if let Some(report) = shown.primary.filter(|_| shown.is_frozen) {
                 return Ok(report.in_sync);

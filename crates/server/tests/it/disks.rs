@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_client::{Durability, PersistentTable};
+use farleaf_cluster::admin;
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_lsm::storage::{Fault, Operation};
@@ -376,4 +377,69 @@ fn another_goes_on_if_the_newest_is_on_a_full_disk() {
     crew.start(1);
     wait_until("it goes on", || table.get(b"key").is_ok());
     assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
+}
+
+/// Promise (CP16, CP18, RS10): the members of a region find no room, one after the other, while
+/// nobody can write that into the record, and the primary's server is started again. The region
+/// says whose room it waits for, and goes on by itself when there is some on all disks: with all
+/// that was durable, and no other server is started again.
+#[test]
+fn all_go_on_when_there_is_room() {
+    const MASTER: usize = 3;
+    let disks = disks(4);
+    let of_servers = disks.clone();
+    let mut crew = Crew::with(4, move |index, options| {
+        options.is_candidate = index == MASTER;
+        options.storage = of_servers[index].opener();
+    });
+    let master = ServerId(MASTER as u64 + 1);
+    admin::set_drain(&crew.coordinator, master, true).expect("embedded");
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let key = |number: u64| format!("key-{number}").into_bytes();
+    for number in 0..200 {
+        table.put(&key(number), b"value").expect("there is room");
+    }
+    let coordinator = crew.coordinator.clone();
+    let region = || view(&coordinator).regions_of(table.id())[0].clone();
+    let before = region();
+    let primary = before.primary.expect("it is served").server;
+    let index = primary.0 as usize - 1;
+    crew.stop(MASTER);
+    disks.iter().for_each(Disk::fill_up);
+    let writer = table.clone();
+    // What becomes of it nobody knows.
+    let writing = thread::spawn(move || drop(writer.put(b"other", b"value")));
+    wait_until("the backups break", || {
+        let seen = view(&crew.coordinator);
+        let is_broken = |replica| {
+            let report = seen.report(before.region, replica);
+            report.is_some_and(|it| it.broken.is_some() && it.lacked_room)
+        };
+        before.backups.iter().all(|it| is_broken(it.replica))
+    });
+    crew.stop(index);
+    assert_eq!(region(), before, "nobody can write it");
+    crew.start(index);
+    crew.start(MASTER);
+    let names_all = |waits: &[String]| {
+        let told = |server| format!("room on the disk of {server}, which is full");
+        let mut backups = before.backups.iter();
+        backups.all(|it| waits.concat().contains(&told(it.replica.server)))
+    };
+    wait_until("it says what it waits for", || names_all(&waits(&crew)));
+    thread::sleep(Duration::from_secs(1));
+    assert!(names_all(&waits(&crew)), "{:?}", waits(&crew));
+    disks.iter().for_each(Disk::repair);
+    crew.wait_whole(&table, 3);
+    for number in 0..200 {
+        let found = table.get(&key(number)).expect("it is served");
+        assert_eq!(found, Some(b"value".to_vec()), "{number}");
+    }
+    table.put(&key(0), b"later").expect("writes go on");
+    assert!(writing.join().is_ok());
+    let after = region();
+    for old in before.backups.iter().map(|it| it.replica) {
+        let new = after.replica_on(old.server).expect("it is a member still");
+        assert_eq!((new.number, new.life), (old.number, old.life));
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Checker {
     has_forgotten: bool,
     /// So many times two servers could have answered a read of the same key.
     pub(crate) overlap_count: u64,
+    /// So many replicas that broke for want of room were opened again.
+    pub(crate) again_count: u64,
 }
 
 impl Checker {
@@ -46,6 +48,7 @@ impl Checker {
             broken: None,
             has_forgotten: false,
             overlap_count: 0,
+            again_count: 0,
         }
     }
 
@@ -140,6 +143,8 @@ impl Checker {
         if new.epoch < old.epoch || new.next_replica < old.next_replica {
             return Err(format!("{region} goes back: {old:?}, {new:?}"));
         }
+        let again = new.replicas().filter(|it| it.opened_again > old.epoch);
+        self.again_count += again.count() as u64;
         let (Some(before), Some(after)) = (old.primary, new.primary) else {
             return Ok(());
         };

@@ -71,7 +71,7 @@ impl World {
                     self.damage(server);
                 }
             }
-            15 => self.weather(actor, |it| *it = Weather::default()),
+            15 => self.weather_clears(actor),
             16 => {
                 let id = self.servers[server].id;
                 let count = 1 + self.random.below(2) as u32;
@@ -113,13 +113,59 @@ impl World {
         }
     }
 
+    /// But nobody reaches a coordinator that is away.
+    fn weather_clears(&mut self, actor: usize) {
+        let cut_until = self.away_until;
+        self.weather(actor, |it| {
+            *it = Weather {
+                cut_until,
+                ..Weather::default()
+            };
+        });
+    }
+
     /// A server says that it is low on room, or full, or that there is room again (CP22).
     fn room_changes(&mut self, server: usize) {
         let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
         let free_bytes = rooms[self.random.index(rooms.len())];
         let id = self.servers[server].id;
         let mut fleet = self.fleet.lock().expect("one thread");
-        fleet.server(id).free_bytes = free_bytes;
+        if !fleet.servers[&id].is_full {
+            fleet.server(id).free_bytes = free_bytes;
+        }
+    }
+
+    /// Disks get full, and replicas on them break; there is room again a while later. A server
+    /// crashes meanwhile, perhaps, and no other one is started again for it. All chance of this is
+    /// of its own, so that histories without it are as they always were.
+    pub(super) fn fill_up(&mut self) {
+        if self.now() >= FAULTS_UNTIL {
+            return;
+        }
+        let mut random = self.filling.clone();
+        let (server, are_all) = (random.index(SERVER_COUNT), random.one_in(2));
+        for index in 0..SERVER_COUNT {
+            if index != server && !are_all {
+                continue;
+            }
+            let all_break = random.one_in(2);
+            let id = self.servers[index].id;
+            let mut fleet = self.fleet.lock().expect("one thread");
+            (fleet.server(id)).fill_up(|| all_break || random.one_in(2));
+            drop(fleet);
+            self.at(100 + random.below(2500), Event::Room(index));
+            if random.one_in(3) {
+                // The records that it hears of next are newer than that it broke.
+                let until = self.now() + random.milliseconds(50, 1000);
+                self.weather(index, |it| it.cut_until = until);
+            }
+        }
+        if random.one_in(2) {
+            self.crash_server(server);
+            self.at(100 + random.below(1500), Event::Restart(server));
+        }
+        self.at(300 + random.below(2000), Event::Fill);
+        self.filling = random;
     }
 
     /// A master is gone for a while, or paused.
@@ -137,7 +183,10 @@ impl World {
     /// Nobody reaches the coordinator for a while; then leases have their whole time again (CP6).
     fn coordinator_away(&mut self) {
         let away = self.random.milliseconds(200, 2500);
+        // It is back when all is calm: leases that go on for longer would look like others' then.
+        let away = away.min(FAULTS_UNTIL.saturating_sub(self.now()));
         let until = self.now() + away;
+        self.away_until = self.away_until.max(until);
         let mut shared = self.shared.lock().expect("one thread");
         for weather in &mut shared.weather {
             weather.cut_until = weather.cut_until.max(until);
@@ -176,11 +225,11 @@ impl World {
             let mut fleet = self.fleet.lock().expect("one thread");
             let server = fleet.server(id);
             server.failing_order_count = 0;
-            server.free_bytes = None;
+            server.make_room();
             let has_failed = std::mem::take(&mut server.has_failed);
             drop(fleet);
             if has_failed {
-                // What is broken stays so until the server is started again.
+                // What is broken stays so until the server is started again, but for want of room.
                 self.crash_server(index);
             }
             admin::set_drain(&self.embedded, self.servers[index].id, false).expect("it works");

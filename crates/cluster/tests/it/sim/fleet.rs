@@ -53,6 +53,8 @@ pub(crate) struct SimReplica {
     pub(crate) synced: usize,
     /// What was prepared to be split off.
     pub(crate) marks: BTreeMap<RegionId, Key>,
+    /// It found no room, has lost what was in memory alone, and does nothing any more.
+    pub(crate) lacks_room: bool,
 }
 
 impl SimReplica {
@@ -67,7 +69,15 @@ impl SimReplica {
             synced: log.len(),
             log,
             marks: BTreeMap::new(),
+            lacks_room: false,
         }
+    }
+
+    /// It breaks for want of room.
+    pub(crate) fn run_out_of_room(&mut self) {
+        self.log.truncate(self.synced);
+        self.primary = None;
+        self.lacks_room = true;
     }
 
     pub(crate) fn covers(&self, key: u8) -> bool {
@@ -112,6 +122,8 @@ pub(crate) struct SimServer {
     pub(crate) has_failed: bool,
     /// What it says of the room on its disk.
     pub(crate) free_bytes: Option<u64>,
+    /// Nothing that is opened there finds room.
+    pub(crate) is_full: bool,
 }
 
 impl SimServer {
@@ -131,6 +143,21 @@ impl SimServer {
         self.failing_order_count -= u32::from(fails);
         self.has_failed |= fails;
         fails
+    }
+
+    /// The disk is full from now on: replicas break, if they need room.
+    pub(crate) fn fill_up(&mut self, mut needs_room: impl FnMut() -> bool) {
+        self.free_bytes = Some(0);
+        self.is_full = true;
+        for replica in self.open.values_mut().filter(|_| needs_room()) {
+            replica.run_out_of_room();
+        }
+    }
+
+    /// There is room again.
+    pub(crate) fn make_room(&mut self) {
+        self.free_bytes = None;
+        self.is_full = false;
     }
 
     /// The disk loses a copy.
@@ -263,7 +290,7 @@ impl Fleet {
         };
         let takes =
             backup.primary.is_none() && backup.number == number && backup.epoch <= own.epoch;
-        if !takes {
+        if !takes || backup.lacks_room {
             return false;
         }
         let same = backup

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use farleaf_cluster::agent::host::{
-    BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+    BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaFailure,
+    ReplicaStatus, Source,
 };
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
@@ -32,6 +33,9 @@ impl SimHost {
                 return Err(HostError("the disk fails".to_owned()));
             }
             let copy = server.copies.remove(&order.region);
+            // What was prepared, and broke with the region that it was split off, is broken.
+            let is_left =
+                matches!(source, Source::Split(_)) && copy.as_ref().is_some_and(|it| it.lacks_room);
             let log = match source {
                 Source::Empty | Source::Primary(_) => Vec::new(),
                 Source::Copy => {
@@ -51,7 +55,11 @@ impl SimHost {
                     }
                 },
             };
-            Ok(SimReplica::new(order, log))
+            let mut replica = SimReplica::new(order, log);
+            if server.is_full || is_left {
+                replica.run_out_of_room();
+            }
+            Ok(replica)
         })
     }
 
@@ -72,6 +80,9 @@ impl SimHost {
                 if replica.epoch > order.epoch {
                     return Err(HostError(format!("it is at {} already", replica.epoch)));
                 }
+                if replica.lacks_room {
+                    return Ok(()); // Its status says so.
+                }
                 replica.epoch = order.epoch;
                 replica.from = order.from.clone();
                 replica.to.clone_from(&order.to);
@@ -80,6 +91,17 @@ impl SimHost {
             }
             _ => Err(HostError("it is not open".to_owned())),
         })
+    }
+}
+
+/// A copy, for a report.
+fn told(region: RegionId, copy: &SimReplica) -> CopyReport {
+    CopyReport {
+        table: copy.table,
+        region,
+        replica: copy.number,
+        epoch: copy.age().0,
+        position_bytes: copy.synced as u64,
     }
 }
 
@@ -105,7 +127,9 @@ impl RegionHost for SimHost {
         source: Source,
     ) -> Result<(), HostError> {
         let mut replica = self.open(order, source)?;
-        replica.primary = Some(as_primary(backups));
+        if !replica.lacks_room {
+            replica.primary = Some(as_primary(backups));
+        }
         self.put(order.region, replica);
         Ok(())
     }
@@ -161,7 +185,11 @@ impl RegionHost for SimHost {
 
     fn stop(&mut self, region: RegionId, epoch: Epoch) -> Result<(), HostError> {
         self.with(|server| {
-            let replica = server.open.get_mut(&region).filter(|it| it.epoch == epoch);
+            let open = server.open.get_mut(&region);
+            if open.as_ref().is_some_and(|it| it.lacks_room) {
+                return Ok(());
+            }
+            let replica = open.filter(|it| it.epoch == epoch);
             let primary = replica.and_then(|it| it.primary.as_mut());
             primary
                 .ok_or_else(|| HostError("it is not primary".to_owned()))?
@@ -232,7 +260,10 @@ impl RegionHost for SimHost {
                     replica: replica.number,
                     epoch: replica.epoch,
                     primary,
-                    failure: None,
+                    failure: replica.lacks_room.then(|| ReplicaFailure {
+                        how: "its disk is full".to_owned(),
+                        lacked_room: true,
+                    }),
                     size_bytes: replica.log.len() as u64 * 20_000_000,
                     operations_per_second: replica.log.len() as u64,
                     position_bytes: replica.log.len() as u64,
@@ -244,13 +275,8 @@ impl RegionHost for SimHost {
 
     fn copies(&mut self) -> DiskCopies {
         self.with(|server| {
-            let copies = server.copies.iter().map(|(region, copy)| CopyReport {
-                table: copy.table,
-                region: *region,
-                replica: copy.number,
-                epoch: copy.age().0,
-                position_bytes: copy.synced as u64,
-            });
+            let copies = server.copies.iter();
+            let copies = copies.map(|(region, copy)| told(*region, copy));
             let damaged = server.damaged.iter().map(|(region, replica)| UnusableCopy {
                 region: *region,
                 replica: *replica,
@@ -261,6 +287,14 @@ impl RegionHost for SimHost {
                 copies: copies.collect(),
                 unusable: damaged.collect(),
             }
+        })
+    }
+
+    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+        self.with(|server| {
+            let copy = server.copies.get(&region).filter(|_| !server.is_full);
+            let own = copy.filter(|it| it.number == replica);
+            own.map(|copy| told(region, copy))
         })
     }
 

@@ -43,11 +43,12 @@ fn clusters_keep_their_promises() {
         number("FARLEAF_SIM_RUNS", 400),
     );
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
-    let mut damage_count = 0;
+    let (mut damage_count, mut again_count) = (0, 0);
     for seed in first..first + count {
         match World::new(seed, Plant::Nothing).run() {
             Ok(world) => {
                 damage_count += world.damage_count;
+                again_count += world.checker.again_count;
                 for (name, count) in world.steps {
                     *steps.entry(name).or_default() += count;
                 }
@@ -55,8 +56,12 @@ fn clusters_keep_their_promises() {
             Err(broken) => panic!("{broken}"),
         }
     }
-    println!("{count} runs, {damage_count} damaged copies: {steps:?}");
+    println!(
+        "{count} runs, {damage_count} damaged copies, {again_count} replicas opened again: \
+         {steps:?}"
+    );
     assert!(damage_count > 0 || count < 100, "no copy was ever damaged");
+    assert!(again_count > 0 || count < 100, "none was opened again");
 }
 
 /// Whether what happens is told, to look into a seed: `FARLEAF_SIM_TRACE=1`.
@@ -120,4 +125,7 @@ plants! {
     a_loss_that_nobody_tells_is_found: Plant::Omitted(Check::LossIsTold);
     /// A backup that counts as in sync before its primary says so is found (CP14).
     an_early_in_sync_is_found: Plant::Omitted(Check::InSyncIsReported);
+    /// A replica that broke for want of room, and is opened again by any later record, is found
+    /// (CP16).
+    a_replica_that_opens_unasked_is_found: Plant::Omitted(Check::OpenedAgainIsNamed);
 }

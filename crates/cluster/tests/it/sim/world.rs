@@ -37,6 +37,9 @@ const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 pub(super) const FAULTS_UNTIL: Duration = Duration::from_secs(9);
 const CALM_UNTIL: Duration = Duration::from_secs(24);
 
+/// One run in so many has disks that get full.
+const FILLS_EACH: u64 = 3;
+
 /// What a run leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plant {
@@ -57,6 +60,10 @@ pub(super) enum Event {
     Client(usize),
     Fault,
     Restart(usize),
+    /// Disks get full.
+    Fill,
+    /// A server's disk has room again.
+    Room(usize),
 }
 
 pub(super) struct Server {
@@ -75,6 +82,10 @@ struct Client {
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(super) random: Random,
+    /// What is by chance when disks get full.
+    pub(super) filling: Random,
+    /// Until when the coordinator is away.
+    pub(super) away_until: Duration,
     pub(super) shared: Arc<Mutex<Shared>>,
     pub(crate) embedded: Embedded,
     pub(crate) fleet: Arc<Mutex<Fleet>>,
@@ -146,6 +157,8 @@ impl World {
             checker: Checker::new(&embedded, table),
             all_durable: random.one_in(2),
             random,
+            filling: Random(seed ^ 0xF111),
+            away_until: Duration::ZERO,
             shared,
             embedded,
             fleet: Arc::default(),
@@ -183,6 +196,9 @@ impl World {
             self.at(400 + index as u64, Event::Client(index));
         }
         self.at(900, Event::Fault);
+        if self.seed.is_multiple_of(FILLS_EACH) {
+            self.at(1000, Event::Fill);
+        }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -305,7 +321,12 @@ impl World {
     }
 
     fn act(&mut self, event: Event) {
-        if super::traces() && matches!(event, Event::Fault | Event::Restart(_)) {
+        if super::traces()
+            && !matches!(
+                event,
+                Event::Agent(_) | Event::Master(_) | Event::Pump(_) | Event::Client(_)
+            )
+        {
             eprintln!("{:?} {event:?}", self.now());
         }
         match event {
@@ -314,10 +335,10 @@ impl World {
                 if let (false, Some(agent)) = (is_paused, &mut self.servers[index].agent) {
                     // Failures of the way are what this is about; nobody has another's number.
                     let ticked = agent.tick(Duration::ZERO);
-                    assert!(
-                        !matches!(ticked, Err(ClusterError::NumberTaken { .. })),
-                        "{ticked:?}"
-                    );
+                    if let Err(error @ ClusterError::NumberTaken { .. }) = ticked {
+                        let mut fleet = self.fleet.lock().expect("one thread");
+                        fleet.violations.push(error.to_string());
+                    }
                 }
                 let wait = 20 + self.random.below(120);
                 self.at(wait, event);
@@ -345,6 +366,15 @@ impl World {
                 if self.servers[index].agent.is_none() {
                     self.start_server(index);
                 }
+            }
+            Event::Fill => self.fill_up(),
+            Event::Room(index) => {
+                let id = self.servers[index].id;
+                self.fleet
+                    .lock()
+                    .expect("one thread")
+                    .server(id)
+                    .make_room();
             }
             Event::Restart(index) => {
                 if self.masters[index - SERVER_COUNT].1.is_none() {

@@ -1,13 +1,15 @@
-//! Disks get full, and have room again (CP22).
+//! Disks get full, and have room again (CP16, CP22).
 
 use std::time::Duration;
 
+use farleaf_cluster::client::MapCache;
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{Room, WishKind};
 
-use super::{Story, refusal, servers};
+use super::{Story, found, refusal, servers};
+use crate::sim::fleet::Answer;
 
 /// What a server says that is low on room, and one that has none.
 const LOW: Option<u64> = Some(LOW_SIZE_BYTES_MIN - 1);
@@ -168,4 +170,103 @@ fn a_full_primary_hands_over() {
     let after = story.region(table);
     assert_eq!(after.primary.expect("it is served").server, other);
     assert_eq!(servers(&after), servers(&record), "the others stay");
+}
+
+/// All members of a region break for want of room, and one's server is started again, or none is.
+/// There is room again on one disk after the other.
+fn all_break_for_want_of_room(is_one_started_again: bool) {
+    let mut story = Story::new(3);
+    let table = story.table(3, &[]);
+    story.settle();
+    let mut cache = MapCache::new(story.coordinator.clone());
+    let route = found(&mut cache, table, 1);
+    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
+    let before = story.region(table);
+    let mut fleet = story.fleet.lock().expect("one thread");
+    let all = fleet.servers.values_mut();
+    all.for_each(|server| server.fill_up(|| true));
+    drop(fleet);
+    assert_eq!(story.settle(), [], "there is no room");
+    let primary = before.primary.expect("it was served");
+    if is_one_started_again {
+        story.crash(primary.server);
+        story.start(primary.server);
+        assert_eq!(story.settle(), [], "there is no room for the others");
+    }
+    let backups = before.backups.iter().map(|it| it.replica.server);
+    for (index, server) in [primary.server].into_iter().chain(backups).enumerate() {
+        assert_eq!(story.region(table), before, "all are waited for");
+        let waits = story.waits().concat();
+        let told = format!("room on the disk of {server}, which is full");
+        let is_back = is_one_started_again && index == 0;
+        assert_eq!(waits.contains(&told), !is_back, "{waits}");
+        let mut fleet = story.fleet.lock().expect("one thread");
+        fleet.server(server).make_room();
+        drop(fleet);
+        let done = story.settle();
+        assert_eq!(
+            done.first() == Some(&Action::Recover),
+            index == 2,
+            "{done:?}"
+        );
+    }
+    let after = story.region(table);
+    assert_eq!(story.waits(), [""; 0]);
+    assert_eq!(servers(&after), servers(&before));
+    assert!(!after.is_unproven, "{after:?}");
+    for old in before.replicas() {
+        let new = after.replicas().find(|it| it.number == old.number);
+        let new = new.expect("it is a member still");
+        let is_same_life = new.life == old.life;
+        let is_started_again = is_one_started_again && old == primary;
+        assert_eq!(is_same_life, !is_started_again);
+        assert_eq!(new.opened_again > before.epoch, is_same_life);
+    }
+    let mut cache = MapCache::new(story.coordinator.clone());
+    let route = found(&mut cache, table, 1);
+    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(story.execute(&route, 1, Some(6)), Answer::Written);
+}
+
+/// Promise (CP16, CP18): a region whose members have all broken for want of room waits for room on
+/// the disks of all, says on which, and goes on by itself then, with all that is durable.
+#[test]
+fn who_broke_for_want_of_room_goes_on() {
+    all_break_for_want_of_room(false);
+}
+
+/// The same where a member's server is started again: the others need not be.
+#[test]
+fn who_broke_for_want_of_room_need_not_be_started_again() {
+    all_break_for_want_of_room(true);
+}
+
+/// Promise (CP16): one that broke for another reason is waited for until its server is started
+/// again, also if the others broke for want of room, and have some.
+#[test]
+fn who_broke_for_another_reason_is_waited_for() {
+    let mut story = Story::new(2);
+    let table = story.table(2, &[]);
+    story.settle();
+    let record = story.region(table);
+    let primary = record.primary.expect("it is served").server;
+    let backup = record.backups[0].replica.server;
+    // The primary is lost, and the backup cannot be promoted.
+    let mut fleet = story.fleet.lock().expect("one thread");
+    fleet.server(backup).failing_order_count = 1;
+    fleet.server(primary).fill_up(|| true);
+    drop(fleet);
+    story.settle();
+    let mut fleet = story.fleet.lock().expect("one thread");
+    fleet.server(primary).make_room();
+    drop(fleet);
+    story.settle();
+    let told = format!("{backup} to be mended and started again");
+    let waits = story.waits().concat();
+    assert!(waits.contains(&told), "{waits}");
+    story.crash(backup);
+    story.start(backup);
+    story.settle();
+    assert_eq!(story.waits(), [""; 0]);
+    assert_eq!(servers(&story.region(table)).len(), 2);
 }
