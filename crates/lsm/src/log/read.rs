@@ -95,7 +95,7 @@ impl ValueLog {
         }
         let place = (position.number(), position.offset());
         if let Some(header) = self.recent.read_record(place, to) {
-            return header;
+            return Some(header);
         }
         let (mut block, offset) = self.cached.get(position)?;
         let mut bytes = &block[offset..];

@@ -53,21 +53,19 @@ impl RecentSegments {
         buffer
     }
 
-    /// Appends the record at a place; what it begins with, or nothing, if there is none, or it goes
-    /// on in another segment. None: the segment is not here.
+    /// Appends the record at a place; what it begins with. None: the segment is not here, or no
+    /// record begins there, or it goes on in another segment.
     pub(super) fn read_record(
         &self,
         (number, offset): (LogNumber, usize),
         to: &mut Vec<u8>,
-    ) -> Option<Option<RecordHeader>> {
+    ) -> Option<RecordHeader> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
         let recent = &kept[index];
-        let bytes = recent.bytes.get(offset..recent.filled).unwrap_or(&[]);
-        Some(record_header(bytes).filter(|header| {
-            let record = bytes.get(..header.record_size_bytes());
-            to.extend_from_slice(record.unwrap_or(&[]));
-            record.is_some()
-        }))
+        let bytes = recent.bytes.get(offset..recent.filled)?;
+        let header = record_header(bytes)?;
+        to.extend_from_slice(bytes.get(..header.record_size_bytes())?);
+        Some(header)
     }
 }
