@@ -200,8 +200,9 @@ fn pools_size_bytes(config: &RunConfig, insert_count: u64, keys: Option<&StringK
     pool_bytes.saturating_mul(pool_count)
 }
 
-/// What own servers take: for each region an L0 that is filled, one that is written, half as much of
-/// its log, and a cache, as far as there are records for them; and what each backup has for its primary's log.
+/// What own servers take: for each region an L0 that is filled, one that is written, half as much
+/// of its log, and a cache, as far as there are records for them; and what each backup has for its
+/// primary's log.
 fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 {
     let ServersConfig::Own { l0_size_bytes, .. } = &persistent.servers else {
         return 0;

@@ -95,8 +95,8 @@ pub struct EngineOptions {
     pub merge_step_entry_count: usize,
     /// For blocks of trees, and of the log (VL9).
     pub cache_size_bytes: usize,
-    /// VL8: so much of the log's end stays in memory, in whole segments, besides the one that is being
-    /// filled.
+    /// VL8: so much of the log's end stays in memory, in whole segments, besides the one that is
+    /// being filled.
     pub log_memory_size_bytes: usize,
     /// LC6: what a write waits if background work is one step behind; four times as long if it is
     /// two, and so on.

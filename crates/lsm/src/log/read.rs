@@ -205,7 +205,7 @@ impl ValueLog {
     }
 }
 
-/// What a record begins with that something leads to, if one is whole in these bytes so far as that.
+/// What a record begins with that something leads to, if these bytes begin with that much of one.
 pub(super) fn record_header(bytes: &[u8]) -> Option<RecordHeader> {
     let header = RecordHeader::decode(bytes.first_chunk()?);
     header
