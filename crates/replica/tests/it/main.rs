@@ -12,7 +12,8 @@
 //! | `hostile` | memory and messages in which anything may stand |
 //! | `scrubs` | bits that flip on the devices of either side |
 //! | `counters` | what the two kinds of index cost, and what a write does |
-//! | `backends` | the same over `tcp` and `shm` |
+//! | `backends` | the same over plain `mem`, `tcp` and `shm` |
+//! | `over` | what those are, beside `tests/over_verbs` (in `tests/over`) |
 
 mod adopts;
 mod backends;
@@ -21,6 +22,8 @@ mod counters;
 mod epochs;
 mod histories;
 mod hostile;
+#[path = "../over/mod.rs"]
+mod over;
 mod power;
 mod raises;
 mod scrubs;

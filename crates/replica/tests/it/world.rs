@@ -1,49 +1,19 @@
 //! Backups that are served when their primary waits, and an endpoint with faults.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, VerbKind};
-use farleaf_lsm::engine::{Direction, Snapshot};
+use farleaf_lsm::Engine;
 use farleaf_lsm::follow::IndexKind;
-use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{CrashStorage, Storage};
-use farleaf_lsm::{Engine, EngineOptions};
-use farleaf_replica::{
-    Backup, BackupId, BackupOptions, BackupWays, Epoch, Layout, Primary, ReplicaError,
-    ReplicationOptions,
-};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_replica::{Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, ReplicaError};
+use farleaf_types::NodeId;
 
-pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-pub(crate) fn engine_options() -> EngineOptions {
-    EngineOptions {
-        l0_entry_count_max: 24,
-        level_1_tree_count_max: 2,
-        growth_factor: 3,
-        merge_step_entry_count: 20,
-        delay: Duration::ZERO,
-        ..EngineOptions::new().with_id(EngineId(77))
-    }
-}
-
-pub(crate) const fn options(index: IndexKind) -> ReplicationOptions {
-    ReplicationOptions {
-        index,
-        behind_count_max: 2,
-    }
-}
-
-/// Where the words of these tests' backups are: not where the region begins.
-pub(crate) fn layout() -> Layout {
-    Layout::new(WordAddr::new(NodeId(0), 128), 2).expect("two are enough")
-}
+use crate::over::region;
+pub(crate) use crate::over::{Model, engine_options, layout, options, scanned};
 
 /// `SplitMix64`.
 #[derive(Clone)]
@@ -91,12 +61,11 @@ pub(crate) struct Faults {
 
 impl Node {
     pub(crate) fn new(seed: u64) -> Self {
-        let size_bytes = (layout().word_count() + 128) * 8;
         Self {
             storage: CrashStorage::new(seed),
             in_force: Arc::default(),
             filling: Arc::default(),
-            region: Arc::new(MappedRegion::anonymous(size_bytes).expect("memory")),
+            region: region(),
             backup: Served::default(),
             faults: Arc::new(Faults {
                 is_dead: AtomicBool::new(false),
@@ -312,13 +281,6 @@ pub(crate) fn primary(
 
 pub(crate) fn opened(node: &Node) -> Engine {
     Engine::open(node.shared_storage(), engine_options()).expect("it is whole, or new")
-}
-
-pub(crate) fn scanned(snapshot: &Snapshot) -> Model {
-    let range = (Bound::Unbounded, Bound::Unbounded);
-    let scan = snapshot.scan(range, Direction::Ascending);
-    let pairs = scan.expect("it can be read");
-    pairs.map(|pair| pair.expect("it can be read")).collect()
 }
 
 pub(crate) const KEY_COUNT: u64 = 48;

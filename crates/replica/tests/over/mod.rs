@@ -1,0 +1,67 @@
+//! Replication over whatever fabric: for the tests of `tests/it`, and for those of
+//! `tests/over_verbs`, which are a program of their own.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `replicating` | a primary with writers, a backup on a thread, and its promotion |
+//! | `node` | a memory node with sessions, over `tcp`, and over `verbs` if it has a device |
+
+pub(crate) mod node;
+pub(crate) mod replicating;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_lsm::EngineOptions;
+use farleaf_lsm::engine::{Direction, Snapshot};
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::log::record::EngineId;
+use farleaf_replica::{Layout, ReplicationOptions};
+use farleaf_types::{NodeId, WordAddr};
+
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub(crate) fn engine_options() -> EngineOptions {
+    EngineOptions {
+        l0_entry_count_max: 24,
+        level_1_tree_count_max: 2,
+        growth_factor: 3,
+        merge_step_entry_count: 20,
+        delay: Duration::ZERO,
+        ..EngineOptions::new().with_id(EngineId(77))
+    }
+}
+
+pub(crate) const fn options(index: IndexKind) -> ReplicationOptions {
+    ReplicationOptions {
+        index,
+        behind_count_max: 2,
+    }
+}
+
+/// Where the words of a backup begin: not where the region does.
+pub(crate) const FIRST_WORD: u64 = 128;
+
+/// Where the words of these tests' backups are.
+pub(crate) fn layout() -> Layout {
+    Layout::new(WordAddr::new(NodeId(0), FIRST_WORD), 2).expect("two are enough")
+}
+
+/// What they take, and a little more.
+pub(crate) fn region_size_bytes() -> u64 {
+    (layout().word_count() + FIRST_WORD) * 8
+}
+
+pub(crate) fn region() -> Arc<MappedRegion> {
+    Arc::new(MappedRegion::anonymous(region_size_bytes()).expect("memory"))
+}
+
+pub(crate) fn scanned(snapshot: &Snapshot) -> Model {
+    let range = (Bound::Unbounded, Bound::Unbounded);
+    let scan = snapshot.scan(range, Direction::Ascending);
+    let pairs = scan.expect("it can be read");
+    pairs.map(|pair| pair.expect("it can be read")).collect()
+}
