@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The rules RP1 to RP14 are in `docs/replication.md`. Generic over
-//! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric.
+//! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric; over `verbs` a backup
+//! has a loopback to its own memory (RP8).
 //!
 //! | module | what it holds |
 //! |---|---|

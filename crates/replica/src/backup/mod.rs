@@ -121,6 +121,11 @@ impl<E: Endpoint> Backup<E> {
     /// earlier primaries, that did, are fenced (F6). Zeros control words and rings; touches no
     /// file.
     ///
+    /// Both sides have atomics on the epoch (RP8), so those of `near` have to be the ones that the
+    /// primary's verbs are (F4): the processor's over `mem`, `shm` and `tcp`, and the device's,
+    /// through its [loopback](farleaf_fabric::verbs::VerbsNode::loopback), over `verbs`. Else an
+    /// old primary may acknowledge what a backup that was promoted has not.
+    ///
     /// # Errors
     /// The words are not all there.
     pub fn new(
