@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ids::{RegionId, ReplicaNumber};
 use farleaf_cluster::record::CopyReport;
 
-use crate::place::ReplicaPlace;
+use crate::place::{ReplicaPlace, is_damage};
 
 /// How long a region that has failed here is let alone: at first, and at the most. Each failure
 /// doubles it, until none has come for long.
@@ -24,7 +24,7 @@ struct Failed {
 #[derive(Default)]
 pub(crate) struct Broken {
     failed: BTreeMap<RegionId, Failed>,
-    /// What copies say that were looked at since; none: they cannot be used.
+    /// What copies say that were looked at since; none: they are damaged, or are no copies.
     copies: BTreeMap<(RegionId, ReplicaNumber), Option<CopyReport>>,
 }
 
@@ -51,15 +51,23 @@ impl Broken {
         (region, replica): (RegionId, ReplicaNumber),
         place: &ReplicaPlace,
     ) -> Option<CopyReport> {
-        let copy = self.copies.entry((region, replica));
-        let copy = copy.or_insert_with(|| match place.copy() {
+        if let Some(copy) = self.copies.get(&(region, replica)) {
+            return *copy;
+        }
+        let copy = match place.copy() {
             Ok(copy) => copy,
             Err(error) => {
                 tracing::error!(%error, "what {region} has left here cannot go on by itself");
+                if !is_damage(&error) {
+                    // What passes is looked at again, when the region has rested.
+                    self.note(region);
+                    return None;
+                }
                 None
             }
-        });
-        *copy
+        };
+        self.copies.insert((region, replica), copy);
+        copy
     }
 
     /// The next life looks at all of them.

@@ -295,7 +295,7 @@ pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, Se
 }
 
 /// Whether what is there is not what was written: no other try will read it.
-fn is_damage(error: &ServerError) -> bool {
+pub(crate) fn is_damage(error: &ServerError) -> bool {
     use ServerError::{Damaged, Engine, File};
     use farleaf_lsm::LsmError::{DamagedLog, DamagedManifest, DamagedTree, Storage};
     match error {

@@ -119,6 +119,7 @@ impl PreparedServer {
     /// [`ServerError`]: the address cannot be listened at; the directory is another server's, open,
     /// damaged.
     pub fn new(options: &ServerOptions) -> Result<Self, ServerError> {
+        options.engine.check()?;
         if options.address.ip().is_unspecified() && options.advertised.is_none() {
             return Err(ServerError::NotAdvertised {
                 address: options.address,

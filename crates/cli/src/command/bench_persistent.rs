@@ -9,7 +9,7 @@ use farleaf_bench::runner::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
 use super::cluster_way::open_cluster;
-use super::region::parse_buffer_size;
+use super::region::parse_l0_size;
 use super::serve::allow_descriptors;
 use crate::arguments::PoolArguments;
 use crate::cluster_options::{DurabilityArgument, EngineName};
@@ -39,9 +39,9 @@ pub(super) struct PersistentBenchArguments {
     #[command(flatten)]
     durability: DurabilityArgument,
 
-    /// Of own servers: how much a region gathers in memory before it is written as a tree [default:
-    /// 64MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_buffer_size)]
+    /// Of own servers: how much a region gathers in memory before it is written as a tree; half as
+    /// much of its log's end, with the values, stays in memory besides [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: Option<u64>,
 

@@ -13,6 +13,7 @@ use farleaf_cluster::coordinator::CoordinatorAddress;
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::record::NUMBER_END;
 use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::memtable::Memtable;
 use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
 use super::cluster_way::parse_address;
@@ -88,11 +89,11 @@ struct ServeArguments {
 
     /// How much a region gathers in memory before it is written as a tree; half as much of its
     /// log's end, with the values, stays in memory besides
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_buffer_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: u64,
 
-    /// Memory for blocks of trees, of each region
+    /// Memory for blocks of trees and of the log, of each region
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_buffer_size)]
     #[arg(allow_negative_numbers = true)]
     cache: u64,
@@ -158,6 +159,14 @@ fn parse_advertised(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// The size of an L0.
+pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
+    match parse_buffer_size(text)? {
+        size_bytes if size_bytes <= Memtable::SIZE_BYTES_MAX as u64 => Ok(size_bytes),
+        _ => Err("expected 16GiB at the most".to_owned()),
+    }
+}
+
 pub(super) fn parse_buffer_size(text: &str) -> Result<u64, String> {
     const SIZE_BYTES_MIN: u64 = 1 << 20;
     match parse_size(text) {
@@ -216,7 +225,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
         server.number(),
         server.cluster(),
     );
-    let failure = wait_end(&server, &stopped, (ready, options.terms.time_to_live));
+    let failure = wait_end(&server, &stopped, (ready, options.terms.time_to_live * 2));
     server.stop();
     if let Some(error) = failure {
         return Err(refused(error, &address, &arguments.data));

@@ -35,6 +35,7 @@ pub(crate) const PERSISTENT_BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--engine", "lsm", "--regions", "118"], 2, &["'118'", "--regions", "1..=117"]),
     case(&["bench", "ycsb", "--engine", "lsm", "--records", "2"], 2, &["--regions is 3", "not above --records"]),
     case(&["bench", "ycsb", "--engine", "lsm", "--l0-size", "1KiB"], 2, &["'1KiB'", "--l0-size", "1MiB or more"]),
+    case(&["bench", "ycsb", "--engine", "lsm", "--l0-size", "17GiB"], 2, &["'17GiB'", "--l0-size", "16GiB at the most"]),
     case(&["bench", "ycsb", "--engine", "lsm", "--directory", "no"], 2, &["--directory is no", "that is there"]),
     case(&["bench", "ycsb", "--replicas", "2"], 2, &["--replicas cannot be used without --engine lsm or --cluster"]),
     case(&["bench", "ycsb", "--durability", "sync"], 2, &["--durability cannot be used without --engine lsm"]),

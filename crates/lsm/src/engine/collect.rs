@@ -118,7 +118,7 @@ impl Collect {
         let Some(position) = position.filter(|it| self.dead.contains(&it.number())) else {
             return Ok(());
         };
-        core.log.read(position, &mut self.record)?;
+        core.log.read_once(position, &mut self.record)?;
         let (key, value) = (self.record.key(), self.record.value());
         let mut pin = None;
         let appended = core

@@ -122,8 +122,11 @@ impl EngineOptions {
         }
     }
 
-    /// That an engine can work so.
-    fn check(&self) -> Result<(), LsmError> {
+    /// That an engine can work so. Opening one looks at it, too.
+    ///
+    /// # Errors
+    /// [`LsmError::BadOption`]: which one, and what is allowed.
+    pub fn check(&self) -> Result<(), LsmError> {
         let bad = |option, given, allowed| LsmError::BadOption {
             option,
             given,

@@ -130,8 +130,10 @@ impl Core {
     }
 
     pub(super) fn is_full(&self, memtable: &Memtable) -> bool {
-        memtable.size_bytes() >= self.options.l0_size_bytes_max
-            || memtable.entry_count() >= self.options.l0_entry_count_max
+        let entry_count = memtable.entry_count();
+        let has_room = memtable.size_bytes() < self.options.l0_size_bytes_max;
+        // An empty one takes some bytes, too.
+        entry_count > 0 && !(has_room && entry_count < self.options.l0_entry_count_max)
     }
 
     /// Replaces L0 by an empty one. No record is appended meanwhile: what is before the place is in

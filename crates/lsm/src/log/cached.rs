@@ -1,7 +1,7 @@
 //! Blocks of the log in the engine's cache (VL9).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::cache::{BlockCache, LogBlock};
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition};
@@ -17,14 +17,18 @@ const REMEMBERED_COUNT_MAX: usize = 1 << 20;
 
 /// Blocks of log segments in which nothing more is written, kept beside those of trees.
 ///
-/// A block is kept when it is asked for the second time, while so many others were asked for
-/// between as the cache has room for, about: reads of records each of which is read once read no
-/// whole blocks for them, and drive out nothing.
+/// A block is kept when it is asked for the second time, not right behind the first, and while so
+/// many others were asked for between as the cache has room for, about. So who passes over records
+/// in the order of the log, or over more blocks than there is room for, reads few whole blocks for
+/// them, and drives out little.
 #[derive(Debug)]
 pub(super) struct CachedBlocks {
     blocks: Arc<BlockCache>,
-    /// By a hash of the block: a part of the hash of the last one that was asked for.
+    /// In pairs, by a hash of the block: another part of the hash of the last two that were asked
+    /// for.
     asked: Box<[AtomicU32]>,
+    /// The hash of the last one.
+    last: AtomicU64,
 }
 
 impl CachedBlocks {
@@ -32,10 +36,14 @@ impl CachedBlocks {
         let room = blocks.block_count_max();
         let count = match room {
             0 => 0,
-            room => room.next_power_of_two().min(REMEMBERED_COUNT_MAX),
+            room => (2 * room.next_power_of_two()).min(REMEMBERED_COUNT_MAX),
         };
         let asked = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Self { blocks, asked }
+        Self {
+            blocks,
+            asked,
+            last: AtomicU64::new(0),
+        }
     }
 
     /// Calls a function with the block of a place, and where in it that is, if it is kept.
@@ -48,16 +56,21 @@ impl CachedBlocks {
         Some((block, offset))
     }
 
-    /// Whether the block of a place is to be kept: it was asked for before, and is not there.
-    pub(super) fn is_wanted(&self, position: LogPosition) -> bool {
-        if self.asked.is_empty() {
+    /// Whether a block of which a record was read from the device is to be kept.
+    pub(super) fn is_wanted(&self, segment: LogNumber, number: BlockNumber) -> bool {
+        if self.asked.is_empty() || self.blocks.get_log(segment, number).is_some() {
             return false;
         }
-        let (number, _) = block_of(position);
-        let hash = mix(position.number().0 ^ mix(u64::from(number.0)));
-        let asked = &self.asked[hash as usize & (self.asked.len() - 1)];
+        let hash = mix(segment.0 ^ mix(u64::from(number.0)));
+        if self.last.swap(hash, Ordering::Relaxed) == hash {
+            return false;
+        }
+        let place = hash as usize & (self.asked.len() - 1) & !1;
+        let [newer, older] = [0, 1].map(|index| &self.asked[place + index]);
         let tag = (hash >> 32) as u32 | 1;
-        asked.swap(tag, Ordering::Relaxed) == tag
+        // Who asks at the same time may forget one for the other: it is a guess.
+        let before = newer.swap(tag, Ordering::Relaxed);
+        before == tag || older.swap(before, Ordering::Relaxed) == tag
     }
 
     pub(super) fn keep(&self, segment: LogNumber, number: BlockNumber, block: &Arc<LogBlock>) {

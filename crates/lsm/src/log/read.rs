@@ -57,11 +57,37 @@ impl ValueLog {
     /// # Errors
     /// There is no record there, so the log is damaged; or it cannot be read.
     pub fn read(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
-        record.bytes.clear();
-        if let Some(header) = self.read_from_memory(position, &mut record.bytes) {
-            record.key_size_bytes = header.key_size_bytes;
-            return self.check(position, record);
+        if self.read_from_memory(position, record) {
+            return Ok(());
         }
+        self.read_from_device(position, record)?;
+        self.keep_blocks(position, record.bytes.len());
+        Ok(())
+    }
+
+    /// The same, and keeps nothing (VL9): for who reads each record once.
+    ///
+    /// # Errors
+    /// As those of [`Self::read`].
+    pub fn read_once(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
+        if self.read_from_memory(position, record) {
+            return Ok(());
+        }
+        self.read_from_device(position, record)
+    }
+
+    /// Whether the record is in memory, and as it was written.
+    fn read_from_memory(&self, position: LogPosition, record: &mut Record) -> bool {
+        record.bytes.clear();
+        let Some(header) = self.copy_from_memory(position, &mut record.bytes) else {
+            return false;
+        };
+        record.key_size_bytes = header.key_size_bytes;
+        self.check(position, record).is_ok()
+    }
+
+    fn read_from_device(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
+        record.bytes.clear();
         let end = self.read_some(position, self.first_read_size_bytes(), &mut record.bytes)?;
         let Some(header) = record_header(&record.bytes) else {
             return Err(damaged(position, "no record begins there"));
@@ -76,7 +102,6 @@ impl ValueLog {
         }
         record.bytes.truncate(size_bytes);
         record.key_size_bytes = header.key_size_bytes;
-        self.keep_blocks(position, size_bytes);
         self.check(position, record)
     }
 
@@ -89,7 +114,7 @@ impl ValueLog {
 
     /// Appends a whole record, and nothing else, if all of it is in memory and it is not much
     /// larger than a block; what it begins with.
-    fn read_from_memory(&self, position: LogPosition, to: &mut Vec<u8>) -> Option<RecordHeader> {
+    fn copy_from_memory(&self, position: LogPosition, to: &mut Vec<u8>) -> Option<RecordHeader> {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return None;
         }
@@ -97,28 +122,42 @@ impl ValueLog {
         if let Some(header) = self.recent.read_record(place, to) {
             return Some(header);
         }
-        let (mut block, offset) = self.cached.get(position)?;
-        let mut bytes = &block[offset..];
-        let header = record_header(bytes)?;
-        let size_bytes = header.record_size_bytes();
-        if size_bytes > CACHED_SIZE_BYTES_MAX {
+        let (block, offset) = self.cached.get(position)?;
+        let bytes = &block[offset..];
+        if bytes.len() >= RECORD_HEADER_SIZE_BYTES {
+            let header = record_header(bytes)?;
+            let size_bytes = header.record_size_bytes();
+            to.extend_from_slice(&bytes[..bytes.len().min(size_bytes)]);
+            return self.append_kept(position, size_bytes, to).then_some(header);
+        }
+        to.extend_from_slice(bytes);
+        if !self.append_kept(position, RECORD_HEADER_SIZE_BYTES, to) {
             return None;
         }
-        loop {
+        let header = record_header(to)?;
+        let size_bytes = header.record_size_bytes();
+        self.append_kept(position, size_bytes, to).then_some(header)
+    }
+
+    /// Goes on with what there is of a record, until there are so many bytes; not if a block is not
+    /// kept.
+    fn append_kept(&self, position: LogPosition, size_bytes: usize, to: &mut Vec<u8>) -> bool {
+        if size_bytes > CACHED_SIZE_BYTES_MAX {
+            return false;
+        }
+        while to.len() < size_bytes {
+            let next = position.plus(to.len() as u64);
+            if next.number() != position.number() {
+                return false;
+            }
+            let Some((block, offset)) = self.cached.get(next) else {
+                return false;
+            };
+            let bytes = &block[offset..];
             let rest = size_bytes - to.len();
             to.extend_from_slice(&bytes[..bytes.len().min(rest)]);
-            if to.len() == size_bytes {
-                return Some(header);
-            }
-            let next = position.plus(to.len() as u64);
-            let found = self.cached.get(next).filter(|_| next.offset() > 0);
-            let Some((found, _)) = found else {
-                to.clear();
-                return None;
-            };
-            block = found;
-            bytes = &block[..];
         }
+        true
     }
 
     /// VL9: keeps the blocks of a record that was read from the device, if they were asked for
@@ -133,8 +172,7 @@ impl ValueLog {
         for index in 0..(offset + size_bytes).div_ceil(BLOCK_SIZE_BYTES) {
             let block_number = BlockNumber(first.0 + index as u32);
             let start = block_number.0 as usize * BLOCK_SIZE_BYTES;
-            if start >= SEGMENT_SIZE_BYTES as usize
-                || !self.cached.is_wanted(number.start().plus(start as u64))
+            if start >= SEGMENT_SIZE_BYTES as usize || !self.cached.is_wanted(number, block_number)
             {
                 continue;
             }

@@ -1,11 +1,14 @@
 //! The log's end in memory (VL8).
 
 use std::collections::VecDeque;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::read::record_header;
 use super::record::RecordHeader;
 use crate::place::{LogNumber, SEGMENT_SIZE_BYTES};
+
+/// A record of more bytes is copied while nobody is kept from ending a segment.
+const COPIED_UNDER_LOCK_SIZE_BYTES_MAX: usize = 4096;
 
 /// Segments that were filled last, as they were written. Nothing changes a log segment, and its
 /// number is never given again (LC5): so what is here is right for as long as anything leads there.
@@ -20,7 +23,7 @@ pub(super) struct RecentSegments {
 struct Recent {
     number: LogNumber,
     filled: usize,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl RecentSegments {
@@ -44,13 +47,16 @@ impl RecentSegments {
         } else {
             None
         };
-        let buffer = oldest.map_or_else(|| vec![0; bytes.len()], |it| it.bytes);
+        let size_bytes = bytes.len();
         kept.push_back(Recent {
             number,
             filled,
-            bytes,
+            bytes: Arc::new(bytes),
         });
-        buffer
+        drop(kept);
+        // Somebody may read it yet.
+        let buffer = oldest.and_then(|it| Arc::try_unwrap(it.bytes).ok());
+        buffer.unwrap_or_else(|| vec![0; size_bytes])
     }
 
     /// Appends the record at a place; what it begins with. None: the segment is not here, or no
@@ -65,7 +71,15 @@ impl RecentSegments {
         let recent = &kept[index];
         let bytes = recent.bytes.get(offset..recent.filled)?;
         let header = record_header(bytes)?;
-        to.extend_from_slice(bytes.get(..header.record_size_bytes())?);
+        let size_bytes = header.record_size_bytes();
+        let record = bytes.get(..size_bytes)?;
+        if size_bytes <= COPIED_UNDER_LOCK_SIZE_BYTES_MAX {
+            to.extend_from_slice(record);
+        } else {
+            let bytes = Arc::clone(&recent.bytes);
+            drop(kept);
+            to.extend_from_slice(&bytes[offset..offset + size_bytes]);
+        }
         Some(header)
     }
 }

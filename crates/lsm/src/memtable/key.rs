@@ -122,7 +122,8 @@ impl Words {
         for (index, to) in words[PLACE_WORD_COUNT..].iter().enumerate() {
             to.store(word(key, 2 + index), Memory::Relaxed);
         }
-        (entry, entry + count as u32)
+        let next = entry.checked_add(count as u32);
+        (entry, next.expect("an L0 is smaller than that"))
     }
 
     pub(super) fn place(&self, entry: u32) -> (LogPosition, Meta) {

@@ -10,7 +10,8 @@
 //!   names it. The order is one word: which slots count, by rank. It is stored by a release and
 //!   loaded by an acquire; whoever has loaded it sees all that it names, whatever comes later.
 //! - **MT3. Splits.** A leaf without a free slot stays as it is. Its entries and the new one go to
-//!   two new leaves, or, if the new one is behind all of them, that one alone goes to a new leaf.
+//!   two new leaves, or, if the new one is behind all of them and the next leaf is not sparse, that
+//!   one alone goes to a new leaf.
 //!   The node above names what is new by one store of its order; if it has too few slots left, it
 //!   stays as it is, too, and a new one takes its place, and so on. The root is one word. The leaf
 //!   before is told which one comes behind it now. What was replaced is not changed any more.

@@ -149,6 +149,25 @@ fn keys_may_come_in_any_order() {
     assert!(descending.max(inwards) < 200, "{descending} {inwards}");
 }
 
+/// Promise: keys that come behind a full leaf and before the next one, each less than the one
+/// before, share leaves, and so do versions of one key there. Each once had a leaf of its own, and
+/// an L0 was full four times as early.
+#[test]
+fn keys_behind_a_full_leaf_share_leaves() {
+    const COUNT: u64 = 20_000;
+    let downwards: Vec<u64> = (0..15).chain((16..COUNT).rev()).collect();
+    let versions: Vec<u64> = (0..15).chain((0..COUNT).map(|_| 99)).collect();
+    for numbers in [downwards, versions] {
+        let memtable = Memtable::new(LogPosition(0));
+        for (position, number) in (0..).zip(numbers) {
+            let key = format!("user{number:020}");
+            memtable.insert(key.as_bytes(), (LogPosition(position), 9), false);
+        }
+        let size_bytes = memtable.size_bytes() / memtable.entry_count();
+        assert!(size_bytes < 150, "{size_bytes}");
+    }
+}
+
 /// What is written while others read: of each version its key; and of each key its versions.
 struct Writes {
     keys: Vec<Vec<u8>>,

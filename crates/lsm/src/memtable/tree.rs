@@ -228,8 +228,13 @@ impl Tree {
     fn split(&self, given: &mut Given, number: u32, (rank, own): (usize, Key)) -> Change {
         let leaf = self.leaves.get(number);
         let next = leaf.next();
-        let (left, right, first) = if rank == SLOT_COUNT {
-            // Keys that come in order fill one leaf after the other.
+        let is_next_sparse = next.is_some_and(|next| {
+            let keys = &self.leaves.get(next).keys;
+            keys.order().count() < SLOT_COUNT / 2
+        });
+        let (left, right, first) = if rank == SLOT_COUNT && !is_next_sparse {
+            // Keys that come in order fill one leaf after the other. Those that come in the other
+            // order behind a full leaf would each have one of their own.
             (None, self.new_leaf(given, &[own]), own)
         } else {
             let all = leaf.keys_with(rank, own);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{LogMemory, open_with};
+use super::{LogMemory, Opened, open_with};
 use crate::cache::BlockCache;
-use crate::place::SEGMENT_SIZE_BYTES;
+use crate::place::{BlockNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
 use crate::storage::{CrashStorage, Storage};
+use crate::tree::block_for_tests;
 
 /// Promise (VL8): records of as many of the last segments as there is memory for are read without
 /// the device, wherever they begin and end; older ones, and those larger than a segment, from it;
@@ -50,42 +51,81 @@ fn the_end_of_the_log_is_in_memory() {
     }
 }
 
-/// Promise (VL9): a record that is asked for again and again is read from the device twice, and
-/// then not any more, if the cache has room, whether it goes on in the next block or not; a larger
-/// one is read there each time; and all of them are right.
-#[test]
-fn blocks_that_are_asked_for_again_stay() {
-    let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(4));
+fn with_cache(shared: &Arc<dyn Storage>, cache: &Arc<BlockCache>) -> Opened {
     let memory = LogMemory {
         recent_size_bytes: 0,
-        cache: Arc::new(BlockCache::new(8 << 20)),
+        cache: Arc::clone(cache),
     };
-    let log = open_with(&shared, memory).expect("it is whole");
-    let sizes = [0, 100, 300, 490, 17_000, 5];
+    open_with(shared, memory).expect("it is whole")
+}
+
+/// Records of segments that are full.
+fn filled(log: &Opened, count: usize, size_of: impl Fn(usize) -> usize) -> Vec<Filled> {
     let mut records = Vec::new();
-    for index in 0..1_200_usize {
-        let (key, size_bytes) = (format!("{index}"), sizes[index % sizes.len()]);
-        let appended = log.put(key.as_bytes(), size_bytes).expect("there is room");
-        records.push((appended.position, key, size_bytes));
+    for index in 0..count {
+        let (key, size_bytes) = (format!("{index:06}"), size_of(index));
+        let appended = log.put(key.as_bytes(), size_bytes);
+        records.push((appended.expect("there is room").position, key, size_bytes));
     }
     let open = log.log.tail().open_number().expect("one is open");
     records.retain(|(position, ..)| position.number() < open);
-    assert!(records.len() > 300);
+    records
+}
+
+type Filled = (LogPosition, String, usize);
+
+/// Promise (VL9): records that are asked for again and again are not read from the device any more,
+/// but for a few, if the cache has room, whether it, or what it begins with, goes on in the next
+/// block or not; a larger one is read there each time; and all of them are right.
+#[test]
+fn blocks_that_are_asked_for_again_stay() {
+    let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(4));
+    let log = with_cache(&shared, &Arc::new(BlockCache::new(64 << 20)));
+    let sizes = [0, 90, 300, 440, 17_000, 5];
+    let records = filled(&log, 20_000, |index| match sizes[index % sizes.len()] {
+        17_000 => 17_000,
+        // So they begin anywhere in a block.
+        size_bytes => size_bytes + index / 6 % 37,
+    });
+    assert!(records.len() > 15_000);
+    let in_two = records
+        .iter()
+        .filter(|(position, ..)| position.offset() % 4096 > 4096 - 12);
+    assert!(in_two.count() > 5, "headers in two blocks");
     let device = || log.log.segments().device.bytes().read;
     let mut read = Vec::new();
     for _ in 0..4 {
-        let before = device();
+        let mut small = 0;
         for (position, key, size_bytes) in &records {
+            let before = device();
             log.assert_reads(*position, key.as_bytes(), *size_bytes);
+            let read = device() - before;
+            let is_large = *size_bytes == 17_000;
+            assert!(!is_large || read >= 17_000);
+            small += if is_large { 0 } else { read };
         }
-        read.push(device() - before);
+        read.push(small);
     }
-    let large = records.iter().filter(|it| it.2 == 17_000).count() as u64;
-    // Neighbours ask for the same block, so many are kept after one round already.
-    assert!(read[1] < read[0], "{read:?}");
-    assert_eq!(read[2], read[3], "{read:?}");
-    assert!(
-        read[3] >= large * 17_000 && read[3] < large * 40_000,
-        "{read:?}"
-    );
+    // Of three blocks whose hashes begin alike one may be forgotten each time.
+    assert!(read[3] * 20 < read[0], "{read:?}");
+}
+
+/// Promise (VL9): who passes over the log in its order drives nothing out of the cache. Neighbours
+/// in a block once counted as one that was asked for again, and nothing was left.
+#[test]
+fn a_pass_over_the_log_drives_nothing_out() {
+    let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(4));
+    let cache = Arc::new(BlockCache::new(4 << 20));
+    let log = with_cache(&shared, &cache);
+    let records = filled(&log, 100_000, |_| 90);
+    for number in (0..500).map(BlockNumber) {
+        let block = Arc::new(block_for_tests(TreeId(1), number));
+        cache.insert(TreeId(1), number, &block);
+        assert!(cache.get(TreeId(1), number).is_some());
+    }
+    for (position, key, size_bytes) in &records {
+        log.assert_reads(*position, key.as_bytes(), *size_bytes);
+    }
+    let left = (0..500).filter(|it| cache.get(TreeId(1), BlockNumber(*it)).is_some());
+    assert_eq!(left.count(), 500);
 }
