@@ -13,8 +13,9 @@
 //! - **CJ2.** Only the last line can be one that was not synced. So, when the journal is read, what
 //!   is not whole, with no line anywhere behind it that is whole by itself, was never in force, and
 //!   is left out; any other line that is not right is damage. What is left out is gone then, as the
-//!   journal is written anew. (The same rule as MF2 of the engine's manifest; lines are looked for
-//!   at every byte, since what was not synced can be anything, ends of lines too.)
+//!   journal is written anew, or, where there is no room for that, before the next line is. (The
+//!   same rule as MF2 of the engine's manifest; lines are looked for at every byte, since what was
+//!   not synced can be anything, ends of lines too.)
 //! - **CJ3.** A journal is written anew when its changes outweigh its map: whole, synced, and then
 //!   renamed, and the names synced.
 
@@ -141,8 +142,22 @@ fn read_head(json: &[u8]) -> Result<Head, Unreadable> {
 /// # Errors
 /// How it is damaged, or that a later version has written it.
 pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, Unreadable> {
+    read(bytes, now).map(|it| it.store)
+}
+
+/// What a journal says.
+struct Replayed {
+    store: Store,
+    head_size_bytes: u64,
+    /// What is behind was never in force (CJ2).
+    size_bytes: u64,
+    last_sum: u32,
+}
+
+fn read(bytes: &[u8], now: Duration) -> Result<Replayed, Unreadable> {
     let (json, mut last_sum, mut at) =
         read_line(bytes, 0).ok_or_else(|| "its first line is not what was written".to_owned())?;
+    let head_size_bytes = at as u64;
     let head = read_head(json)?;
     let mut store = Store::from_image(head.map, now).map_err(|how| format!("line 1: {how}"))?;
     let mut line_number = 2;
@@ -161,7 +176,12 @@ pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, Unreadable> {
             .map_err(|how| format!("line {line_number}: {how}"))?;
         (last_sum, at, line_number) = (own, at + size_bytes, line_number + 1);
     }
-    Ok(store)
+    Ok(Replayed {
+        store,
+        head_size_bytes,
+        size_bytes: at as u64,
+        last_sum,
+    })
 }
 
 fn failed<'s>(
@@ -178,8 +198,9 @@ fn failed<'s>(
 }
 
 impl Journal {
-    /// Opens the journal of a directory, or makes one; and says what its map is. It is written anew
-    /// in any case, so that nothing stays behind its end (CJ2).
+    /// Opens the journal of a directory, or makes one; and says what its map is. It is written
+    /// anew, so that nothing stays behind its end (CJ2); where there is no room for that, it goes
+    /// on as it is, and what is behind its end goes before the next change is written.
     ///
     /// # Errors
     /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
@@ -195,23 +216,47 @@ impl Journal {
                 directory: storage.name(),
             })?;
         let names = storage.list().map_err(failed(&*storage, "list", "files"))?;
-        let store = if names.iter().any(|name| name == JOURNAL) {
-            let bytes = read_whole(&*storage)?;
-            replay(&bytes, now).map_err(|why| refused(why, &*storage))?
+        let found = if names.iter().any(|name| name == JOURNAL) {
+            let (file, bytes) = read_whole(&*storage)?;
+            let found = read(&bytes, now).map_err(|why| refused(why, &*storage))?;
+            Some((file, bytes.len() as u64, found))
         } else {
-            Store::default()
+            None
         };
-        let (file, size_bytes, last_sum) = write_new(&*storage, &store)?;
-        let journal = Self {
-            storage,
-            file,
-            _lock: lock,
-            size_bytes,
-            head_size_bytes: size_bytes,
-            last_sum,
-            has_rest: false,
-        };
-        Ok((journal, store))
+        let new = Store::default();
+        let store = found.as_ref().map_or(&new, |(.., it)| &it.store);
+        match (write_new(&*storage, store), found) {
+            (Ok((file, size_bytes, last_sum)), found) => {
+                let journal = Self {
+                    storage,
+                    file,
+                    _lock: lock,
+                    size_bytes,
+                    head_size_bytes: size_bytes,
+                    last_sum,
+                    has_rest: false,
+                };
+                Ok((journal, found.map_or(new, |(.., it)| it.store)))
+            }
+            (Err(error), Some((file, file_size_bytes, found))) if error.is_no_room() => {
+                // What was begun takes room. If it stays, the next one is written over it.
+                let _ = storage.remove(NEW_JOURNAL);
+                // A last line that is whole is in force from now on.
+                file.sync().map_err(failed(&*storage, "sync", JOURNAL))?;
+                tracing::warn!(%error, "the coordinator's journal goes on as it is");
+                let journal = Self {
+                    storage,
+                    file,
+                    _lock: lock,
+                    size_bytes: found.size_bytes,
+                    head_size_bytes: found.head_size_bytes,
+                    last_sum: found.last_sum,
+                    has_rest: file_size_bytes > found.size_bytes,
+                };
+                Ok((journal, found.store))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Writes a change and syncs it (CJ1). After an error nothing is known of it, and the journal
@@ -278,7 +323,7 @@ fn refused(why: Unreadable, storage: &dyn Storage) -> CoordinatorError {
     }
 }
 
-fn read_whole(storage: &dyn Storage) -> Result<Vec<u8>, CoordinatorError> {
+fn read_whole(storage: &dyn Storage) -> Result<(Arc<dyn StorageFile>, Vec<u8>), CoordinatorError> {
     let file = storage
         .open(JOURNAL)
         .map_err(failed(storage, "open", JOURNAL))?;
@@ -286,7 +331,7 @@ fn read_whole(storage: &dyn Storage) -> Result<Vec<u8>, CoordinatorError> {
     let mut bytes = vec![0; size_bytes as usize];
     file.read_at(&mut bytes, 0)
         .map_err(failed(storage, "read", JOURNAL))?;
-    Ok(bytes)
+    Ok((file, bytes))
 }
 
 /// Writes a map as a journal of one line, in place of the one that is there.
