@@ -225,13 +225,20 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
         server.number(),
         server.cluster(),
     );
-    let failure = wait_end(&server, &stopped, (ready, options.terms.time_to_live * 2));
+    let failure = wait_end(&server, &stopped, (ready, joining_time_max(&options.terms)));
     server.stop();
     if let Some(error) = failure {
         return Err(refused(error, &address, &arguments.data));
     }
     tracing::info!(address = listens_at, "stopped");
     Ok(Ending::Done)
+}
+
+/// For how long the line is kept back: after two leases a server knows that another one has its
+/// number (CP8), and says that instead.
+fn joining_time_max(terms: &LeaseTerms) -> Duration {
+    const SLACK: Duration = Duration::from_secs(2);
+    terms.time_to_live * 2 + SLACK
 }
 
 /// Waits until it is to end, or cannot go on. `ready` is said when the cluster counts it, so that a
