@@ -46,7 +46,7 @@ impl CachedBlocks {
         }
     }
 
-    /// Calls a function with the block of a place, and where in it that is, if it is kept.
+    /// The block of a place, and where in it that is, if it is kept.
     pub(super) fn get(&self, position: LogPosition) -> Option<(Arc<LogBlock>, usize)> {
         if self.asked.is_empty() {
             return None;

@@ -60,7 +60,7 @@ impl ValueLog {
         if self.read_from_memory(position, record) {
             return Ok(());
         }
-        self.read_from_device(position, record)?;
+        self.read_in_parts(position, record)?;
         self.keep_blocks(position, record.bytes.len());
         Ok(())
     }
@@ -73,7 +73,7 @@ impl ValueLog {
         if self.read_from_memory(position, record) {
             return Ok(());
         }
-        self.read_from_device(position, record)
+        self.read_in_parts(position, record)
     }
 
     /// Whether the record is in memory, and as it was written.
@@ -86,7 +86,8 @@ impl ValueLog {
         self.check(position, record).is_ok()
     }
 
-    fn read_from_device(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
+    /// From the segment that is being filled, or from the device.
+    fn read_in_parts(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         record.bytes.clear();
         let end = self.read_some(position, self.first_read_size_bytes(), &mut record.bytes)?;
         let Some(header) = record_header(&record.bytes) else {
@@ -112,8 +113,9 @@ impl ValueLog {
         }
     }
 
-    /// Appends a whole record, and nothing else, if all of it is in memory and it is not much
-    /// larger than a block; what it begins with.
+    /// Appends a whole record and nothing else, if it is in one of the segments that were filled
+    /// last, or all its blocks are kept; what it begins with. None: what was appended counts for
+    /// nothing.
     fn copy_from_memory(&self, position: LogPosition, to: &mut Vec<u8>) -> Option<RecordHeader> {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return None;
@@ -127,6 +129,9 @@ impl ValueLog {
         if bytes.len() >= RECORD_HEADER_SIZE_BYTES {
             let header = record_header(bytes)?;
             let size_bytes = header.record_size_bytes();
+            if size_bytes > CACHED_SIZE_BYTES_MAX {
+                return None;
+            }
             to.extend_from_slice(&bytes[..bytes.len().min(size_bytes)]);
             return self.append_kept(position, size_bytes, to).then_some(header);
         }
@@ -172,8 +177,7 @@ impl ValueLog {
         for index in 0..(offset + size_bytes).div_ceil(BLOCK_SIZE_BYTES) {
             let block_number = BlockNumber(first.0 + index as u32);
             let start = block_number.0 as usize * BLOCK_SIZE_BYTES;
-            if start >= SEGMENT_SIZE_BYTES as usize || !self.cached.is_wanted(number, block_number)
-            {
+            if !self.cached.is_wanted(number, block_number) {
                 continue;
             }
             let mut block = [0; BLOCK_SIZE_BYTES];

@@ -48,6 +48,14 @@ pub(super) struct Key {
     pub(super) entry: u32,
 }
 
+impl Key {
+    /// Of a child whose key nobody looks at.
+    pub(super) const NOTHING: Self = Self {
+        head: Head(0, 0),
+        entry: 0,
+    };
+}
+
 /// The keys of a node.
 #[derive(Debug, FromZeros, KnownLayout)]
 #[repr(C)]
@@ -263,12 +271,8 @@ impl Inner {
         rank: usize,
         change: &Change,
     ) -> ([Child; SLOT_COUNT + 1], usize) {
-        let nothing = Key {
-            head: Head(0, 0),
-            entry: 0,
-        };
         let mut all = [Child {
-            key: nothing,
+            key: Key::NOTHING,
             node: 0,
         }; SLOT_COUNT + 1];
         let mut count = 0;

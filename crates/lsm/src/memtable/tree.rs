@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::key::{Head, Meta, Sought, Words};
+use super::key::{Meta, Sought, Words};
 use super::node::{Change, Child, Inner, Key, Leaf, Order, SLOT_COUNT};
 use crate::place::LogPosition;
 
@@ -293,13 +293,8 @@ impl Tree {
             self.publish_root(height, left);
             return;
         };
-        // Nobody looks at the first one's key.
-        let nothing = Key {
-            head: Head(0, 0),
-            entry: 0,
-        };
         let left = Child {
-            key: nothing,
+            key: Key::NOTHING,
             node: left,
         };
         let root = self.new_inner(given, &[left, right]);
