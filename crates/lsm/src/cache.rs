@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -55,7 +55,7 @@ impl BlockCache {
 
     /// A block, if it is there.
     pub fn get(&self, tree: TreeId, number: BlockNumber) -> Option<Arc<Block>> {
-        let key = (Owner::Tree(tree), number);
+        let key = Key::of_tree(tree, number);
         let shard = self.shard(key);
         let found = shard.get(key);
         let counter = if found.is_some() {
@@ -72,23 +72,36 @@ impl BlockCache {
 
     /// Keeps a block, in the place of others if need be. One that is there stays.
     pub fn insert(&self, tree: TreeId, number: BlockNumber, block: &Arc<Block>) {
-        let key = (Owner::Tree(tree), number);
+        let key = Key::of_tree(tree, number);
         self.shard(key)
             .insert(key, || Kept::Tree(Arc::clone(block)));
     }
 
-    /// A block of a log segment, if it is there.
-    pub fn get_log(&self, segment: LogNumber, number: BlockNumber) -> Option<Arc<LogBlock>> {
-        let key = (Owner::Log(segment), number);
-        match self.shard(key).get(key)? {
-            Kept::Log(block) => Some(block),
+    /// Looks at a block of a log segment, if it is there. Blocks wait meanwhile that are to come
+    /// into its part of the cache. So nothing is written to the block's own memory, which is often
+    /// in no processor's cache.
+    pub fn look_at_log<R>(
+        &self,
+        segment: LogNumber,
+        number: BlockNumber,
+        look: impl FnOnce(&LogBlock) -> R,
+    ) -> Option<R> {
+        let key = Key::of_log(segment, number);
+        let clock = self.shard(key).read();
+        match clock.get(key)? {
+            Kept::Log(block) => Some(look(block)),
             Kept::Tree(_) => unreachable!("the log's key has the log's block"),
         }
     }
 
+    /// Whether a block of a log segment is there.
+    pub fn has_log(&self, segment: LogNumber, number: BlockNumber) -> bool {
+        self.look_at_log(segment, number, |_| ()).is_some()
+    }
+
     /// Keeps a block of a log segment in which nothing more is written.
     pub fn insert_log(&self, segment: LogNumber, number: BlockNumber, block: &Arc<LogBlock>) {
-        let key = (Owner::Log(segment), number);
+        let key = Key::of_log(segment, number);
         self.shard(key).insert(key, || Kept::Log(Arc::clone(block)));
     }
 
@@ -108,14 +121,15 @@ impl BlockCache {
         for shard in &self.shards {
             counts.hit_count += shard.hit_count.load(Ordering::Relaxed);
             counts.miss_count += shard.miss_count.load(Ordering::Relaxed);
-            counts.size_bytes += (shard.read().slots.len() * BLOCK_SIZE_BYTES) as u64;
+            counts.size_bytes += (shard.read().blocks.len() * BLOCK_SIZE_BYTES) as u64;
         }
         counts
     }
 
     fn shard(&self, key: Key) -> &Shard {
-        let word = mix(key.0.word() ^ mix(u64::from(key.1.0)));
-        &self.shards[(word >> 32) as usize % self.shards.len()]
+        // Of bits in the middle, as the map of a shard takes those at both ends.
+        let part = key.mixed() >> 16 & u64::from(u32::MAX);
+        &self.shards[(part * self.shards.len() as u64 >> 32) as usize]
     }
 }
 
@@ -125,21 +139,47 @@ impl fmt::Debug for BlockCache {
     }
 }
 
-type Key = (Owner, BlockNumber);
-
-/// Whose block it is. Numbers of both are never given again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Owner {
-    Tree(TreeId),
-    Log(LogNumber),
+/// Whose block it is, and which. Numbers of trees and of log segments are never given again.
+///
+/// In three words, so that a shard's map of many blocks is small: it is looked into for each record
+/// that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    owner: [u32; 2],
+    number: u32,
 }
 
-impl Owner {
-    const fn word(self) -> u64 {
-        match self {
-            Self::Tree(tree) => tree.0,
-            Self::Log(segment) => !segment.0,
+const _: () = assert!(size_of::<(Key, u32)>() == 16);
+
+impl Key {
+    const fn of_tree(tree: TreeId, number: BlockNumber) -> Self {
+        Self::new(tree.0, number)
+    }
+
+    const fn of_log(segment: LogNumber, number: BlockNumber) -> Self {
+        // Both are counted from small numbers on.
+        Self::new(!segment.0, number)
+    }
+
+    const fn new(owner: u64, number: BlockNumber) -> Self {
+        Self {
+            owner: [(owner >> 32) as u32, owner as u32],
+            number: number.0,
         }
+    }
+
+    const fn owner(self) -> u64 {
+        (self.owner[0] as u64) << 32 | self.owner[1] as u64
+    }
+
+    const fn mixed(self) -> u64 {
+        mix(self.owner() ^ mix(self.number as u64))
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.mixed());
     }
 }
 
@@ -157,29 +197,16 @@ struct Shard {
     miss_count: AtomicU64,
 }
 
+/// The parts of slots are apart, as those that are looked at for each read are small then.
 #[derive(Default)]
 struct Clock {
-    /// Where a block is in the slots.
-    places: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
-    slots: Vec<Slot>,
-    hand: usize,
-}
-
-struct Slot {
-    key: Key,
-    block: Kept,
+    /// Which slot a block is in.
+    places: HashMap<Key, u32, BuildHasherDefault<MixedHasher>>,
+    keys: Vec<Key>,
+    blocks: Vec<Kept>,
     /// It was asked for since the hand came by.
-    is_wanted: AtomicBool,
-}
-
-impl Slot {
-    fn new(key: Key, block: Kept) -> Self {
-        Self {
-            key,
-            block,
-            is_wanted: AtomicBool::new(false),
-        }
-    }
+    are_wanted: Vec<AtomicBool>,
+    hand: usize,
 }
 
 impl Shard {
@@ -193,14 +220,7 @@ impl Shard {
     }
 
     fn get(&self, key: Key) -> Option<Kept> {
-        let clock = self.read();
-        let place = clock.places.get(&key)?;
-        let slot = &clock.slots[*place];
-        // Most are wanted already: who only reads leaves the line to the other cores.
-        if !slot.is_wanted.load(Ordering::Relaxed) {
-            slot.is_wanted.store(true, Ordering::Relaxed);
-        }
-        Some(slot.block.clone())
+        self.read().get(key).cloned()
     }
 
     fn insert(&self, key: Key, block: impl FnOnce() -> Kept) {
@@ -211,24 +231,25 @@ impl Shard {
         if clock.places.contains_key(&key) {
             return;
         }
-        if clock.slots.len() < self.block_count_max {
-            clock.places.insert(key, clock.slots.len());
-            clock.slots.push(Slot::new(key, block()));
+        if clock.blocks.len() < self.block_count_max {
+            clock.push(key, block(), false);
             return;
         }
-        let place = clock.unwanted();
-        let slot = std::mem::replace(&mut clock.slots[place], Slot::new(key, block()));
-        clock.places.remove(&slot.key);
-        clock.places.insert(key, place);
+        let slot = clock.unwanted();
+        let before = std::mem::replace(&mut clock.keys[slot], key);
+        clock.blocks[slot] = block();
+        clock.places.remove(&before);
+        clock.places.insert(key, slot as u32);
     }
 
     fn forget(&self, tree: TreeId) {
         let clock = &mut *self.write();
-        clock.slots.retain(|it| it.key.0 != Owner::Tree(tree));
-        clock.hand = 0;
-        clock.places.clear();
-        for (place, slot) in clock.slots.iter().enumerate() {
-            clock.places.insert(slot.key, place);
+        let all = std::mem::take(clock);
+        let wanted = all.are_wanted.into_iter().map(AtomicBool::into_inner);
+        for ((key, block), is_wanted) in all.keys.into_iter().zip(all.blocks).zip(wanted) {
+            if key.owner() != tree.0 {
+                clock.push(key, block, is_wanted);
+            }
         }
     }
 
@@ -243,23 +264,40 @@ impl Shard {
 }
 
 impl Clock {
+    fn get(&self, key: Key) -> Option<&Kept> {
+        let slot = *self.places.get(&key)? as usize;
+        let is_wanted = &self.are_wanted[slot];
+        // Most are wanted already: who only reads leaves the line to the other cores.
+        if !is_wanted.load(Ordering::Relaxed) {
+            is_wanted.store(true, Ordering::Relaxed);
+        }
+        Some(&self.blocks[slot])
+    }
+
+    fn push(&mut self, key: Key, block: Kept, is_wanted: bool) {
+        self.places.insert(key, self.keys.len() as u32);
+        self.keys.push(key);
+        self.blocks.push(block);
+        self.are_wanted.push(AtomicBool::new(is_wanted));
+    }
+
     /// Moves the hand behind the next slot that was not asked for; twice around at the most.
     fn unwanted(&mut self) -> usize {
         loop {
-            let place = self.hand;
-            self.hand = (self.hand + 1) % self.slots.len();
-            if !std::mem::take(self.slots[place].is_wanted.get_mut()) {
-                return place;
+            let slot = self.hand;
+            self.hand = (self.hand + 1) % self.blocks.len();
+            if !std::mem::take(self.are_wanted[slot].get_mut()) {
+                return slot;
             }
         }
     }
 }
 
-/// A few numbers are a key: they need no more than to be mixed.
+/// What comes is mixed already.
 #[derive(Default)]
-struct KeyHasher(u64);
+struct MixedHasher(u64);
 
-impl Hasher for KeyHasher {
+impl Hasher for MixedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -270,12 +308,8 @@ impl Hasher for KeyHasher {
         }
     }
 
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(u64::from(number));
-    }
-
     fn write_u64(&mut self, number: u64) {
-        self.0 = mix(self.0 ^ number);
+        self.0 ^= number;
     }
 }
 

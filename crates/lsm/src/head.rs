@@ -45,6 +45,20 @@ impl<'k> KnownKey<'k> {
     }
 }
 
+impl KnownKey<'_> {
+    /// The first 16 bytes as a number, zeros behind the end; `None` if not so many are known. Of
+    /// two keys with other numbers the one with the lesser number is less.
+    pub fn number(self) -> Option<u128> {
+        let mut bytes = [0; 16];
+        match self.bytes.first_chunk() {
+            Some(first) => bytes = *first,
+            None if self.goes_on => return None,
+            None => bytes[..self.bytes.len()].copy_from_slice(self.bytes),
+        }
+        Some(u128::from_be_bytes(bytes))
+    }
+}
+
 /// Who can tell a key whole: the log.
 pub trait KeySource {
     /// Appends the key of the record at a place to a buffer.
@@ -99,6 +113,39 @@ mod tests {
         for (one, other, order) in cases {
             assert_eq!(one.compare(other), order, "{one:?} {other:?}");
             assert_eq!(other.compare(one), order.map(Ordering::reverse));
+        }
+    }
+
+    /// Promise: numbers of keys that are not the same are in the order of the keys, whatever is
+    /// known of those.
+    #[test]
+    fn numbers_are_in_the_order_of_keys() {
+        let mut keys = vec![Vec::new()];
+        for length in [1, 2, 15, 16, 17, 20] {
+            for last in [0, 1, 255] {
+                for fill in [0, 7] {
+                    let mut key = vec![fill; length];
+                    key[length - 1] = last;
+                    keys.push(key);
+                }
+            }
+        }
+        for (one, other) in keys
+            .iter()
+            .flat_map(|one| keys.iter().map(move |it| (one, it)))
+        {
+            for known in [one.len(), 16, 3] {
+                let head = KnownKey {
+                    bytes: &one[..known.min(one.len())],
+                    goes_on: known < one.len(),
+                };
+                let number = head.number();
+                assert_eq!(number.is_none(), head.goes_on && known < 16);
+                let of_other = KnownKey::whole(other).number().expect("it is whole");
+                if let Some(number) = number.filter(|number| *number != of_other) {
+                    assert_eq!(number.cmp(&of_other), one.cmp(other), "{one:?} {other:?}");
+                }
+            }
         }
     }
 }

@@ -37,8 +37,7 @@
 //! | [`head`] | keys as far as trees have them |
 //! | [`tree`] | B+-trees: written once, read, merged |
 //! | [`cache`] | their blocks in memory, under a budget |
-
-#![forbid(unsafe_code)]
+//! | `prefetch` | asking the processor for memory that is read soon |
 
 pub mod cache;
 pub mod device;
@@ -51,6 +50,11 @@ pub mod log;
 pub mod manifest;
 pub mod memtable;
 pub mod place;
+#[expect(
+    unsafe_code,
+    reason = "asks the processor for memory before it is read"
+)]
+mod prefetch;
 pub mod scrub;
 pub mod storage;
 pub mod tree;

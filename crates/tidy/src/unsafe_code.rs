@@ -10,6 +10,7 @@ pub const UNSAFE_PATHS: &[&str] = &[
     "crates/executor/src/waker.rs",
     "crates/fabric/src/mapped/region.rs",
     "crates/fabric/src/verbs/sys/*",
+    "crates/lsm/src/prefetch.rs",
 ];
 
 /// Finds the keyword outside the named files, and unsafe blocks and implementations anywhere that

@@ -1,6 +1,7 @@
 //! Many keys in their order, in both directions.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use crate::error::LsmError;
 use crate::head::KnownKey;
 use crate::log::{Record, ValueLog};
 use crate::memtable::MemtableCursor;
+use crate::place::LogPosition;
+use crate::prefetch::Span;
 use crate::tree::{Deletes, Entry, EntrySource, Merge, ReadAhead, TreeCursor};
 
 /// Which key comes next.
@@ -28,17 +31,43 @@ pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// Entries whose records the processor is asked for together, at the most: records lie apart in
+/// memory, and so the waits for them overlap.
+const AHEAD_COUNT_MAX: usize = 32;
+/// At first it is so many, and twice as many each time, so that a short scan looks at little that
+/// it does not need.
+const FIRST_AHEAD_COUNT: usize = 4;
+
+/// The buffer of a record of more bytes becomes its value, which is copied else.
+const COPIED_SIZE_BYTES_MAX: usize = 64 << 10;
+
 /// Keys of a snapshot, with their values.
 ///
 /// For each key one read of the log; of trees, those that are in the range, with reading ahead when
-/// it ascends. After an error it has ended.
+/// it ascends. Looks at up to 32 entries before it gives the first of them. After an error it has
+/// ended.
 pub struct Scan<'s> {
     snapshot: &'s Snapshot,
+    /// None: there is nothing more behind those that are ahead.
     merge: Option<Merge<Box<dyn EntrySource + 's>, &'s ValueLog>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
+    ahead: VecDeque<Ahead>,
+    ahead_count: usize,
+    /// Why there is nothing more, if it is not the end.
+    failed: Option<LsmError>,
+    /// Buffers of keys that were ahead.
+    buffers: Vec<Vec<u8>>,
     record: Record,
+}
+
+/// An entry that is to be read.
+struct Ahead {
+    /// As much of it as is known.
+    key: Vec<u8>,
+    goes_on: bool,
+    position: LogPosition,
 }
 
 impl fmt::Debug for Scan<'_> {
@@ -102,6 +131,10 @@ impl Snapshot {
             lower: lower.map(<[u8]>::to_vec),
             upper: upper.map(<[u8]>::to_vec),
             direction,
+            ahead: VecDeque::new(),
+            ahead_count: FIRST_AHEAD_COUNT,
+            failed: None,
+            buffers: Vec::new(),
             record: Record::default(),
         })
     }
@@ -187,30 +220,77 @@ impl Scan<'_> {
         matches!(start, Bound::Excluded(start) if start == key)
     }
 
-    fn take_next(&mut self) -> Result<Option<Pair>, LsmError> {
-        loop {
+    /// Takes the next entries of the merge, and asks the processor for their records: for all at
+    /// once, so that waits for them overlap.
+    fn look_ahead(&mut self) {
+        self.take_ahead();
+        self.ahead_count = (2 * self.ahead_count).min(AHEAD_COUNT_MAX);
+        let log = &self.snapshot.core.log;
+        let mut spans = [Span::EMPTY; AHEAD_COUNT_MAX];
+        for (span, next) in spans.iter_mut().zip(&self.ahead) {
+            *span = log.span(next.position);
+        }
+        for span in &spans[..self.ahead.len()] {
+            span.prefetch();
+        }
+    }
+
+    fn take_ahead(&mut self) {
+        while self.ahead.len() < self.ahead_count {
             let Some(entry) = self.merge.as_ref().and_then(EntrySource::entry) else {
-                return Ok(None);
+                return;
             };
             if self.is_behind(entry.key) {
-                return Ok(None);
+                self.merge = None;
+                return;
             }
-            let position = entry.position;
+            let mut key = self.buffers.pop().unwrap_or_default();
+            key.clear();
+            key.extend_from_slice(entry.key.bytes);
+            self.ahead.push_back(Ahead {
+                key,
+                goes_on: entry.key.goes_on,
+                position: entry.position,
+            });
+            if let Some(Err(error)) = self.merge.as_mut().map(EntrySource::advance) {
+                self.failed = Some(error);
+                self.merge = None;
+            }
+        }
+    }
+
+    fn take_next(&mut self) -> Result<Option<Pair>, LsmError> {
+        loop {
+            if self.ahead.is_empty() {
+                self.look_ahead();
+            }
+            let Some(next) = self.ahead.pop_front() else {
+                return self.failed.take().map_or(Ok(None), Err);
+            };
+            let position = next.position;
             self.snapshot.core.log.read(position, &mut self.record)?;
-            let order = entry.key.compare(KnownKey::whole(self.record.key()));
+            let known = KnownKey {
+                bytes: &next.key,
+                goes_on: next.goes_on,
+            };
+            let key = self.record.key();
+            let order = known.compare(KnownKey::whole(key));
             // Not told: the key begins with what is known, and goes on.
             if order.is_some_and(Ordering::is_ne) {
                 return Err(not_of_the_key(position));
             }
-            if let Some(merge) = &mut self.merge {
-                merge.advance()?;
-            }
-            let key = self.record.key().to_vec();
-            if self.is_behind(KnownKey::whole(&key)) {
+            self.buffers.push(next.key);
+            if self.is_behind(KnownKey::whole(key)) {
                 return Ok(None);
             }
-            if !self.is_excluded_start(&key) {
-                return Ok(Some((key, std::mem::take(&mut self.record).into_value())));
+            if !self.is_excluded_start(key) {
+                let key = key.to_vec();
+                let value = if self.record.size_bytes() > COPIED_SIZE_BYTES_MAX {
+                    std::mem::take(&mut self.record).into_value()
+                } else {
+                    self.record.value().to_vec()
+                };
+                return Ok(Some((key, value)));
             }
         }
     }
@@ -223,6 +303,7 @@ impl Iterator for Scan<'_> {
         let next = self.take_next();
         if !matches!(next, Ok(Some(_))) {
             self.merge = None;
+            self.ahead.clear();
         }
         next.transpose()
     }

@@ -46,19 +46,23 @@ impl CachedBlocks {
         }
     }
 
-    /// The block of a place, and where in it that is, if it is kept.
-    pub(super) fn get(&self, position: LogPosition) -> Option<(Arc<LogBlock>, usize)> {
+    /// Looks at the rest of a place's block, from there on, if it is kept.
+    pub(super) fn look<R>(
+        &self,
+        position: LogPosition,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
         if self.asked.is_empty() {
             return None;
         }
         let (number, offset) = block_of(position);
-        let block = self.blocks.get_log(position.number(), number)?;
-        Some((block, offset))
+        let look = |block: &LogBlock| look(&block[offset..]);
+        self.blocks.look_at_log(position.number(), number, look)
     }
 
     /// Whether a block of which a record was read from the device is to be kept.
     pub(super) fn is_wanted(&self, segment: LogNumber, number: BlockNumber) -> bool {
-        if self.asked.is_empty() || self.blocks.get_log(segment, number).is_some() {
+        if self.asked.is_empty() || self.blocks.has_log(segment, number) {
             return false;
         }
         let hash = mix(segment.0 ^ mix(u64::from(number.0)));

@@ -12,10 +12,13 @@ use super::record::{
 use crate::error::LsmError;
 use crate::head::KeySource;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
+use crate::prefetch::Span;
 
 /// What is read at first, at the least and at the most.
 const FIRST_READ_SIZE_BYTES_MIN: usize = 256;
 const FIRST_READ_SIZE_BYTES_MAX: usize = 64 << 10;
+/// The processor brings the rest of a larger one by itself, as it is read from its beginning on.
+const PREFETCHED_SIZE_BYTES_MAX: usize = 512;
 
 /// A record of the log, in a buffer that holds it whole.
 #[derive(Debug, Default)]
@@ -86,6 +89,23 @@ impl ValueLog {
         self.check(position, record).is_ok()
     }
 
+    /// Where a record is in memory, if it is (VL8, VL9), as far as that is known without looking at
+    /// it: as much as records take on the average.
+    pub(crate) fn span(&self, position: LogPosition) -> Span {
+        if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
+            return Span::EMPTY;
+        }
+        let mean = self.record_size_bytes.load(Ordering::Relaxed) as usize;
+        let size_bytes = mean.min(PREFETCHED_SIZE_BYTES_MAX);
+        let span = |bytes: &[u8]| Span::of(&bytes[..bytes.len().min(size_bytes)]);
+        let place = (position.number(), position.offset());
+        let span = self
+            .recent
+            .look(place, span)
+            .or_else(|| self.cached.look(position, span));
+        span.unwrap_or(Span::EMPTY)
+    }
+
     /// From the segment that is being filled, or from the device.
     fn read_in_parts(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         record.bytes.clear();
@@ -124,18 +144,18 @@ impl ValueLog {
         if let Some(header) = self.recent.read_record(place, to) {
             return Some(header);
         }
-        let (block, offset) = self.cached.get(position)?;
-        let bytes = &block[offset..];
-        if bytes.len() >= RECORD_HEADER_SIZE_BYTES {
-            let header = record_header(bytes)?;
-            let size_bytes = header.record_size_bytes();
+        // What its first block has of it.
+        self.cached.look(position, |bytes| {
+            let size_bytes = match bytes.len() {
+                RECORD_HEADER_SIZE_BYTES.. => record_header(bytes)?.record_size_bytes(),
+                _ => RECORD_HEADER_SIZE_BYTES,
+            };
             if size_bytes > CACHED_SIZE_BYTES_MAX {
                 return None;
             }
             to.extend_from_slice(&bytes[..bytes.len().min(size_bytes)]);
-            return self.append_kept(position, size_bytes, to).then_some(header);
-        }
-        to.extend_from_slice(bytes);
+            Some(())
+        })??;
         if !self.append_kept(position, RECORD_HEADER_SIZE_BYTES, to) {
             return None;
         }
@@ -155,12 +175,13 @@ impl ValueLog {
             if next.number() != position.number() {
                 return false;
             }
-            let Some((block, offset)) = self.cached.get(next) else {
-                return false;
-            };
-            let bytes = &block[offset..];
             let rest = size_bytes - to.len();
-            to.extend_from_slice(&bytes[..bytes.len().min(rest)]);
+            let appended = self.cached.look(next, |bytes| {
+                to.extend_from_slice(&bytes[..bytes.len().min(rest)]);
+            });
+            if appended.is_none() {
+                return false;
+            }
         }
         true
     }

@@ -1,6 +1,7 @@
 //! The log's end in memory (VL8).
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::read::record_header;
@@ -15,6 +16,8 @@ const COPIED_UNDER_LOCK_SIZE_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct RecentSegments {
     count_max: usize,
+    /// The number of the oldest one: whoever looks for less needs no lock. Only a hint.
+    oldest: AtomicU64,
     /// By number, the oldest first.
     kept: RwLock<VecDeque<Recent>>,
 }
@@ -31,6 +34,7 @@ impl RecentSegments {
     pub(super) fn new(size_bytes_max: usize) -> Self {
         Self {
             count_max: size_bytes_max / SEGMENT_SIZE_BYTES as usize,
+            oldest: AtomicU64::new(u64::MAX),
             kept: RwLock::default(),
         }
     }
@@ -53,10 +57,31 @@ impl RecentSegments {
             filled,
             bytes: Arc::new(bytes),
         });
+        self.oldest.store(kept[0].number.0, Ordering::Relaxed);
         drop(kept);
         // Somebody may read it yet.
         let buffer = oldest.and_then(|it| Arc::try_unwrap(it.bytes).ok());
         buffer.unwrap_or_else(|| vec![0; size_bytes])
+    }
+
+    /// Whether a segment is older than all that are here, if nobody changes that just now.
+    fn is_older(&self, number: LogNumber) -> bool {
+        number.0 < self.oldest.load(Ordering::Relaxed)
+    }
+
+    /// Looks at what was written from a place on, if its segment is here.
+    pub(super) fn look<R>(
+        &self,
+        (number, offset): (LogNumber, usize),
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        if self.is_older(number) {
+            return None;
+        }
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
+        let recent = &kept[index];
+        Some(look(recent.bytes.get(offset..recent.filled)?))
     }
 
     /// Appends the record at a place; what it begins with. None: the segment is not here, or no
@@ -66,6 +91,9 @@ impl RecentSegments {
         (number, offset): (LogNumber, usize),
         to: &mut Vec<u8>,
     ) -> Option<RecordHeader> {
+        if self.is_older(number) {
+            return None;
+        }
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
         let recent = &kept[index];

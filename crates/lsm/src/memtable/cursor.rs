@@ -18,6 +18,8 @@ pub struct MemtableCursor<'m> {
     memtable: &'m Memtable,
     bound: LogPosition,
     current: Option<Current>,
+    /// The leaf of which the processor was asked for all.
+    leaf: Option<u32>,
     key: Vec<u8>,
 }
 
@@ -44,6 +46,7 @@ impl<'m> MemtableCursor<'m> {
             memtable,
             bound,
             current: None,
+            leaf: None,
             key: Vec::new(),
         }
     }
@@ -129,6 +132,7 @@ impl<'m> MemtableCursor<'m> {
     /// first version of the first key.
     fn settle_from(&mut self, mut first: Option<At>) {
         while let Some(at) = first {
+            self.prefetch_leaf(&at);
             self.tree().read_key(&at, &mut self.key);
             // The first version is the newest one: if it is in sight, it is that.
             let (position, _) = self.tree().place(&at);
@@ -147,6 +151,7 @@ impl<'m> MemtableCursor<'m> {
     /// The same the other way. Given is the last version of a key.
     fn settle_back_from(&mut self, mut last: Option<At>) {
         while let Some(at) = last {
+            self.prefetch_leaf(&at);
             self.tree().read_key(&at, &mut self.key);
             if self.settle() {
                 return;
@@ -154,6 +159,13 @@ impl<'m> MemtableCursor<'m> {
             last = self.before(&at);
         }
         self.current = None;
+    }
+
+    fn prefetch_leaf(&mut self, at: &At) {
+        if self.leaf != Some(at.leaf) {
+            self.leaf = Some(at.leaf);
+            self.tree().prefetch_leaf(at);
+        }
     }
 
     /// Goes to the version in sight of the key in the buffer, if there is one.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use super::arena::Arena;
 use super::node::Key;
 use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
+use crate::prefetch::Span;
 
 /// What a head has of a key.
 const HEAD_SIZE_BYTES: usize = 16;
@@ -130,6 +131,11 @@ impl Words {
         let words = self.some(entry, PLACE_WORD_COUNT);
         let [position, meta] = [0, 1].map(|index| words[index].load(Memory::Relaxed));
         (LogPosition(position), Meta::of(meta))
+    }
+
+    /// Where an entry is, as far as that is known without looking at it.
+    pub(super) fn span(&self, entry: u32) -> Span {
+        Span::of(self.some(entry, PLACE_WORD_COUNT))
     }
 
     fn rest(&self, entry: u32, key_size_bytes: usize) -> impl Iterator<Item = u64> {

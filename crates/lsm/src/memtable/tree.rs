@@ -9,6 +9,7 @@ use super::arena::Arena;
 use super::key::{Meta, Sought, Words};
 use super::node::{Change, Child, Inner, Key, Leaf, Order, SLOT_COUNT};
 use crate::place::LogPosition;
+use crate::prefetch::Span;
 
 /// A node with more children is split when it is made anew.
 const CHILD_COUNT_MAX: usize = 11;
@@ -40,7 +41,7 @@ type Path = SmallVec<[(u32, usize); 12]>;
 /// A version, in a leaf as it was when it was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
-    leaf: u32,
+    pub(super) leaf: u32,
     order: Order,
     rank: usize,
     pub(super) key: Key,
@@ -158,6 +159,19 @@ impl Tree {
     pub(super) fn read_key(&self, at: &At, to: &mut Vec<u8>) {
         let (_, meta) = self.place(at);
         self.words.read_key(at.key, meta.key_size_bytes, to);
+    }
+
+    /// Asks the processor for what is elsewhere of the entries of a version's leaf, and for the leaf
+    /// behind: for who goes through them all.
+    pub(super) fn prefetch_leaf(&self, at: &At) {
+        let leaf = self.leaves.get(at.leaf);
+        if let Some(next) = leaf.next() {
+            Span::of(self.leaves.some(next, 1)).prefetch();
+        }
+        for rank in 0..at.order.count() {
+            let entry = leaf.keys.key(at.order.slot(rank)).entry;
+            self.words.span(entry).prefetch();
+        }
     }
 
     fn rank(&self, leaf: &Leaf, order: Order, sought: &Sought<'_>) -> usize {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
-use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, SEGMENT_SIZE_BLOCKS};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, SEGMENT_SIZE_BLOCKS};
 use crate::tree::format::{Block, damaged};
 use crate::tree::inner::Inner;
 use crate::tree::leaf::Leaf;
@@ -51,6 +51,16 @@ pub struct TreeCursor {
     ahead: Ahead,
     /// What is known of the current key: the leaf's prefix and the head.
     key: Vec<u8>,
+    /// The rest of the current entry: merges ask for it many times.
+    current: Current,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Current {
+    hash: u64,
+    position: LogPosition,
+    is_delete: bool,
+    goes_on: bool,
 }
 
 #[derive(Debug)]
@@ -91,22 +101,22 @@ impl TreeCursor {
                 next_count: 1,
             },
             key: Vec::new(),
+            current: Current::default(),
         }
     }
 
     /// The entry that it is on.
     pub fn entry(&self) -> Option<Entry<'_>> {
-        let open = self.leaf.as_ref()?;
-        let leaf = Leaf::of(&open.block);
-        let pointer = leaf.pointer(open.index);
+        self.leaf.as_ref()?;
+        let current = self.current;
         Some(Entry {
             key: KnownKey {
                 bytes: &self.key,
-                goes_on: pointer.goes_on,
+                goes_on: current.goes_on,
             },
-            hash: leaf.hash(open.index),
-            position: pointer.position,
-            is_delete: pointer.is_delete,
+            hash: current.hash,
+            position: current.position,
+            is_delete: current.is_delete,
         })
     }
 
@@ -209,6 +219,13 @@ impl TreeCursor {
         self.key.clear();
         self.key.extend_from_slice(leaf.prefix());
         self.key.extend_from_slice(leaf.head(index).bytes);
+        let pointer = leaf.pointer(index);
+        self.current = Current {
+            hash: leaf.hash(index),
+            position: pointer.position,
+            is_delete: pointer.is_delete,
+            goes_on: pointer.goes_on,
+        };
         true
     }
 

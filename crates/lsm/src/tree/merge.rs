@@ -64,6 +64,8 @@ struct Input<S> {
     entries: S,
     /// The current key, if it was read from the log.
     whole: Option<Vec<u8>>,
+    /// Of the current key: it tells most of them apart, and nobody has to be asked for it.
+    number: Option<u128>,
 }
 
 impl<S: EntrySource> Input<S> {
@@ -122,6 +124,7 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
         let inputs = sources.into_iter().map(|entries| Input {
             entries,
             whole: None,
+            number: None,
         });
         let mut merge = Self {
             sources: inputs.collect(),
@@ -139,28 +142,35 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
 
     /// Puts a source where it belongs by its current entry, if it has one.
     fn insert(&mut self, source: usize) -> Result<(), LsmError> {
-        if self.sources[source].entry().is_none() {
+        let input = &mut self.sources[source];
+        let Some(entry) = input.entries.entry() else {
             return Ok(());
-        }
-        let (mut low, mut high) = (0, self.order.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            let other = self.order[middle];
+        };
+        input.number = entry.key.number();
+        // From the front: mostly it is the next one again, or the second.
+        let mut place = 0;
+        while let Some(other) = self.order.get(place).copied() {
             let mut by_key = self.compare(other, source)?;
             if self.is_descending {
                 by_key = by_key.reverse();
             }
-            match by_key.then(other.cmp(&source)) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal | Ordering::Greater => high = middle,
+            if by_key.then(other.cmp(&source)).is_ge() {
+                break;
             }
+            place += 1;
         }
-        self.order.insert(low, source);
+        self.order.insert(place, source);
         Ok(())
     }
 
     /// Compares the current keys of two sources that have one.
     fn compare(&mut self, one: usize, other: usize) -> Result<Ordering, LsmError> {
+        let numbers = [one, other].map(|source| self.sources[source].number);
+        if let [Some(number), Some(other_number)] = numbers
+            && number != other_number
+        {
+            return Ok(number.cmp(&other_number));
+        }
         loop {
             let known = |source: usize| self.sources[source].entry().map(|it| it.key);
             let (Some(key), Some(other_key)) = (known(one), known(other)) else {

@@ -7,6 +7,7 @@ mod forged;
 mod full;
 mod model;
 mod opening;
+mod scans;
 mod space;
 mod steps;
 mod threads;
