@@ -12,6 +12,7 @@
 //! | `link` | a backup of a primary: attached, filled, put in force |
 //! | `backup` | a backup: memory into which its primary writes, and the copy in force |
 //! | `memory` | that memory, and who may write into it |
+//! | `tail` | when the end of a primary's log is made durable that nobody waits for |
 //! | `split` | a region that is being split off another one |
 
 mod actor;
@@ -20,6 +21,7 @@ mod link;
 mod memory;
 mod primary;
 mod split;
+mod tail;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
