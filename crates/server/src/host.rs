@@ -507,6 +507,7 @@ impl RegionHost for Host {
                     let is_over = open.thread.is_finished();
                     is_over.then(|| "its thread has ended".to_owned().into())
                 }),
+                waits_for_room: shown.waits_for_room,
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,
@@ -568,8 +569,12 @@ impl RegionHost for Host {
 
     fn free_bytes(&self) -> Option<u64> {
         // RS10: what a quota leaves, say, the file system does not tell.
-        let mut served = self.open.values().filter_map(|it| it.replica.served());
-        if served.any(|served| served.no_room().is_some()) {
+        let mut open = self.open.values().map(|open| &open.replica);
+        let finds_none = |replica: &Arc<Replica>| {
+            let served = replica.served();
+            replica.waits_for_room() || served.is_some_and(|it| it.no_room().is_some())
+        };
+        if open.any(finds_none) {
             return Some(0);
         }
         let room = self.context.open_storage.room(&self.context.regions);

@@ -110,7 +110,8 @@ pub struct ReplicaReport {
     /// Why it is not any more what was ordered: it does nothing more for this region (CP16).
     pub broken: Option<String>,
     /// Whether that was for want of room: then its copy, when there is room for it, is among
-    /// [`copies`](ServerReport::copies), and can go on (CP16).
+    /// [`copies`](ServerReport::copies), and can go on (CP16). Of one that is not broken: it is not
+    /// yet what was ordered, and will be when there is room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lacked_room: bool,
     /// How much it has, in bytes.

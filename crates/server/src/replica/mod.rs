@@ -98,6 +98,8 @@ pub(crate) struct Shown {
     /// RS8: of a primary: another replica has all, so this one can go.
     pub(crate) has_other: bool,
     pub(crate) failure: Option<ReplicaFailure>,
+    /// RS10: it is not yet what was ordered, for want of room.
+    pub(crate) waits_for_room: bool,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
     /// Backups of a primary that do not have all yet.
@@ -230,6 +232,11 @@ impl Replica {
             }
         }
         shown
+    }
+
+    /// RS10: whether it is not yet what was ordered, for want of room.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.show().waits_for_room
     }
 
     /// The region as clients see it, if it is primary.

@@ -21,7 +21,7 @@ fn table_on(disks: &[Disk]) -> (Crew, PersistentTable) {
     let crew = Crew::with(disks.len(), move |index, options| {
         options.storage = of_servers[index].opener();
         // Then what is read is read by others.
-        options.scrub_interval = Duration::from_secs(3600);
+        options.scrub_interval = Duration::from_hours(1);
     });
     let table = crew.table(disks.len(), false);
     let synced = table.clone().with_durability(Durability::Sync);
