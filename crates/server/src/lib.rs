@@ -18,6 +18,7 @@
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
 //! | `host` | from the agent's orders to replicas |
+//! | `open_replicas` | the replicas that are open, and those that are prepared for a split |
 //! | `note_file` | a small file that is replaced as a whole, on a full disk, too |
 //! | `replica` | a replica, and the thread that has it |
 //! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
@@ -36,6 +37,7 @@ mod error;
 mod front;
 mod host;
 mod note_file;
+mod open_replicas;
 mod operations;
 mod peer;
 mod place;

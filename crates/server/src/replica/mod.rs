@@ -62,6 +62,27 @@ pub(crate) struct Wanted {
     pub(crate) role: Role,
 }
 
+impl Wanted {
+    /// The primary of a region, with these backups.
+    pub(crate) fn primary(order: &RegionOrder, backups: &[BackupOrder], source: Source) -> Self {
+        Self {
+            order: order.clone(),
+            role: Role::Primary {
+                backups: backups.to_vec(),
+                source,
+            },
+        }
+    }
+
+    /// A backup of this server's.
+    pub(crate) fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Self {
+        Self {
+            order: order.clone(),
+            role: Role::Backup { primary, source },
+        }
+    }
+}
+
 /// Why its thread is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
