@@ -1,4 +1,6 @@
-//! Keys, counts and sizes, as people write them.
+//! Keys, counts, times and sizes, as people write them.
+
+use std::ops::RangeInclusive;
 
 /// What is not a quantity: the words after "invalid value 'x' for ...:".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +49,19 @@ pub(crate) fn parse_positive_count(text: &str) -> Result<u64, NotAQuantity> {
         0 => Err(NotAQuantity("there must be at least one".to_owned())),
         count => Ok(count),
     }
+}
+
+/// Whole seconds in a range: digits, and perhaps `s`.
+pub(crate) fn parse_seconds(text: &str, range: RangeInclusive<u32>) -> Result<u32, NotAQuantity> {
+    let digits = text.strip_suffix('s').unwrap_or(text);
+    let seconds = digits_of(digits).and_then(|it| u32::try_from(it).ok());
+    let seconds = seconds.filter(|seconds| range.contains(seconds));
+    seconds.ok_or_else(|| {
+        let (from, to) = (range.start(), range.end());
+        NotAQuantity(format!(
+            "expected whole seconds from {from} to {to}, such as 10 or 10s"
+        ))
+    })
 }
 
 /// A size in bytes: digits, and KiB, MiB, GiB or TiB.
@@ -111,6 +126,22 @@ fn digits_of(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Promise: whole seconds of the range are taken, with and without their unit; another unit, a
+    /// fraction and what is outside are refused with the form that is wanted.
+    #[test]
+    fn seconds_are_whole_and_in_their_range() {
+        for (text, seconds) in [("1", 1), ("1s", 1), ("600s", 600), ("060", 60)] {
+            assert_eq!(parse_seconds(text, 1..=600), Ok(seconds), "{text}");
+        }
+        for bad in ["", "s", "0", "601", "-1", "1m", "1.5s", "1 s", "5000000000"] {
+            let refused = parse_seconds(bad, 1..=600).expect_err(bad).to_string();
+            assert_eq!(
+                refused,
+                "expected whole seconds from 1 to 600, such as 10 or 10s"
+            );
+        }
+    }
 
     /// Promise: the ends of the domain are keys; signs, blanks, fractions and larger numbers are
     /// not.

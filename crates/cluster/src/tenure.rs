@@ -108,11 +108,11 @@ impl Tenure {
         self.rival.as_ref()
     }
 
-    /// Whether somebody else holds the key, and keeps its lease alive: a lease of the same length
-    /// that nobody keeps would have been over for long.
-    pub fn rival_is_alive(&self) -> bool {
+    /// Whether somebody else holds the key, and keeps its lease alive, which is so long, or as long
+    /// as one's own is: if nobody kept it, it would have been over for long.
+    pub fn rival_is_alive(&self, lease: Duration) -> bool {
         let own = self.lease.map_or(Duration::ZERO, |it| it.time_to_live);
-        let time_to_live = self.terms.time_to_live.max(own);
+        let time_to_live = self.terms.time_to_live.max(own).max(lease);
         let over_after = self.terms.surely_over(time_to_live);
         self.rival.as_ref().is_some_and(|it| it.waited > over_after)
     }

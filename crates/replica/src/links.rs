@@ -89,7 +89,7 @@ impl Drop for Turn<'_> {
 impl<E: Endpoint + Send> Links<E> {
     /// Without backups: everything that the log has counts as replicated.
     pub(crate) fn new(log: Arc<ValueLog>, epoch: Epoch, index: IndexKind) -> Self {
-        let end = log.end();
+        let (end, synced_to) = (log.end(), log.synced_to());
         Self {
             log,
             standing: Arc::new(Standing::new(epoch)),
@@ -100,7 +100,7 @@ impl<E: Endpoint + Send> Links<E> {
             replicated_to: AtomicU64::new(end.0),
             replicating_to: AtomicU64::new(0),
             replicating: Turns::default(),
-            synced_to: AtomicU64::new(0),
+            synced_to: AtomicU64::new(synced_to.0),
             syncing: Turns::default(),
             sync_wanted: AtomicU64::new(0),
             failure: Mutex::new(None),
@@ -137,6 +137,14 @@ impl<E: Endpoint + Send> Links<E> {
     /// Up to where the log is to be durable, as far as anybody has waited for that.
     pub(crate) fn sync_wanted(&self) -> LogPosition {
         LogPosition(self.sync_wanted.load(Ordering::Relaxed))
+    }
+
+    /// Up to where something has been written that is not known to be durable on all, if there is
+    /// anything. What syncs have marked is nothing.
+    pub(crate) fn unsynced_to(&self) -> Option<LogPosition> {
+        let synced_to = LogPosition(self.synced_to.load(Ordering::Acquire));
+        let end = self.log.written_end();
+        (end > synced_to).then_some(end)
     }
 
     /// Up to where the log is being brought to backups, if somebody waits for that now.

@@ -218,6 +218,14 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.links.log.end()
     }
 
+    /// Up to where something has been written that is not known to be durable on this and on all
+    /// backups; none: all of it is. What a sync itself puts into the log does not count: when
+    /// [`wait_for`](Self::wait_for) that place has returned, with [`Durability::Sync`], it is none
+    /// until somebody writes. Costs two locks, one of which writers take.
+    pub fn unsynced_to(&self) -> Option<LogPosition> {
+        self.links.unsynced_to()
+    }
+
     /// The value of a key, of what all backups have (RP5). Costs as [`Engine::get`] does, and
     /// nothing of the network.
     ///

@@ -9,7 +9,7 @@ use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::{COORDINATOR_TAG, CoordinatorService};
 use farleaf_wire::Service;
 
-use crate::host::OpenReplicas;
+use crate::open_replicas::OpenReplicas;
 use crate::operations;
 use crate::peer::{self, PeerReply, PeerRequest};
 

@@ -1,8 +1,8 @@
 //! From the agent's orders to replicas.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -16,129 +16,10 @@ use farleaf_cluster::record::{CopyReport, Room};
 
 use crate::broken::Broken;
 use crate::context::Context;
-use crate::peer::{PeerReply, ReplicaName};
+use crate::open_replicas::OpenReplicas;
 use crate::place::{ReplicaPlace, copies};
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
 use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
-
-/// The replicas that are open, for whoever answers requests; those of regions that are being split
-/// off among them (RS9).
-pub(crate) struct OpenReplicas {
-    context: Arc<Context>,
-    by_region: RwLock<BTreeMap<RegionId, Arc<Replica>>>,
-    prepared: Mutex<Prepared>,
-}
-
-/// Replicas of regions that are not there yet, and the life in which they were made.
-#[derive(Default)]
-struct Prepared {
-    guard: Option<LeaseGuard>,
-    by_region: BTreeMap<RegionId, (Arc<Replica>, JoinHandle<()>)>,
-}
-
-impl OpenReplicas {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self {
-            context,
-            by_region: RwLock::default(),
-            prepared: Mutex::default(),
-        }
-    }
-
-    fn prepared(&self) -> MutexGuard<'_, Prepared> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// RS9: opens a replica of a region that is being split off; if there is one, it stays.
-    fn prepare(&self, wanted: Wanted, parent: &Replica) -> Result<Arc<Replica>, String> {
-        let child = wanted.order.region;
-        let mut prepared = self.prepared();
-        if let Some((replica, _)) = prepared.by_region.get(&child) {
-            return Ok(Arc::clone(replica));
-        }
-        let guard = prepared.guard.clone().ok_or("no life has begun")?;
-        let made = Replica::prepare(&self.context, (guard, parent.stripes()), wanted);
-        let (replica, thread) = made.map_err(|error| error.to_string())?;
-        self.set(child, Some(Arc::clone(&replica)));
-        let kept = (Arc::clone(&replica), thread);
-        prepared.by_region.insert(child, kept);
-        Ok(replica)
-    }
-
-    /// RS9: the backup of a region that is being split off, asked for by its primary.
-    pub(crate) fn prepare_backup(
-        &self,
-        of: ReplicaName,
-        (child, from, to): (RegionId, Key, Option<Key>),
-    ) -> PeerReply {
-        let parent = self.get(of.region).filter(|it| it.number == of.replica);
-        let Some(parent) = parent else {
-            return PeerReply::NotYet("this server does not have the replica".to_owned());
-        };
-        if parent.shown().ordered != Some(of.epoch) || parent.served().is_some() {
-            return PeerReply::Refused("it is no backup at this epoch".to_owned());
-        }
-        let order = RegionOrder {
-            table: parent.table,
-            region: child,
-            from,
-            to,
-            epoch: of.epoch.next(),
-            replica: of.replica,
-            is_unproven: false,
-        };
-        // It has nothing yet.
-        let source = Source::Primary(of.primary);
-        match self.prepare(backup(&order, (of.primary, source)), &parent) {
-            Ok(_) => PeerReply::Prepared,
-            Err(how) => PeerReply::Refused(how),
-        }
-    }
-
-    /// RS9: what was prepared for a region that never came into being goes.
-    /// The thread that does it, if there was anything.
-    pub(crate) fn abandon(&self, child: RegionId) -> Option<JoinHandle<()>> {
-        let prepared = self.prepared().by_region.remove(&child);
-        let (replica, thread) = prepared?;
-        self.unset(child, &replica);
-        replica.end(Ending::Closed(Closing::Removed));
-        Some(thread)
-    }
-
-    pub(crate) fn get(&self, region: RegionId) -> Option<Arc<Replica>> {
-        let by_region = self.by_region.read();
-        let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
-        by_region.get(&region).cloned()
-    }
-
-    /// It is not there any more; another one of the region may be.
-    fn unset(&self, region: RegionId, replica: &Arc<Replica>) {
-        let by_region = self.by_region.write();
-        let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
-        if by_region
-            .get(&region)
-            .is_some_and(|it| Arc::ptr_eq(it, replica))
-        {
-            by_region.remove(&region);
-        }
-    }
-
-    /// All that are open, and those that are prepared.
-    pub(crate) fn all(&self) -> Vec<Arc<Replica>> {
-        let by_region = self.by_region.read();
-        let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
-        by_region.values().cloned().collect()
-    }
-
-    fn set(&self, region: RegionId, replica: Option<Arc<Replica>>) {
-        let by_region = self.by_region.write();
-        let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
-        match replica {
-            Some(replica) => by_region.insert(region, replica),
-            None => by_region.remove(&region),
-        };
-    }
-}
 
 /// What the host has of a replica.
 struct Open {
@@ -223,7 +104,7 @@ impl Host {
     /// RS9: what was prepared of this region is a replica as others are.
     fn adopt(&mut self, wanted: Wanted) -> Result<(), HostError> {
         let region = wanted.order.region;
-        let prepared = self.replicas.prepared().by_region.remove(&region);
+        let prepared = self.replicas.take_prepared(region);
         let (replica, thread) = prepared
             .filter(|(replica, _)| replica.number == wanted.order.replica)
             .ok_or_else(|| HostError("nothing was prepared of it here".to_owned()))?;
@@ -311,38 +192,17 @@ impl Host {
     }
 }
 
-fn primary(order: &RegionOrder, backups: &[BackupOrder], source: Source) -> Wanted {
-    Wanted {
-        order: order.clone(),
-        role: Role::Primary {
-            backups: backups.to_vec(),
-            source,
-        },
-    }
-}
-
-fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Wanted {
-    Wanted {
-        order: order.clone(),
-        role: Role::Backup { primary, source },
-    }
-}
-
 impl RegionHost for Host {
     fn begin_life(&mut self, guard: LeaseGuard) {
-        self.replicas.prepared().guard = Some(guard.clone());
+        self.replicas.begin_life(guard.clone());
         self.guard = Some(guard);
     }
 
     fn end_life(&mut self) {
         self.again.clear();
         self.broken.forget_all_copies();
-        let prepared = std::mem::take(&mut *self.replicas.prepared());
-        for (region, (replica, thread)) in prepared.by_region {
-            self.replicas.set(region, None);
-            replica.end(Ending::LifeOver);
-            self.closing.push((None, thread));
-        }
+        let prepared = self.replicas.end_life().into_iter();
+        self.closing.extend(prepared.map(|thread| (None, thread)));
         let regions: Vec<RegionId> = self.open.keys().copied().collect();
         // All at once: none waits for another one's operations, or disk.
         self.open
@@ -371,7 +231,7 @@ impl RegionHost for Host {
         backups: &[BackupOrder],
         source: Source,
     ) -> Result<(), HostError> {
-        let wanted = primary(order, backups, source);
+        let wanted = Wanted::primary(order, backups, source);
         match source {
             Source::Split(parent) => {
                 self.adopt(wanted)?;
@@ -384,7 +244,7 @@ impl RegionHost for Host {
     }
 
     fn promote(&mut self, order: &RegionOrder, backups: &[BackupOrder]) -> Result<(), HostError> {
-        self.change(primary(order, backups, Source::Copy))?;
+        self.change(Wanted::primary(order, backups, Source::Copy))?;
         self.note_backups(order.region, backups);
         Ok(())
     }
@@ -394,7 +254,7 @@ impl RegionHost for Host {
         order: &RegionOrder,
         backups: &[BackupOrder],
     ) -> Result<(), HostError> {
-        self.change(primary(order, backups, Source::Copy))?;
+        self.change(Wanted::primary(order, backups, Source::Copy))?;
         self.note_backups(order.region, backups);
         Ok(())
     }
@@ -405,7 +265,7 @@ impl RegionHost for Host {
         primary: ServerId,
         source: Source,
     ) -> Result<(), HostError> {
-        let wanted = backup(order, (primary, source));
+        let wanted = Wanted::backup(order, (primary, source));
         match source {
             Source::Split(_) => self.adopt(wanted),
             _ => self.open(wanted),
@@ -413,7 +273,7 @@ impl RegionHost for Host {
     }
 
     fn follow(&mut self, order: &RegionOrder, primary: ServerId) -> Result<(), HostError> {
-        let wanted = backup(order, (primary, Source::Primary(primary)));
+        let wanted = Wanted::backup(order, (primary, Source::Primary(primary)));
         self.change(wanted)
     }
 
@@ -450,7 +310,7 @@ impl RegionHost for Host {
             epoch: order.epoch.next(),
             ..order.clone()
         };
-        let wanted = primary(&of_child, &backups, Source::Empty);
+        let wanted = Wanted::primary(&of_child, &backups, Source::Empty);
         let replica = self.replicas.prepare(wanted, &open.replica);
         let replica = replica.map_err(HostError)?;
         let of = (child, at.clone(), order.epoch);
@@ -507,6 +367,7 @@ impl RegionHost for Host {
                     let is_over = open.thread.is_finished();
                     is_over.then(|| "its thread has ended".to_owned().into())
                 }),
+                waits_for_room: shown.waits_for_room,
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,
@@ -568,8 +429,12 @@ impl RegionHost for Host {
 
     fn free_bytes(&self) -> Option<u64> {
         // RS10: what a quota leaves, say, the file system does not tell.
-        let mut served = self.open.values().filter_map(|it| it.replica.served());
-        if served.any(|served| served.no_room().is_some()) {
+        let mut open = self.open.values().map(|open| &open.replica);
+        let finds_none = |replica: &Arc<Replica>| {
+            let served = replica.served();
+            replica.waits_for_room() || served.is_some_and(|it| it.no_room().is_some())
+        };
+        if open.any(finds_none) {
             return Some(0);
         }
         let room = self.context.open_storage.room(&self.context.regions);

@@ -7,7 +7,7 @@
 //!   coordinator --records--> agent --> host --orders--> one thread for each replica
 //! ```
 //!
-//! The rules RS1 to RS9 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
+//! The rules RS1 to RS11 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
 //! RH6) is in `docs/cluster.md`.
 //!
 //! | module | what it holds |
@@ -18,6 +18,8 @@
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
 //! | `host` | from the agent's orders to replicas |
+//! | `open_replicas` | the replicas that are open, and those that are prepared for a split |
+//! | `note_file` | a small file that is replaced as a whole, on a full disk, too |
 //! | `replica` | a replica, and the thread that has it |
 //! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
 //! | `operations` | what clients ask, done |
@@ -34,6 +36,8 @@ mod directory;
 mod error;
 mod front;
 mod host;
+mod note_file;
+mod open_replicas;
 mod operations;
 mod peer;
 mod place;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! R-N/REPLICA     {"version":1,"table":T,"region":R,"replica":N,"epoch":E,"generation":G}
+//! R-N/REPLICA.new nothing: room for the next one (see `note_file`)
 //! R-N/data-G/     an engine's directory, or a backup's
 //! ```
 //!
@@ -23,8 +24,9 @@ use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, other_version, sync_directory, version_of, write_whole};
+use crate::directory::{failed, other_version, sync_directory, version_of};
 use crate::error::ServerError;
+use crate::note_file;
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 1;
@@ -181,7 +183,7 @@ impl ReplicaPlace {
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
     pub(crate) fn put_in_force(&self, note: &Note) -> Result<(), ServerError> {
         let bytes = serde_json::to_vec(note).expect("it is a plain value");
-        write_whole(&self.path.join(NOTE), &bytes)
+        note_file::replace(&self.path.join(NOTE), &bytes)
     }
 
     /// The storage of a generation, which is made if it is not there.

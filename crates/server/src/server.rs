@@ -27,7 +27,8 @@ use crate::context::{Context, ReplicaOptions};
 use crate::directory::{LockedDirectory, ServerDirectory};
 use crate::error::ServerError;
 use crate::front::Front;
-use crate::host::{Host, OpenReplicas};
+use crate::host::Host;
+use crate::open_replicas::OpenReplicas;
 use crate::place::OpenStorage;
 use crate::watchdog::watch;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ids::RegionId;
 use farleaf_replica::{BackupId, LinkStatus, PrimaryStatus};
 
-use crate::host::OpenReplicas;
+use crate::open_replicas::OpenReplicas;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_millis(250);

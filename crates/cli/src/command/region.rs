@@ -22,7 +22,7 @@ use super::serve::{allow_descriptors, parse_listen, stop_on, take_signals};
 use crate::arguments::PoolArguments;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
-use crate::quantity::parse_size;
+use crate::quantity::{parse_seconds, parse_size, size};
 
 /// What to do.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ struct ServeArguments {
     /// For how long a coordinator in another process that cannot be reached is waited for at the
     /// start, from 0 to 86400 [default: until it is there, or Ctrl-C]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    #[arg(value_parser = |text: &str| parse_seconds(text, 0..=86_400))]
     coordinator_patience: Option<u32>,
 
     /// Where to listen: IP:PORT, or PORT of this host's loopback; port 0 takes a free one. What
@@ -80,7 +80,7 @@ struct ServeArguments {
         default_value_t = 10,
         allow_negative_numbers = true
     )]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(value_parser = |text: &str| parse_seconds(text, 1..=600))]
     lease: u32,
 
     /// How backups come to their search trees: `sent`, by the primary; or `built`, by each itself
@@ -94,7 +94,7 @@ struct ServeArguments {
     l0_size: u64,
 
     /// Memory for blocks of trees and of the log, of each region
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_buffer_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_cache_size)]
     #[arg(allow_negative_numbers = true)]
     cache: u64,
 
@@ -126,7 +126,7 @@ struct ServeArguments {
         default_value_t = 10,
         allow_negative_numbers = true
     )]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(value_parser = |text: &str| parse_seconds(text, 1..=600))]
     link_patience: u32,
 
     /// The most connections of clients and other servers
@@ -165,6 +165,28 @@ pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
         size_bytes if size_bytes <= Memtable::SIZE_BYTES_MAX as u64 => Ok(size_bytes),
         _ => Err("expected 16GiB at the most".to_owned()),
     }
+}
+
+/// The size of a cache: as much of it as there is may be filled.
+fn parse_cache_size(text: &str) -> Result<u64, String> {
+    let size_bytes = parse_buffer_size(text)?;
+    // A host that does not tell is trusted.
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match memory_size_bytes(&meminfo) {
+        Some(memory) if size_bytes > memory => Err(format!(
+            "this host has {} of memory, which all its regions share",
+            size(memory)
+        )),
+        _ => Ok(size_bytes),
+    }
+}
+
+/// How much memory the host has, as the kernel says it.
+fn memory_size_bytes(meminfo: &str) -> Option<u64> {
+    let mut lines = meminfo.lines();
+    let total = lines.find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = total.trim().strip_suffix(" kB")?.parse().ok()?;
+    kibibytes.checked_mul(1024)
 }
 
 pub(super) fn parse_buffer_size(text: &str) -> Result<u64, String> {
@@ -395,5 +417,29 @@ fn refused(
             let what = format!("cannot serve regions from {}", directory.display());
             anyhow::Error::new(other).context(what)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a cache of what the host has is taken, and one of more is not; a host that does
+    /// not tell is trusted.
+    #[test]
+    fn a_cache_is_not_larger_than_memory() {
+        let text = "MemTotal:       24683520 kB\nMemAvailable:   24303616 kB\n";
+        assert_eq!(memory_size_bytes(text), Some(24_683_520 * 1024));
+        for other in [
+            "",
+            "MemTotal:",
+            "MemTotal: x kB",
+            "MemTotal: 99999999999999999999 kB",
+        ] {
+            assert_eq!(memory_size_bytes(other), None, "{other}");
+        }
+        assert_eq!(parse_cache_size("1MiB"), Ok(1 << 20));
+        let refused = parse_cache_size("1000TiB").expect_err("no host has that");
+        assert!(refused.contains("this host has"), "{refused}");
     }
 }

@@ -4,6 +4,7 @@ mod bad_inputs;
 mod bench;
 mod cluster;
 mod cluster_inputs;
+mod full_disk;
 mod morton;
 mod network;
 mod network_inputs;

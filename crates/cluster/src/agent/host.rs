@@ -89,6 +89,8 @@ pub struct ReplicaStatus {
     pub primary: Option<PrimaryReport>,
     /// Why it cannot go on, if it cannot.
     pub failure: Option<ReplicaFailure>,
+    /// It is not yet what was ordered, as its disk is full, and will be when there is room.
+    pub waits_for_room: bool,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.

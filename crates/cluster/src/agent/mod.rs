@@ -98,6 +98,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             version: FORMAT_VERSION,
             server: options.server,
             address: options.address.clone(),
+            lease_ms: u64::try_from(options.terms.time_to_live.as_millis()).ok(),
         };
         let key = server_key(options.server);
         let tenure = Tenure::new(key, record.encode(), options.terms, clock.clone());
@@ -208,11 +209,19 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         };
         let server = self.options.server;
         let record = ServerRecord::decode(&server_key(server), &rival.value);
-        let address = record.map_or_else(
-            |error| format!("an address that cannot be read ({error})"),
-            |record| record.address,
-        );
-        if self.tenure.rival_is_alive() {
+        let own_lease = self.options.terms.time_to_live;
+        let (address, lease) = match record {
+            Ok(record) => {
+                let lease = record.lease_ms.map(Duration::from_millis);
+                (record.address, lease.unwrap_or(own_lease))
+            }
+            Err(error) => (
+                format!("an address that cannot be read ({error})"),
+                own_lease,
+            ),
+        };
+        // It may be one's own of before, and longer than one's leases are now.
+        if self.tenure.rival_is_alive(lease) {
             return Err(ClusterError::NumberTaken {
                 server,
                 address,
@@ -225,7 +234,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 "{server} waits: one of this number has registered at {address}, in {life}; if it \
                  was this one before it ended, its lease is over within {} s; if it is another \
                  one, stop one of the two",
-                self.options.terms.time_to_live.as_secs_f32()
+                lease.as_secs_f32()
             );
             self.told_rival = Some(life);
         }

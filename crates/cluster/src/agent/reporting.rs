@@ -121,7 +121,10 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
         epoch: held.epoch,
         primary,
         broken: held.broken.as_ref().map(|it| it.how.clone()),
-        lacked_room: held.broken.as_ref().is_some_and(|it| it.lacked_room),
+        lacked_room: match &held.broken {
+            Some(broken) => broken.lacked_room,
+            None => status.is_some_and(|it| it.waits_for_room),
+        },
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
         position_bytes: status.map_or(0, |it| it.position_bytes),

@@ -262,6 +262,24 @@ impl Planner<'_> {
             || self.drain(seen)
             || self.leave_full(seen)
             || self.mark_opened(seen);
+        self.wait_for_room(record);
+    }
+
+    /// A primary that is not open, and could be if its disk was not full, is waited for: nobody
+    /// else has everything, or it would be broken (RS10).
+    fn wait_for_room(&mut self, record: &RegionRecord) {
+        let Some(primary) = record.primary else {
+            return;
+        };
+        let report = self.view.report(record.region, primary);
+        if self.is_usable(record, primary) && report.is_some_and(|it| it.lacked_room) {
+            let server = primary.server;
+            let what = format!(
+                "room on the disk of {server}, which is full: make room on it, or enlarge it; it \
+                 is served then by itself"
+            );
+            self.wait(record.region, what);
+        }
     }
 
     /// Regions of dropped tables go, then the tables.

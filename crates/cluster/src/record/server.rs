@@ -9,6 +9,9 @@ use super::{
 };
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 
+/// No lease is longer: a day.
+const LEASE_MS_MAX: u64 = 86_400_000;
+
 /// An address may have so many bytes.
 pub const ADDRESS_SIZE_BYTES_MAX: usize = 256;
 
@@ -53,12 +56,19 @@ pub struct ServerRecord {
     pub server: ServerId,
     /// Where clients and other servers reach it.
     pub address: String,
+    /// How long its lease is, in milliseconds, for who waits for its end; none: as long as one's
+    /// own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 impl Record for ServerRecord {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0])?;
         check_place(key, &server_key(self.server))?;
+        if self.lease_ms.is_some_and(|it| it > LEASE_MS_MAX) {
+            return Err("no lease is longer than a day".to_owned());
+        }
         check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)
     }
 }
@@ -110,7 +120,8 @@ pub struct ReplicaReport {
     /// Why it is not any more what was ordered: it does nothing more for this region (CP16).
     pub broken: Option<String>,
     /// Whether that was for want of room: then its copy, when there is room for it, is among
-    /// [`copies`](ServerReport::copies), and can go on (CP16).
+    /// [`copies`](ServerReport::copies), and can go on (CP16). Of one that is not broken: it is not
+    /// yet what was ordered, and will be when there is room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lacked_room: bool,
     /// How much it has, in bytes.

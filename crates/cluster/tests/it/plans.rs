@@ -89,6 +89,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
     for (server, replicas) in (1..).map(ServerId).zip(reports) {
         let address = "host:1".to_owned();
         let record = ServerRecord {
+            lease_ms: Some(10_000),
             version,
             server,
             address,

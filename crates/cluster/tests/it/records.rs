@@ -132,6 +132,7 @@ fn one_of_each() -> Vec<(String, Vec<u8>)> {
                 version,
                 server,
                 address,
+                lease_ms: Some(10_000),
             }
             .encode(),
         ),

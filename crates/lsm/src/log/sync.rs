@@ -2,8 +2,8 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use super::ValueLog;
 use super::record::{Mark, RecordKind, RecordSum};
+use super::{Appended, ValueLog};
 use crate::error::LsmError;
 use crate::place::LogPosition;
 
@@ -14,6 +14,8 @@ pub(super) struct SyncState {
     synced_to: LogPosition,
     /// Somebody is about to sync.
     is_busy: bool,
+    /// Where the last marks begin that have nothing between them, and where they end.
+    marks: Option<(LogPosition, LogPosition)>,
 }
 
 impl SyncState {
@@ -21,7 +23,15 @@ impl SyncState {
         Self {
             synced_to,
             is_busy: false,
+            marks: None,
         }
+    }
+
+    /// What a sync has marked. A mark behind another one goes on with it.
+    fn note_mark(&mut self, mark: Appended) {
+        let before = self.marks.filter(|(_, end)| *end == mark.position);
+        let begin = before.map_or(mark.position, |(begin, _)| begin);
+        self.marks = Some((begin, mark.end));
     }
 }
 
@@ -33,6 +43,18 @@ impl ValueLog {
     /// How far the log is on the device.
     pub fn synced_to(&self) -> LogPosition {
         self.sync_state().synced_to
+    }
+
+    /// Where the log ends, but for marks at its end: when that is durable, so is all that anybody
+    /// has written, and nothing is left to be synced. (What a sync that failed has marked counts as
+    /// written, and so may a mark that somebody appends now.)
+    pub fn written_end(&self) -> LogPosition {
+        let marks = self.sync_state().marks;
+        let end = self.end();
+        match marks {
+            Some((begin, marks_end)) if marks_end == end => begin,
+            _ => end,
+        }
     }
 
     /// Somebody else has made the log durable up to a place: who follows writes and syncs the
@@ -67,16 +89,17 @@ impl ValueLog {
         let synced = self.write_and_sync(before);
         let mut state = self.sync_state();
         state.is_busy = false;
-        if let Ok(synced_to) = synced {
-            state.synced_to = state.synced_to.max(synced_to);
+        if let Ok(mark) = synced {
+            state.synced_to = state.synced_to.max(mark.end);
+            state.note_mark(mark);
         }
         drop(state);
         self.has_synced.notify_all();
         synced.map(|_| ())
     }
 
-    /// Up to where the log is durable then.
-    fn write_and_sync(&self, synced_to: LogPosition) -> Result<LogPosition, LsmError> {
+    /// The mark, up to the end of which the log is durable then.
+    fn write_and_sync(&self, synced_to: LogPosition) -> Result<Appended, LsmError> {
         let mark = Mark {
             synced_to,
             edit_count: self.manifest.edit_count(),
@@ -94,11 +117,11 @@ impl ValueLog {
             Self::stop(&mut tail, error);
         }
         drop(tail);
-        let end = marked?.end;
+        let mark = marked?;
         if let Err(error) = self.segments.device.sync() {
             Self::stop_for_good(&mut self.tail(), &error);
             return Err(error);
         }
-        Ok(end)
+        Ok(mark)
     }
 }

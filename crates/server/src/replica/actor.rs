@@ -175,6 +175,7 @@ impl Actor {
         }
         let mut shown = self.replica.show();
         shown.failure.get_or_insert(failure);
+        shown.waits_for_room = false;
         shown.primary = None;
     }
 
@@ -260,7 +261,11 @@ impl Actor {
                 self.primary = Some(primary);
             }
         }
-        self.replica.show().epoch = Some(order.epoch);
+        let mut shown = self.replica.show();
+        shown.epoch = Some(order.epoch);
+        if std::mem::take(&mut shown.waits_for_room) {
+            tracing::info!("{} has room, and goes on", self.replica.region);
+        }
         Ok(())
     }
 
@@ -336,7 +341,14 @@ impl Actor {
     /// RS10: what an order is waited with for.
     fn waits(&self, error: &ServerError) -> Became {
         let (region, server) = (self.replica.region, self.context.server);
-        tracing::error!("{region} waits for room on the disk of {server}, which is full: {error}");
+        let was_told = std::mem::replace(&mut self.replica.show().waits_for_room, true);
+        if !was_told {
+            tracing::error!(
+                "{region} waits for room on the disk of {server}, which is full: {error}; make \
+                 room on it, or enlarge it: it is served then by itself, and until then nobody \
+                 reads or writes it"
+            );
+        }
         Became::Waits
     }
 

@@ -12,6 +12,7 @@
 //! | `link` | a backup of a primary: attached, filled, put in force |
 //! | `backup` | a backup: memory into which its primary writes, and the copy in force |
 //! | `memory` | that memory, and who may write into it |
+//! | `tail` | when the end of a primary's log is made durable that nobody waits for |
 //! | `split` | a region that is being split off another one |
 
 mod actor;
@@ -20,6 +21,7 @@ mod link;
 mod memory;
 mod primary;
 mod split;
+mod tail;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -60,6 +62,27 @@ pub(crate) struct Wanted {
     pub(crate) role: Role,
 }
 
+impl Wanted {
+    /// The primary of a region, with these backups.
+    pub(crate) fn primary(order: &RegionOrder, backups: &[BackupOrder], source: Source) -> Self {
+        Self {
+            order: order.clone(),
+            role: Role::Primary {
+                backups: backups.to_vec(),
+                source,
+            },
+        }
+    }
+
+    /// A backup of this server's.
+    pub(crate) fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Self {
+        Self {
+            order: order.clone(),
+            role: Role::Backup { primary, source },
+        }
+    }
+}
+
 /// Why its thread is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -96,6 +119,8 @@ pub(crate) struct Shown {
     /// RS8: of a primary: another replica has all, so this one can go.
     pub(crate) has_other: bool,
     pub(crate) failure: Option<ReplicaFailure>,
+    /// RS10: it is not yet what was ordered, for want of room.
+    pub(crate) waits_for_room: bool,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
     /// Backups of a primary that do not have all yet.
@@ -228,6 +253,11 @@ impl Replica {
             }
         }
         shown
+    }
+
+    /// RS10: whether it is not yet what was ordered, for want of room.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.show().waits_for_room
     }
 
     /// The region as clients see it, if it is primary.

@@ -9,13 +9,14 @@ use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::ids::ReplicaNumber;
 use farleaf_cluster::record::PrimaryReport;
 use farleaf_fabric::tcp::TcpEndpoint;
-use farleaf_lsm::LsmError;
 use farleaf_lsm::engine::Worked;
 use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::{Primary, PrimaryWorked, ReplicaError};
 
 use super::backup::{Opened, epoch_of};
 use super::link::{Link, Stage};
+use super::tail::LogTail;
 use super::{GOES_ON, Replica};
 use crate::context::Context;
 use crate::error::ServerError;
@@ -49,6 +50,8 @@ pub(super) struct PrimaryReplica {
     reach: Option<LogPosition>,
     /// RS10: when it was last looked whether a disk that is full has room.
     looked_at: Instant,
+    /// RS11.
+    tail: LogTail,
 }
 
 impl PrimaryReplica {
@@ -78,6 +81,7 @@ impl PrimaryReplica {
             ending: Vec::new(),
             reach,
             looked_at: Instant::now(),
+            tail: LogTail::default(),
         }
     }
 
@@ -244,21 +248,14 @@ impl PrimaryReplica {
             self.served.note_engine(&error);
             return false;
         }
+        if !is_full {
+            self.sync_tail();
+        }
         let worked = match self.primary.maintain() {
             Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
-            // RP6, RP13: writes wait for a backup, and so does this; or another epoch is to come.
-            Err(
-                ReplicaError::Engine(LsmError::NotFollowed { .. })
-                | ReplicaError::Deposed { .. }
-                | ReplicaError::BackupLost { .. }
-                | ReplicaError::Stopped,
-            ) => false,
-            Err(ReplicaError::Engine(error)) => {
-                self.served.note_engine(&error);
-                return false;
-            }
+            Err(error) if waits(&error) => false,
             Err(error) => {
-                self.served.note_failure(error.to_string());
+                self.note(&error);
                 return false;
             }
         };
@@ -266,6 +263,28 @@ impl PrimaryReplica {
             self.served.note_room();
         }
         worked
+    }
+
+    /// RS11: has all disks have what was written a while ago.
+    fn sync_tail(&mut self) {
+        let primary = &self.primary;
+        let due = self.tail.due(Instant::now(), || primary.unsynced_to());
+        let Some(end) = due else {
+            return;
+        };
+        if let Err(error) = self.primary.wait_for(end, Durability::Sync)
+            && !waits(&error)
+        {
+            self.note(&error);
+        }
+    }
+
+    /// What an error of background work means for those who read and write.
+    fn note(&self, error: &ReplicaError) {
+        match error {
+            ReplicaError::Engine(error) => self.served.note_engine(error),
+            error => self.served.note_failure(error.to_string()),
+        }
     }
 
     /// RS10: whether what it has cannot be put on its disk, as that is full.
@@ -312,4 +331,15 @@ impl PrimaryReplica {
         }
         Ok(synced?)
     }
+}
+
+/// RP6, RP13: writes wait for a backup, and so does background work; or another epoch is to come.
+const fn waits(error: &ReplicaError) -> bool {
+    matches!(
+        error,
+        ReplicaError::Engine(LsmError::NotFollowed { .. })
+            | ReplicaError::Deposed { .. }
+            | ReplicaError::BackupLost { .. }
+            | ReplicaError::Stopped
+    )
 }

@@ -1,5 +1,6 @@
 //! A disk that fails: all directories of data that a server has.
 
+use std::iter::Sum;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,24 @@ use farleaf_server::{DiskRoom, OpenStorage};
 /// Those with which something is written.
 pub(crate) const WRITES: &[Operation] = &[Operation::Create, Operation::Write, Operation::SetSize];
 pub(crate) const SYNCS: &[Operation] = &[Operation::Sync, Operation::SyncNames];
+
+/// What a disk was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) sync_count: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) read_bytes: u64,
+}
+
+impl Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, it| Self {
+            sync_count: sum.sync_count + it.sync_count,
+            written_bytes: sum.written_bytes + it.written_bytes,
+            read_bytes: sum.read_bytes + it.read_bytes,
+        })
+    }
+}
 
 /// Clones are the same disk.
 #[derive(Clone, Default)]
@@ -71,6 +90,18 @@ impl Disk {
             nth: 1,
             times: u64::MAX,
         });
+    }
+
+    /// What all that is on it was asked for so far.
+    pub(crate) fn work(&self) -> Work {
+        let shared = self.shared();
+        let counters = shared.opened.iter().map(|(_, storage)| storage.counters());
+        let works = counters.map(|it| Work {
+            sync_count: SYNCS.iter().map(|of| it.operation_count(*of)).sum(),
+            written_bytes: it.written_bytes,
+            read_bytes: it.read_bytes,
+        });
+        works.sum()
     }
 
     /// A bit of a file in a directory is another one, until the disk is repaired.

@@ -203,8 +203,8 @@ fn the_only_disk_is_full() {
 }
 
 /// Promise (RS10): what was acknowledged before, while, and after the only disk was full is there
-/// when the server is started again; and one that is started while its disk is full serves when
-/// there is room.
+/// when the server is started again; and one that is started while its disk is full says that it
+/// waits for room, and what to do, and serves when there is some.
 #[test]
 fn a_server_starts_on_a_full_disk() {
     let disks = disks(1);
@@ -222,9 +222,14 @@ fn a_server_starts_on_a_full_disk() {
         disks[0].fill_up();
         crew.stop(0);
         crew.start(0);
-        thread::sleep(Duration::from_millis(1500));
+        let room = "room on the disk of server 1, which is full: make room on it";
+        wait_until("it says what it waits for", || {
+            let waits = waits(&crew);
+            waits.len() == 3 && waits.iter().all(|it| it.contains(room))
+        });
         disks[0].repair();
         trial.wait_done(200);
+        assert_eq!(waits(&crew), [""; 0]);
     });
     trial.judge(&table);
 }

@@ -10,6 +10,7 @@
 //! | `bits` | bits that are not what was written |
 //! | `outages` | coordinators that are away, and clusters that are started from their disks |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
+//! | `tail` | logs to which nobody writes any more |
 //! | `moves` | replicas that move, under load |
 //! | `directories` | directories that are another's, or not as they were written |
 
@@ -24,3 +25,4 @@ mod outages;
 mod recovering;
 mod serving;
 mod splitting;
+mod tail;

@@ -1,5 +1,8 @@
 //! Primaries that are killed; all servers that are.
 
+use std::thread;
+use std::time::Duration;
+
 use farleaf_client::{Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
 use farleaf_trial::load::split_keys;
@@ -61,5 +64,43 @@ fn all_are_killed_at_once() {
             let found = table.get(key.as_bytes()).expect("it is served");
             assert_eq!(found, Some(value.into_bytes()), "key {key}, round {round}");
         }
+    }
+}
+
+/// Promise (RS11): what was written with `memory` is on all disks a second or so after the last
+/// write, also if nobody writes any more: all servers are killed at once then, and it is there. Of
+/// a table of three replicas, and of one.
+#[test]
+fn all_are_killed_when_nobody_writes_any_more() {
+    let (_service, mut fleet, table) = three();
+    let options = PersistentTableOptions {
+        replica_count: 1,
+        split_keys: Vec::new(),
+    };
+    let lone = fleet.client().create_table("lone", &options);
+    let tables = [table, lone.expect("a new table")];
+    fleet.wait_whole(&tables[0], 3);
+    fleet.wait_whole(&tables[1], 1);
+    let tables = tables.map(|table| table.with_durability(Durability::Memory));
+    let keys = || (0..100_u64).map(|number| format!("{number:02}").into_bytes());
+    for round in 0..2_u64 {
+        let value = round.to_string().into_bytes();
+        for table in &tables {
+            keys().for_each(|key| table.put(&key, &value).expect("put"));
+        }
+        thread::sleep(Duration::from_millis(2500));
+        for index in 0..3 {
+            fleet.kill(index);
+        }
+        for index in 0..3 {
+            fleet.start_server(index);
+        }
+        for table in &tables {
+            for key in keys() {
+                let found = table.get(&key).expect("it is served");
+                assert_eq!(found, Some(value.clone()), "{key:?}, round {round}");
+            }
+        }
+        fleet.wait_whole(&tables[0], 3);
     }
 }

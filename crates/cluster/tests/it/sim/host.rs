@@ -264,6 +264,7 @@ impl RegionHost for SimHost {
                         how: "its disk is full".to_owned(),
                         lacked_room: true,
                     }),
+                    waits_for_room: false,
                     size_bytes: replica.log.len() as u64 * 20_000_000,
                     operations_per_second: replica.log.len() as u64,
                     position_bytes: replica.log.len() as u64,

@@ -6,9 +6,10 @@ use std::time::Duration;
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::MapCache;
-use farleaf_cluster::clock::ManualClock;
+use farleaf_cluster::clock::{Clock as _, ManualClock};
 use farleaf_cluster::coordinator::Embedded;
 use farleaf_cluster::ids::{ClusterId, Epoch, ServerId};
+use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::{WishAnswer, WishKind};
 use farleaf_lsm::storage::{CrashStorage, PowerLoss};
@@ -279,4 +280,46 @@ fn a_number_that_another_server_has_is_told() {
         restarted.tick(Duration::ZERO).expect("it waits");
     }
     assert!(restarted.life().is_some(), "its former life is over");
+}
+
+/// Promise (CP8): a server that is started again with a lease that is much shorter than before
+/// waits for the end of the longer one, and joins then. It once ended, as if another server had
+/// its number.
+#[test]
+fn a_shorter_lease_waits_for_a_longer_one() {
+    let mut story = Story::new(1);
+    story.settle();
+    story.crash(ServerId(1));
+    let mut fleet = story.fleet.lock().expect("one thread");
+    fleet.server(ServerId(1)).is_up = true;
+    drop(fleet);
+    let clock = Arc::new(story.clock.clone());
+    let agent = |story: &Story, terms: LeaseTerms| {
+        let options = AgentOptions {
+            terms,
+            ..AgentOptions::new(story.cluster, ServerId(1), "host:2")
+        };
+        let host = SimHost {
+            server: ServerId(1),
+            fleet: story.fleet.clone(),
+        };
+        Agent::new(story.coordinator.clone(), clock.clone(), options, host)
+    };
+    let ten_seconds = LeaseTerms {
+        time_to_live: Duration::from_secs(10),
+        ..terms()
+    };
+    for terms in [ten_seconds, terms()] {
+        let mut agent = agent(&story, terms);
+        let since = clock.now();
+        while agent.life().is_none() {
+            assert!(
+                clock.now().saturating_sub(since) < Duration::from_secs(12),
+                "it joins"
+            );
+            story.go_on(Duration::from_millis(50));
+            agent.tick(Duration::ZERO).expect("it waits");
+        }
+        // It ends without a word.
+    }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::open;
 use crate::error::LsmError;
 use crate::log::FILE;
+use crate::place::LogPosition;
 use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
 
 fn faulty(seed: u64) -> (CrashStorage, FaultyStorage, Arc<dyn Storage>) {
@@ -50,6 +51,35 @@ fn one_sync_is_for_all_who_wait() {
     let end = log.log.synced_to();
     log.log.sync_to(end).expect("it is");
     assert_eq!(sync_count(), count, "what is synced is not synced again");
+}
+
+/// Promise: what syncs have marked is nothing that is written, however many came one behind the
+/// other, also where a mark begins a segment: who makes durable what is written has nothing left to
+/// be synced, and a write is something again.
+#[test]
+fn marks_are_nothing_written() {
+    let (_, faulty, shared) = faulty(3);
+    let log = open(&shared).expect("made");
+    assert_eq!(log.log.written_end(), log.log.synced_to());
+    for round in 0..40_u8 {
+        let appended = log.put(&[round], 150_000).expect("written");
+        assert_eq!(log.log.written_end(), appended.end);
+        // At the most one more where a segment ended.
+        let mut synced_to = LogPosition(0);
+        let mut tries = 0;
+        while log.log.written_end() > synced_to {
+            synced_to = log.log.end();
+            log.log.sync_to(synced_to).expect("synced");
+            tries += 1;
+        }
+        assert!(tries <= 2, "{tries} in round {round}");
+        let end = log.log.written_end();
+        for _ in 0..3 {
+            log.log.sync_to(log.log.end().plus(1)).expect("synced");
+            assert_eq!(log.log.written_end(), end, "only marks came");
+        }
+    }
+    assert!(faulty.counters().operation_count(Operation::Sync) > 0);
 }
 
 /// Promise: after a write or a sync that failed nothing is written, and whoever tries is told why;

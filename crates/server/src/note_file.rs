@@ -1,0 +1,112 @@
+//! A small file that is replaced as a whole, also where the disk is full.
+//!
+//! Beside `NAME` there is a spare, `NAME.new`, which takes room when there is some. What is new is
+//! written over the spare, which is synced; then the two change names. So whoever writes a file
+//! again takes nothing of the disk, where that writes over what it has (as ext4, XFS and tmpfs do),
+//! and whoever reads it finds one of the two, whole. What a spare holds is nothing.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::directory::{failed, sync_directory, write_whole};
+use crate::error::ServerError;
+
+/// A spare has as much as a file system gives at once.
+const SPARE_SIZE_BYTES: usize = 4096;
+
+/// Writes a file so that it is there as a whole, and durable, or as it was before. Two syncs; the
+/// first time, two more.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
+    let spare = path.with_extension("new");
+    let has_spare = fs::metadata(&spare).is_ok_and(|it| it.is_file() && it.len() > 0);
+    let is_exchanged = if has_spare {
+        exchange(path, &spare, bytes)?
+    } else {
+        write_whole(path, bytes)?;
+        false
+    };
+    if !is_exchanged && let Err(error) = make(&spare) {
+        // The next time it needs room, and says so if there is none.
+        tracing::debug!(%error, "{} has no spare", path.display());
+    }
+    Ok(())
+}
+
+/// False: it is written, and there is no spare any more.
+fn exchange(path: &Path, spare: &Path, bytes: &[u8]) -> Result<bool, ServerError> {
+    let file = OpenOptions::new().write(true).open(spare);
+    let mut file = file.map_err(failed("open", spare))?;
+    file.write_all(bytes).map_err(failed("write", spare))?;
+    let cut = file.set_len(bytes.len() as u64);
+    cut.map_err(failed("cut", spare))?;
+    file.sync_all().map_err(failed("sync", spare))?;
+    let exchanged = renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE);
+    let is_exchanged = match exchanged {
+        Ok(()) => true,
+        // There is no file yet, or the file system cannot do it.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+            fs::rename(spare, path).map_err(failed("rename", spare))?;
+            false
+        }
+        Err(error) => return Err(failed("rename", spare)(error.into())),
+    };
+    sync_directory(path.parent().unwrap_or(path))?;
+    Ok(is_exchanged)
+}
+
+fn make(spare: &Path) -> io::Result<()> {
+    let write = || {
+        let mut file = fs::File::create(spare)?;
+        file.write_all(&[b' '; SPARE_SIZE_BYTES])?;
+        file.sync_all()
+    };
+    // One that is half there is none.
+    write().inspect_err(|_| drop(fs::remove_file(spare)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// Promise: what is written is what is there, whatever its size was before; from the second
+    /// time on it is in one of two files that were there, which take no more room than they had;
+    /// and where a spare is lost, another one is made.
+    #[test]
+    fn files_change_names() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let (path, spare) = (scratch.path().join("NOTE"), scratch.path().join("NOTE.new"));
+        let files = || {
+            let of = |path: &Path| {
+                let found = fs::metadata(path).expect("it is there");
+                (found.ino(), found.blocks())
+            };
+            BTreeSet::from([of(&path), of(&spare)])
+        };
+        replace(&path, b"first").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"first");
+        let before = files();
+        for size_bytes in [1, 500, 4096, 70, 100] {
+            let bytes = vec![b'x'; size_bytes];
+            replace(&path, &bytes).expect("written");
+            assert_eq!(fs::read(&path).expect("there"), bytes);
+            assert_eq!(files(), before);
+        }
+        fs::remove_file(&spare).expect("removed");
+        replace(&path, b"later").expect("written");
+        fs::write(&spare, b"").expect("cut");
+        replace(&path, b"last").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"last");
+        assert_eq!(files().len(), 2);
+        fs::remove_file(&path).expect("removed");
+        replace(&path, b"new").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        assert_eq!(files().len(), 2);
+    }
+}

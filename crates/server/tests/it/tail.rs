@@ -1,0 +1,143 @@
+//! Logs to which nobody writes any more: their ends come to all disks, and then nothing happens.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_client::{Durability, PersistentTable};
+use farleaf_trial::fleet::{epochs, view};
+
+use crate::crew::Crew;
+use crate::disk::{Disk, SYNCS, Work, disks};
+
+/// What all disks were asked for.
+fn work(disks: &[Disk]) -> Work {
+    disks.iter().map(Disk::work).sum()
+}
+
+/// A table of which each disk has everything, and to which is written with `memory`; segments of
+/// its log are reserved.
+fn table_on(disks: &[Disk]) -> (Crew, PersistentTable) {
+    let of_servers = disks.to_vec();
+    let crew = Crew::with(disks.len(), move |index, options| {
+        options.storage = of_servers[index].opener();
+        // Then what is read is read by others.
+        options.scrub_interval = Duration::from_hours(1);
+    });
+    let table = crew.table(disks.len(), false);
+    let synced = table.clone().with_durability(Durability::Sync);
+    synced.put(b"first", b"value").expect("put");
+    wait_idle(disks, Duration::from_secs(3));
+    (crew, table.with_durability(Durability::Memory))
+}
+
+/// Waits until no disk has been asked for anything for so long; what they had been asked for.
+fn wait_idle(disks: &[Disk], idle_time: Duration) -> Work {
+    let since = Instant::now();
+    let mut seen = (work(disks), Instant::now());
+    while seen.1.elapsed() < idle_time {
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", seen.0);
+        thread::sleep(Duration::from_millis(20));
+        let now = work(disks);
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        }
+    }
+    seen.0
+}
+
+/// Promise (RS11): what was written with `memory` to a region that is idle then is synced on the
+/// disk of each replica, by one sync each, a second after the last write. From then on the region
+/// does nothing at all with its disks, as the mark of a sync is no write.
+#[test]
+fn an_idle_region_syncs_once() {
+    for replica_count in [1, 3] {
+        let disks = disks(replica_count);
+        let (_crew, table) = table_on(&disks);
+        for round in 0..2_u8 {
+            let before: Vec<Work> = disks.iter().map(Disk::work).collect();
+            for number in 0..100_u8 {
+                table.put(&[number], &[round; 100]).expect("put");
+            }
+            thread::sleep(Duration::from_secs(4));
+            let after: Vec<Work> = disks.iter().map(Disk::work).collect();
+            for (before, after) in before.iter().zip(&after) {
+                assert_eq!(after.sync_count - before.sync_count, 1, "{replica_count}");
+                let written_bytes = after.written_bytes - before.written_bytes;
+                assert!((10_000..20_000).contains(&written_bytes), "{written_bytes}");
+            }
+            thread::sleep(Duration::from_secs(3));
+            let idle: Vec<Work> = disks.iter().map(Disk::work).collect();
+            assert_eq!(idle, after, "{replica_count}, {round}");
+        }
+    }
+}
+
+/// Promise (RS11): to which a record is written each 200 ms, that is never idle, it comes to the
+/// disks as well, after ten seconds.
+#[test]
+fn a_slow_region_syncs_now_and_then() {
+    let disks = disks(2);
+    let (_crew, table) = table_on(&disks);
+    let before = work(&disks).sync_count;
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(11_500) {
+        table.put(b"key", b"value").expect("put");
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(work(&disks).sync_count - before, 2);
+}
+
+fn put_some(table: &PersistentTable) {
+    for number in 0..20_u8 {
+        table.put(&[number], b"value").expect("put");
+    }
+}
+
+/// Promise (RS11, RS8): where the sync of an idle region fails on the primary's disk, a backup
+/// takes over, as after any sync that fails; and all is there.
+#[test]
+fn a_sync_of_an_idle_region_fails() {
+    let disks = disks(3);
+    let (crew, table) = table_on(&disks);
+    let (primary, before) = (crew.primary(&table), epochs(&crew.coordinator, &table));
+    disks[primary].fail_at(SYNCS);
+    put_some(&table);
+    // Nobody writes, or reads.
+    let since = Instant::now();
+    while epochs(&crew.coordinator, &table) == before {
+        assert!(since.elapsed() < Duration::from_secs(30), "it goes on");
+        thread::sleep(Duration::from_millis(20));
+    }
+    for number in 0..20_u8 {
+        let found = table.get(&[number]).expect("it is served");
+        assert_eq!(found, Some(b"value".to_vec()), "{number}");
+    }
+    assert_ne!(crew.primary(&table), primary);
+    disks[primary].repair();
+    crew.wait_whole(&table, 3);
+}
+
+/// Promise (RS11, RS10): where there is no room for what an idle region has in memory, its only
+/// server says so; when there is room, it is synced there, and nothing is lost.
+#[test]
+fn an_idle_region_finds_no_room() {
+    let disks = disks(1);
+    let (mut crew, table) = table_on(&disks);
+    put_some(&table);
+    disks[0].fill_up();
+    thread::sleep(Duration::from_secs(3));
+    let refused = table.put(b"other", b"value").expect_err("it is full");
+    assert!(
+        refused.to_string().contains("server 1 is full"),
+        "{refused}"
+    );
+    disks[0].repair();
+    wait_idle(&disks, Duration::from_secs(3));
+    assert_eq!(view(&crew.coordinator).regions.len(), 1);
+    crew.stop(0);
+    crew.start(0);
+    for number in 0..20_u8 {
+        let found = table.get(&[number]).expect("it is served");
+        assert_eq!(found, Some(b"value".to_vec()), "{number}");
+    }
+}
