@@ -507,6 +507,7 @@ impl RegionHost for Host {
                     let is_over = open.thread.is_finished();
                     is_over.then(|| "its thread has ended".to_owned().into())
                 }),
+                fault: shown.fault,
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,

@@ -109,10 +109,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             {
                 host.abandon_split(child);
             }
-            if held.broken.is_none() {
-                host.close(*region, held.replica, Closing::Removed);
-            } else {
-                left.insert((*region, held.replica));
+            match &held.broken {
+                None => host.close(*region, held.replica, Closing::Removed),
+                Some(failure) => {
+                    let how = (!failure.lacked_room).then(|| failure.how.clone());
+                    left.insert((*region, held.replica), how);
+                }
             }
             false
         });
@@ -157,7 +159,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let of_region = self.found.copies.extract_if(.., |it| it.region == region);
         let numbers = of_region.map(|it| it.replica);
         let others = numbers.filter(|number| *number != replica.number);
-        self.left.extend(others.map(|number| (region, number)));
+        self.left
+            .extend(others.map(|number| ((region, number), None)));
         self.held.insert(region, held);
     }
 
@@ -328,17 +331,19 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             .copies
             .retain(|it| is_kept(it.region, it.replica));
         self.left
-            .retain(|(region, replica)| is_kept(*region, *replica));
+            .retain(|(region, replica), _| is_kept(*region, *replica));
     }
 }
 
-/// CP16: whether a record has a replica opened again that broke for want of room: it says so by the
-/// epoch at which that is, so no other record does, however many were missed in between.
+/// CP16: whether a record has a replica opened again that broke for want of room, or for damage: it
+/// says so by the epoch at which that is, so no other record does, however many were missed in
+/// between.
 fn is_opened_again(held: &Held, (epoch, replica): (Epoch, Replica), omission: Omission) -> bool {
-    let lacked_room = held.broken.as_ref().is_some_and(|it| it.lacked_room);
+    let broken = held.broken.as_ref();
+    let can_go_on = broken.is_some_and(ReplicaFailure::can_go_on_again);
     let is_any_enough = omission.leaves_out(Check::OpenedAgainIsNamed);
     let is_named = replica.opened_again > held.epoch || (is_any_enough && epoch > held.epoch);
-    lacked_room && held.replica == replica.number && is_named
+    can_go_on && held.replica == replica.number && is_named
 }
 
 /// A failure as it is reported.
