@@ -3,6 +3,7 @@
 mod bad_inputs;
 mod bench;
 mod cluster;
+mod cluster_damage;
 mod cluster_inputs;
 mod morton;
 mod network;
