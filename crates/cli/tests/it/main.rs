@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod cluster_damage;
 mod cluster_inputs;
+mod cluster_waits;
 mod morton;
 mod network;
 mod network_inputs;

@@ -11,11 +11,13 @@ mod seen;
 mod status;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use farleaf_cluster::admin;
 
-use super::cluster_way::{Opened, open_cluster};
+use super::cluster_way::{Opened, open_patiently};
+use super::patient::PATIENCE_DEFAULT_S;
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::failure::Ending;
 use crate::output::print;
@@ -26,6 +28,17 @@ use crate::strings::EncodingArguments;
 pub(crate) struct ClusterArguments {
     #[command(subcommand)]
     command: ClusterCommand,
+
+    /// For how long to ask again a coordinator that is away, 0 to 86400; what is waited for is said
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        default_value_t = PATIENCE_DEFAULT_S,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    coordinator_patience: u32,
 }
 
 #[derive(Debug, Subcommand)]
@@ -118,7 +131,8 @@ struct PatienceArgument {
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow::Result<Ending> {
     let address = pool.cluster.as_deref().unwrap_or_default();
-    let opened = open_cluster(pool, address)?;
+    let patience = Duration::from_secs(arguments.coordinator_patience.into());
+    let opened = open_patiently(pool, address, patience)?;
     match &arguments.command {
         ClusterCommand::Found => found(&opened),
         ClusterCommand::Status { table, output } => {
