@@ -259,6 +259,12 @@ impl Device {
         self.file.sync().map_err(|error| self.error("sync", error))
     }
 
+    /// A byte of its file, in words.
+    pub(crate) fn byte_text(&self, segment: SegmentId, offset: u64) -> String {
+        let byte = segment.offset() + offset;
+        format!("byte {byte} of {}/{}", self.directory, self.name)
+    }
+
     fn error(&self, action: &'static str, source: io::Error) -> LsmError {
         LsmError::Storage {
             action,

@@ -134,6 +134,7 @@ impl From<ServerError> for ReplicaFailure {
         Self {
             how: error.to_string(),
             lacked_room: error.is_no_room(),
+            is_damaged: false,
         }
     }
 }

@@ -368,6 +368,7 @@ impl RegionHost for Host {
                     is_over.then(|| "its thread has ended".to_owned().into())
                 }),
                 waits_for_room: shown.waits_for_room,
+                fault: shown.fault,
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,

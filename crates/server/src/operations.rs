@@ -142,10 +142,18 @@ fn read_failed(served: &Served, error: &ReplicaError) -> Status {
         // Another epoch has begun, or is about to.
         ReplicaError::Deposed { .. } | ReplicaError::Stopped => not_now(served, Standing::Stopped),
         error => {
-            served.note_failure(error.to_string());
+            served.note(error);
+            let how = match error {
+                ReplicaError::Engine(error) => served.failure_of(error).how,
+                other => other.to_string(),
+            };
+            // RS8: a client that waits reads it there.
+            if served.gives_up_for(error) {
+                return Status::NotNow(how);
+            }
             Status::Failed {
                 is_unknown: false,
-                how: error.to_string(),
+                how,
             }
         }
     }

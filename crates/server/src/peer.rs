@@ -33,7 +33,13 @@ pub(crate) enum PeerRequest {
     /// Memory into which it can write, for a copy that begins.
     Attach(ReplicaName),
     /// That the copy which was begun by this attachment be the one in force.
-    Commit { of: ReplicaName, attachment: u64 },
+    Commit {
+        of: ReplicaName,
+        attachment: u64,
+        /// RS8: the segments of the log that are damaged in it, as no replica had them whole.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        damaged: Vec<u64>,
+    },
     /// A replica of a region that is being split off, of the same number, at the next epoch (RS9).
     Prepare {
         of: ReplicaName,
@@ -174,6 +180,7 @@ mod tests {
         let commit = PeerRequest::Commit {
             of: NAME,
             attachment: 4,
+            damaged: Vec::new(),
         };
         let golden =
             format!(r#"R{{"version":2,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);

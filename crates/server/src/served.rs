@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farleaf_cluster::agent::host::RegionOrder;
+use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::{Epoch, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_fabric::tcp::TcpEndpoint;
 use farleaf_lsm::LsmError;
-use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{Primary, ReplicaError};
+
+use crate::replica::{SharedDamage, segment_of};
 
 /// Exchanges, and writes of the same keys, are one after the other: of so many parts of all keys.
 const STRIPE_COUNT: usize = 64;
@@ -59,7 +61,9 @@ pub(crate) struct Served {
     is_alone: AtomicBool,
     pub(crate) operation_count: AtomicU64,
     /// Why an engine's answer was none, the first time (RS8).
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<Failure>>,
+    /// RS8: what is no reason to give up.
+    damage: Arc<SharedDamage>,
     /// RS10: the disk is full, and nothing can be written.
     is_full: AtomicBool,
     /// How that was found out, for who asks, and when.
@@ -67,6 +71,44 @@ pub(crate) struct Served {
     server: ServerId,
     /// RS9: where the writes of some keys go, too.
     split: RwLock<Option<SplitTarget>>,
+}
+
+/// Why an engine's answer was none (RS8).
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) how: String,
+    /// Which segment of the log is damaged, if it is that.
+    segment: Option<LogNumber>,
+    /// Whether what it has is damaged, and it could go on.
+    is_damage: bool,
+}
+
+impl From<String> for Failure {
+    fn from(how: String) -> Self {
+        Self {
+            how,
+            segment: None,
+            is_damage: false,
+        }
+    }
+}
+
+impl From<Failure> for ReplicaFailure {
+    fn from(failure: Failure) -> Self {
+        Self {
+            how: failure.how,
+            lacked_room: false,
+            is_damaged: failure.is_damage,
+        }
+    }
+}
+
+/// Whether it says that what was written is not what was read.
+pub(crate) fn is_damage(error: &LsmError) -> bool {
+    matches!(
+        error,
+        LsmError::DamagedLog { .. } | LsmError::DamagedTree { .. }
+    )
 }
 
 /// The region that is being split off: it gets all writes of its keys, too (RS9).
@@ -109,6 +151,7 @@ impl Served {
         order: RegionOrder,
         primary: Primary<TcpEndpoint>,
         (guard, stripes, server): (LeaseGuard, Arc<Stripes>, ServerId),
+        damage: Arc<SharedDamage>,
     ) -> Self {
         Self {
             order,
@@ -120,6 +163,7 @@ impl Served {
             is_alone: AtomicBool::new(true),
             operation_count: AtomicU64::new(0),
             failure: Mutex::default(),
+            damage,
             is_full: AtomicBool::new(false),
             no_room: Mutex::default(),
             server,
@@ -266,8 +310,36 @@ impl Served {
         if error.is_no_room() {
             self.note_no_room(error);
         } else {
-            self.note_failure(error.to_string());
+            self.note_failure(self.failure_of(error));
         }
+    }
+
+    /// What an error of a replica means, as of [`note_engine`](Self::note_engine).
+    pub(crate) fn note(&self, error: &ReplicaError) {
+        match error {
+            ReplicaError::Engine(error) => self.note_engine(error),
+            other => self.note_failure(other.to_string().into()),
+        }
+    }
+
+    /// RS8: an engine's error, with the place on the disk of what is damaged.
+    pub(crate) fn failure_of(&self, error: &LsmError) -> Failure {
+        let place = self.primary.engine().place_of_damage(error);
+        Failure {
+            how: match place {
+                Some(place) => format!("{error} ({place})"),
+                None => error.to_string(),
+            },
+            segment: segment_of(error),
+            is_damage: is_damage(error),
+        }
+    }
+
+    /// RS8: whether another replica takes over because of this error: soon, the same can be read
+    /// there.
+    pub(crate) fn gives_up_for(&self, error: &ReplicaError) -> bool {
+        let is_everywhere = matches!(error, ReplicaError::Engine(it) if self.damage.has(it));
+        !is_everywhere && !self.is_alone()
     }
 
     /// RS10: nothing can be written until there is room.
@@ -304,19 +376,29 @@ impl Served {
         no_room.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn note_failure(&self, how: String) {
+    /// The first one counts; one that all copies have does not, when there is another.
+    pub(crate) fn note_failure(&self, new: Failure) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if failure.is_none() {
+        let is_everywhere = |it: &Failure| self.damage.has_segment(it.segment);
+        let is_first = match &*failure {
+            None => true,
+            Some(before) => is_everywhere(before) && !is_everywhere(&new),
+        };
+        if is_first {
             let RegionOrder {
                 region, replica, ..
             } = &self.order;
-            tracing::error!("{replica} of {region} fails: {how}");
-            *failure = Some(how);
+            tracing::error!("{replica} of {region} fails: {}", new.how);
+            *failure = Some(new);
         }
     }
 
-    pub(crate) fn failure(&self) -> Option<String> {
+    /// Why an engine's answer was none, and whether it is a reason to give up when another replica
+    /// has everything: that one may have what is lacking here.
+    pub(crate) fn failure(&self) -> Option<(Failure, bool)> {
         let failure = self.failure.lock();
-        failure.unwrap_or_else(PoisonError::into_inner).clone()
+        let failure = failure.unwrap_or_else(PoisonError::into_inner).clone()?;
+        let is_everywhere = self.damage.has_segment(failure.segment);
+        Some((failure, !is_everywhere))
     }
 }

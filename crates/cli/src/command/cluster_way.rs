@@ -1,5 +1,7 @@
 //! The way to a cluster and its tables.
 
+use std::time::Duration;
+
 use farleaf::persistent::{
     ClientError, ClientOptions, Cluster, OpenError, SharedCoordinator, open_coordinator,
 };
@@ -7,6 +9,7 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::{Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
 
+use super::patient::{Patient, ask_patiently};
 use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
@@ -15,16 +18,6 @@ use crate::failure::BadArgument;
 pub(super) fn parse_address(option: &str, text: &str) -> Result<CoordinatorAddress, BadArgument> {
     let parsed = text.parse::<CoordinatorAddress>();
     parsed.map_err(|error| BadArgument(format!("{option}: {error}")))
-}
-
-/// The coordinator at an address that is not of this process.
-pub(super) fn coordinator_at(
-    pool: &PoolArguments,
-    option: &str,
-    address: &CoordinatorAddress,
-) -> anyhow::Result<SharedCoordinator> {
-    let options = client_options(pool)?;
-    open_coordinator(address, &options).map_err(|error| not_opened(option, error))
 }
 
 /// Why a coordinator cannot be opened, as it is told to who has typed the command.
@@ -51,12 +44,28 @@ pub(super) struct Opened {
     pub(super) address: String,
 }
 
+const OPTION: &str = "--cluster";
+
 /// The cluster that `--cluster` says.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
-    const OPTION: &str = "--cluster";
-    let coordinator = coordinator_at(pool, OPTION, &parse_address(OPTION, address)?)?;
+    open_patiently(pool, address, Duration::ZERO)
+}
+
+/// The same; a coordinator that is away, now or later, is waited for each time for so long.
+pub(super) fn open_patiently(
+    pool: &PoolArguments,
+    address: &str,
+    patience: Duration,
+) -> anyhow::Result<Opened> {
+    let of = parse_address(OPTION, address)?;
+    let options = client_options(pool)?;
+    let is_away = |error: &_| matches!(error, OpenError::Unreachable { .. });
+    let opened = ask_patiently(address, patience, is_away, || {
+        open_coordinator(&of, &options)
+    });
+    let coordinator = opened.map_err(|error| not_opened(OPTION, error))?;
     Ok(Opened {
-        cluster: Cluster::new(coordinator, client_options(pool)?),
+        cluster: Cluster::new(Patient::shared(coordinator, patience), options),
         address: address.to_owned(),
     })
 }

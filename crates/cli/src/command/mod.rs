@@ -18,6 +18,7 @@ mod figures_talos;
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod nodes;
+mod patient;
 pub(crate) mod put;
 pub(crate) mod region;
 mod region_coordinator;

@@ -1,9 +1,12 @@
 //! `farleaf table`: create, list and drop tables.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use farleaf::{Bounds, ErrorKind};
 
-use super::cluster_way::open_cluster;
+use super::cluster_way::open_patiently;
+use super::patient::PATIENCE_DEFAULT_S;
 use super::table_cluster;
 use super::table_list::list;
 use super::target::Sessions;
@@ -54,7 +57,9 @@ pub(crate) enum TableCommand {
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::Result<Ending> {
     if let Some(address) = &pool.cluster {
-        return table_cluster::run(&open_cluster(pool, address)?, &arguments.command);
+        let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
+        let opened = open_patiently(pool, address, patience)?;
+        return table_cluster::run(&opened, &arguments.command);
     }
     match &arguments.command {
         TableCommand::Create {

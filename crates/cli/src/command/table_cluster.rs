@@ -1,6 +1,7 @@
 //! `farleaf table` with `--cluster`: persistent tables.
 
 use comfy_table::CellAlignment;
+use farleaf_cluster::plan::{PlanOptions, Waiting, plan};
 use farleaf_cluster::record::TableRecord;
 use farleaf_cluster::view::View;
 use serde::Serialize;
@@ -39,7 +40,8 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
         counted(region_count, "region"),
         counted(replica_count, "replica"),
     ))?;
-    let alive_count = opened.view()?.lives.len();
+    let view = opened.view()?;
+    let alive_count = view.lives.len();
     if alive_count < replica_count {
         say(format_args!(
             "warning: {} alive, and each region is to have {replica_count} replicas: {}; \
@@ -54,8 +56,28 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
                 _ => "they have fewer until there are as many",
             }
         ));
+    } else if let Some(waits) = nowhere(&view, name) {
+        say(format_args!(
+            "warning: nobody serves {} yet: it waits for {}; `farleaf cluster status` shows which \
+             servers there are",
+            waits.region, waits.what
+        ));
     }
     Ok(())
+}
+
+/// A region of the table that no server can take, and for what it waits, if there is one.
+fn nowhere(view: &View, name: &str) -> Option<Waiting> {
+    let tables = view.tables.values().map(|seen| &seen.record);
+    let table = tables
+        .into_iter()
+        .find(|it| it.name == name && !it.dropping)?;
+    let regions = view.regions_of(table.table);
+    let mut waiting = plan(view, &PlanOptions::default()).waiting.into_iter();
+    waiting.find(|waits| {
+        let of_table = regions.iter().find(|it| it.region == waits.region);
+        of_table.is_some_and(|it| it.primary.is_none())
+    })
 }
 
 /// `1 region`, `2 regions`.

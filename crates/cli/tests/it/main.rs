@@ -3,7 +3,9 @@
 mod bad_inputs;
 mod bench;
 mod cluster;
+mod cluster_damage;
 mod cluster_inputs;
+mod cluster_waits;
 mod full_disk;
 mod morton;
 mod network;

@@ -74,6 +74,16 @@ pub struct ReplicaFailure {
     /// Whether there was no room for what it had to write, and nothing else is wrong: then its copy
     /// can go on when there is ([`copy_again`](RegionHost::copy_again)).
     pub lacked_room: bool,
+    /// Whether it could go on, and something of what it has is damaged: then its copy can go on if
+    /// no other replica does.
+    pub is_damaged: bool,
+}
+
+impl ReplicaFailure {
+    /// Whether its copy can be opened again in this life, if all members of the region are lost.
+    pub fn can_go_on_again(&self) -> bool {
+        self.lacked_room || self.is_damaged
+    }
 }
 
 /// A replica as it is.
@@ -91,6 +101,8 @@ pub struct ReplicaStatus {
     pub failure: Option<ReplicaFailure>,
     /// It is not yet what was ordered, as its disk is full, and will be when there is room.
     pub waits_for_room: bool,
+    /// What is wrong with it, while it goes on: no other replica has what it lacks.
+    pub fault: Option<String>,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.
@@ -119,6 +131,7 @@ impl From<String> for ReplicaFailure {
         Self {
             how,
             lacked_room: false,
+            is_damaged: false,
         }
     }
 }
@@ -232,8 +245,8 @@ pub trait RegionHost {
     /// What the disk has of replicas that are not open.
     fn copies(&mut self) -> DiskCopies;
 
-    /// The copy that a replica has left which was closed as broken for want of room
-    /// ([`ReplicaFailure::lacked_room`]), when there is room for it, and nobody has it open any
+    /// The copy that a replica has left which was closed as broken for want of room, or for damage
+    /// ([`ReplicaFailure::can_go_on_again`]), when there is room for it, and nobody has it open any
     /// more. None: not yet. It is what [`copies`](Self::copies) would say of it in another life,
     /// and can be opened ([`Source::Copy`]).
     fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;

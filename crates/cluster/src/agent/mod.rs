@@ -11,7 +11,7 @@ pub mod host;
 mod reconcile;
 mod reporting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +84,9 @@ pub struct Agent<C: Debug, H> {
     servers: Mirror<C>,
     held: BTreeMap<RegionId, Held>,
     found: DiskCopies,
-    /// Copies that are not reported: of replicas that broke in this life, and of earlier ones of
-    /// regions that have another replica here by now.
-    left: BTreeSet<(RegionId, ReplicaNumber)>,
+    /// Copies that nobody can go on with: of replicas that broke in this life, which is told with
+    /// why; and of earlier ones, of regions that have another replica here by now.
+    left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -115,7 +115,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             told_rival: None,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
-            left: BTreeSet::new(),
+            left: BTreeMap::new(),
             reported: None,
             reported_at: Duration::ZERO,
         }

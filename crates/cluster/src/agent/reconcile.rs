@@ -1,7 +1,7 @@
 //! From records to calls of the host: whatever was missed in between, what is open becomes what
 //! the newest records say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use super::Agent;
@@ -109,10 +109,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             {
                 host.abandon_split(child);
             }
-            if held.broken.is_none() {
-                host.close(*region, held.replica, Closing::Removed);
-            } else {
-                left.insert((*region, held.replica));
+            match &held.broken {
+                None => host.close(*region, held.replica, Closing::Removed),
+                Some(failure) => {
+                    let how = (!failure.lacked_room).then(|| failure.how.clone());
+                    left.insert((*region, held.replica), how);
+                }
             }
             false
         });
@@ -157,7 +159,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let of_region = self.found.copies.extract_if(.., |it| it.region == region);
         let numbers = of_region.map(|it| it.replica);
         let others = numbers.filter(|number| *number != replica.number);
-        self.left.extend(others.map(|number| (region, number)));
+        self.left
+            .extend(others.map(|number| ((region, number), None)));
         self.held.insert(region, held);
     }
 
@@ -296,7 +299,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
     /// not name, while two members or more have everything; and those of regions that are gone.
     /// Whether they were found when this life began or are of replicas that broke since.
-    /// What cannot be used stays, for whoever looks into it.
+    /// What cannot be used stays, for whoever looks into it; and so does, in this life, what a
+    /// replica has left that broke, while another one here has damage, or is filled and may get
+    /// some: it may have what is lost (RS8).
     fn discard_copies(&mut self) {
         let view = self.mirror.view();
         if !view.damaged.is_empty() {
@@ -308,6 +313,18 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
         };
         let host = &mut self.host;
+        let statuses = host.status().into_iter();
+        let faulty: BTreeSet<RegionId> = statuses
+            .filter(|it| it.fault.is_some())
+            .map(|it| it.region)
+            .collect();
+        let own = self.options.server;
+        let may_be_faulty = |region: &RegionId| {
+            let record = view.regions.get(region).map(|seen| &seen.record);
+            let mut backups = record.map_or(&[][..], |it| &it.backups).iter();
+            let is_filled = backups.any(|it| it.replica.server == own && !it.in_sync);
+            is_filled || faulty.contains(region)
+        };
         let mut is_kept = |region: RegionId, replica: ReplicaNumber| {
             let is_wanted = match view.regions.get(&region) {
                 Some(seen) => {
@@ -327,18 +344,21 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.found
             .copies
             .retain(|it| is_kept(it.region, it.replica));
-        self.left
-            .retain(|(region, replica)| is_kept(*region, *replica));
+        self.left.retain(|(region, replica), how| {
+            (how.is_some() && may_be_faulty(region)) || is_kept(*region, *replica)
+        });
     }
 }
 
-/// CP16: whether a record has a replica opened again that broke for want of room: it says so by the
-/// epoch at which that is, so no other record does, however many were missed in between.
+/// CP16: whether a record has a replica opened again that broke for want of room, or for damage: it
+/// says so by the epoch at which that is, so no other record does, however many were missed in
+/// between.
 fn is_opened_again(held: &Held, (epoch, replica): (Epoch, Replica), omission: Omission) -> bool {
-    let lacked_room = held.broken.as_ref().is_some_and(|it| it.lacked_room);
+    let broken = held.broken.as_ref();
+    let can_go_on = broken.is_some_and(ReplicaFailure::can_go_on_again);
     let is_any_enough = omission.leaves_out(Check::OpenedAgainIsNamed);
     let is_named = replica.opened_again > held.epoch || (is_any_enough && epoch > held.epoch);
-    lacked_room && held.replica == replica.number && is_named
+    can_go_on && held.replica == replica.number && is_named
 }
 
 /// A failure as it is reported.

@@ -3,14 +3,15 @@
 
 use std::fmt::Debug;
 
-use super::Agent;
-use super::host::{RegionHost, ReplicaStatus};
+use super::host::{RegionHost, ReplicaFailure, ReplicaStatus};
 use super::reconcile::{Held, Role};
+use super::{Agent, UNUSABLE_COUNT_MAX};
 use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, TransactionOutcome};
 use crate::ids::{Life, RegionId};
+use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
     CopyReport, FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
-    report_key, server_key,
+    UnusableCopy, report_key, server_key,
 };
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
@@ -69,7 +70,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             life,
             replicas: replicas.collect(),
             copies,
-            unusable: self.found.unusable.clone(),
+            unusable: self.unusable(),
             capacity_bytes: self.host.capacity_bytes(),
             free_bytes: self.host.free_bytes(),
         }
@@ -77,15 +78,33 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// CP16: the copies of replicas that broke for want of room, from when there is some.
+    /// CP16: the copies of replicas that broke for want of room, from when there is some; and of
+    /// those that broke for damage.
     fn copies_again(&mut self) -> Vec<CopyReport> {
         let Self { held, host, .. } = self;
         let lacking = held.iter().filter(|(_, held)| {
             let broken = held.broken.as_ref();
-            broken.is_some_and(|it| it.lacked_room)
+            broken.is_some_and(ReplicaFailure::can_go_on_again)
         });
         let copies = lacking.filter_map(|(region, held)| host.copy_again(*region, held.replica));
         copies.collect()
+    }
+
+    /// What was found that cannot be used, and what replicas have left that broke in this life and
+    /// are none any more: as long as they are kept, somebody may need to know why (RS8).
+    fn unusable(&self) -> Vec<UnusableCopy> {
+        let mut unusable = self.found.unusable.clone();
+        let left = self.left.iter().filter_map(|((region, replica), how)| {
+            Some(UnusableCopy {
+                region: *region,
+                replica: *replica,
+                is_damaged: false,
+                how: how.clone()?,
+            })
+        });
+        unusable.extend(left);
+        unusable.truncate(UNUSABLE_COUNT_MAX);
+        unusable
     }
 
     /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,
@@ -125,6 +144,11 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
             Some(broken) => broken.lacked_room,
             None => status.is_some_and(|it| it.waits_for_room),
         },
+        is_damaged: held.broken.as_ref().is_some_and(|it| it.is_damaged),
+        fault: status
+            .filter(|_| held.broken.is_none())
+            .and_then(|it| it.fault.clone())
+            .map(|how| cut(how, FAILURE_SIZE_BYTES_MAX)),
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
         position_bytes: status.map_or(0, |it| it.position_bytes),

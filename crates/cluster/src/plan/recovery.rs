@@ -112,7 +112,8 @@ impl Planner<'_> {
     }
 
     /// What is known of the copy of a member that is broken, and whose life goes on: if that was
-    /// for want of room, and there is some, it is as good as back in another life (CP16).
+    /// for want of room, and there is some, or for damage, it is as good as back in another life
+    /// (CP16).
     fn found_broken(
         &self,
         record: &RegionRecord,
@@ -123,7 +124,7 @@ impl Planner<'_> {
         let told = self.view.report(record.region, replica);
         let how = told.and_then(|it| it.broken.as_deref());
         let how = how.unwrap_or("it does not say why");
-        if !told.is_some_and(|it| it.lacked_room) {
+        if !told.is_some_and(|it| it.lacked_room || it.is_damaged) {
             return Found::Awaited(format!(
                 "{server} to be mended and started again; its copy could not be used: {how}"
             ));
@@ -134,6 +135,12 @@ impl Planner<'_> {
                 life: replica.life,
                 copy,
             });
+        }
+        if !told.is_some_and(|it| it.lacked_room) {
+            return Found::Awaited(format!(
+                "{server} to open its copy again, which is damaged; if that lasts, restore it from \
+                 a copy and start it again ({how})"
+            ));
         }
         Found::Awaited(if report.room() == Room::Full {
             format!(

@@ -124,6 +124,13 @@ pub struct ReplicaReport {
     /// yet what was ordered, and will be when there is room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lacked_room: bool,
+    /// Whether that was for damage of what it has, while it could go on: then its copy, too, is
+    /// among [`copies`](ServerReport::copies), and goes on if no other replica does (CP16).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_damaged: bool,
+    /// What is wrong with what it has, while it goes on: damage that no other replica is without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.
@@ -149,7 +156,8 @@ pub struct CopyReport {
     pub position_bytes: u64,
 }
 
-/// What a server's disk has of a copy that cannot be used.
+/// What a server's disk has of a copy that cannot be used, or that a replica has left which broke,
+/// and is none any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnusableCopy {
@@ -225,7 +233,7 @@ impl Record for ServerReport {
                 replica.epoch.0,
             ];
             check_numbers(self.version, &numbers)?;
-            if let Some(failure) = &replica.broken {
+            for failure in [&replica.broken, &replica.fault].into_iter().flatten() {
                 check_text("a failure", failure, FAILURE_SIZE_BYTES_MAX)?;
             }
             let Some(primary) = &replica.primary else {

@@ -79,6 +79,8 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
                 primary,
                 broken: None,
                 lacked_room: false,
+                is_damaged: false,
+                fault: None,
                 size_bytes: 1 << 30,
                 operations_per_second: 100,
                 position_bytes: 1 << 30,

@@ -67,6 +67,8 @@ fn report() -> ServerReport {
             }),
             broken: Some("the disk is full".to_owned()),
             lacked_room: true,
+            is_damaged: true,
+            fault: Some("a record is damaged".to_owned()),
             size_bytes: u64::MAX,
             operations_per_second: 5,
             position_bytes: 6,
@@ -393,15 +395,25 @@ fn what_is_told_of_before_counts_no_more() {
     assert_eq!(read, Ok(record));
 }
 
-/// Promise: a report of before there was a word about room is read, and says nothing of it.
+/// Promise: a report of before there was a word about room, or damage, is read, and says nothing of
+/// it.
 #[test]
 fn reports_without_room_are_read() {
     let mut report = report();
+    report.replicas[0].is_damaged = false;
+    report.replicas[0].fault = None;
     report.free_bytes = None;
     report.replicas[0].lacked_room = false;
     let bytes = report.encode();
     let text = String::from_utf8_lossy(&bytes);
-    assert!(!text.contains("free_bytes") && !text.contains("lacked_room"));
+    for word in [
+        "free_bytes",
+        "lacked_room",
+        "is_damaged\":true,\"size",
+        "fault",
+    ] {
+        assert!(!text.contains(word), "{word}");
+    }
     let read = ServerReport::decode(&report_key(report.server), &bytes);
     assert_eq!(read.map(|it| it.room()), Ok(Room::Enough));
 }

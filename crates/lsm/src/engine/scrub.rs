@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::manifest::Manifest;
-use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole};
+use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole, place_of_damage};
 use crate::version::LiveTree;
 
 impl Engine {
@@ -25,12 +25,20 @@ impl Engine {
     }
 
     /// Reads all of the log that is needed now, and checks the sums in it: who copies it as it is
-    /// copies no damage. 2 MiB a read; writes go on meanwhile.
+    /// copies no damage but this. The first [`LsmError::DamagedLog`] of each segment. 2 MiB a read;
+    /// writes go on meanwhile.
     ///
     /// # Errors
-    /// As those of [`scrub`](Self::scrub).
-    pub fn check_log(&self) -> Result<(), LsmError> {
-        Scrub::check_all_of_log(&*self.core)
+    /// Files cannot be read. [`LsmError::Stopped`], as of [`scrub`](Self::scrub).
+    pub fn damage_of_log(&self) -> Result<Vec<LsmError>, LsmError> {
+        Scrub::damage_of_log(&*self.core)
+    }
+
+    /// Which byte of which file a damage that it has told is at, in words: where the record begins,
+    /// or the block. `None`: the error is none of damage, or what it is about is not there any
+    /// more.
+    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
+        place_of_damage(&*self.core, error)
     }
 
     /// The trees that there are now.

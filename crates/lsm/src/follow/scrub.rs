@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::manifest::Manifest;
-use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole};
+use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole, place_of_damage};
 
 impl Follower {
     /// As [`Engine::scrub`](crate::Engine::scrub), for a directory that follows, of either kind.
@@ -16,6 +16,11 @@ impl Follower {
     /// cannot be read. The next step goes on behind it.
     pub fn scrub(&self, scrub: &mut Scrub) -> Result<Scrubbed, LsmError> {
         scrub.step(self)
+    }
+
+    /// As [`Engine::place_of_damage`](crate::Engine::place_of_damage).
+    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
+        place_of_damage(self, error)
     }
 }
 

@@ -324,7 +324,7 @@ impl Replay<'_> {
             ends.find_map(|(number, entry)| Some(number.start().plus(u64::from(entry.end?))));
         let known = known.unwrap_or(read_from).max(read_from);
         if end < known {
-            return Err(lacks(end, known));
+            return Err(self.lacks(end, known));
         }
         Ok(())
     }
@@ -354,12 +354,29 @@ impl Replay<'_> {
                 if let Some(mark) = mark
                     && mark.synced_to > end
                 {
-                    return Err(lacks(end, mark.synced_to));
+                    return Err(self.lacks(end, mark.synced_to));
                 }
                 at += 1;
             }
         }
         Ok(())
+    }
+
+    /// VL6: what was durable is not there. What is before it is not given, either: of the keys that
+    /// are written from there on nobody could tell, so an old value would pass for the newest.
+    fn lacks(&self, end: LogPosition, synced_to: LogPosition) -> LsmError {
+        let mut segments = self.segments.iter();
+        let segment = segments.find(|it| it.0 == end.number());
+        let place = segment.map_or_else(String::new, |(_, entry)| {
+            let offset = end.offset() as u64;
+            format!(" ({})", self.device.byte_text(entry.segment, offset))
+        });
+        let how = format!(
+            "no record is whole there{place}, and the log was on the device up to {synced_to}: \
+             restore the directory from a copy, or a replica; until then nothing of it is read, as \
+             what is lost may be newer than what is left"
+        );
+        damaged(end, how)
     }
 
     fn mark_at(&self, position: LogPosition) -> Option<Mark> {
@@ -427,14 +444,6 @@ pub(crate) fn unnamed_segments(
         );
     }
     Ok(found)
-}
-
-fn lacks(end: LogPosition, synced_to: LogPosition) -> LsmError {
-    let how = format!(
-        "no record is whole there, and the log was on the device up to {synced_to}: restore the \
-         directory from a copy, or a replica"
-    );
-    damaged(end, how)
 }
 
 fn mark_of(view: &RecordView<'_>) -> Option<Mark> {

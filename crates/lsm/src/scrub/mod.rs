@@ -49,6 +49,29 @@ pub struct Scrub {
     counts: ScrubCounts,
 }
 
+/// SC6: which byte of which file is damaged, in words, as far as that can be told: where the record
+/// begins, or the block.
+pub(crate) fn place_of_damage(whole: &dyn Whole, error: &LsmError) -> Option<String> {
+    match error {
+        LsmError::DamagedLog { position, .. } => {
+            let segments = whole.log().segments();
+            let segment = segments.place(position.number()).ok()?;
+            Some(segments.device.byte_text(segment, position.offset() as u64))
+        }
+        LsmError::DamagedTree { tree, block, .. } => {
+            let index = (block / SEGMENT_SIZE_BLOCKS) as usize;
+            let segment = whole.manifest().with_state(|state| {
+                let mut entries = state.levels.iter().flatten();
+                let entry = entries.find(|it| it.id == *tree)?;
+                entry.segments.get(index).copied()
+            })?;
+            let offset = u64::from(block % SEGMENT_SIZE_BLOCKS) * BLOCK_SIZE_BYTES as u64;
+            Some(whole.tree_device().byte_text(segment, offset))
+        }
+        _ => None,
+    }
+}
+
 /// What comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
@@ -107,14 +130,22 @@ impl Scrub {
         })
     }
 
-    /// RP10: checks all of the log that there is now, and is needed.
-    pub(crate) fn check_all_of_log(whole: &dyn Whole) -> Result<(), LsmError> {
+    /// RP10: all damage of the log that there is now, and is needed: the first one of each segment.
+    pub(crate) fn damage_of_log(whole: &dyn Whole) -> Result<Vec<LsmError>, LsmError> {
         let mut scrub = Self::new();
+        let mut damage = Vec::new();
         loop {
-            let is_over = scrub.look(whole)?;
+            let is_over = match scrub.look(whole) {
+                Ok(is_over) => is_over,
+                Err(error @ LsmError::DamagedLog { .. }) => {
+                    damage.push(error);
+                    false
+                }
+                Err(error) => return Err(error),
+            };
             let is_behind = scrub.large.is_none() && !matches!(scrub.place, Place::Log(_));
             if is_over || is_behind {
-                return Ok(());
+                return Ok(damage);
             }
         }
     }

@@ -234,6 +234,15 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
+    /// Which byte of which file a damage that [`scrub_step`](Self::scrub_step) has told is at, in
+    /// words, as far as that can be told.
+    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
+        match &self.state {
+            State::Following(follower) => follower.place_of_damage(error),
+            _ => None,
+        }
+    }
+
     /// RP14: what was filled is the copy in force, durably, and the one before counts for nothing
     /// from now on: what that one alone had is free. Nothing happens if there is none.
     ///

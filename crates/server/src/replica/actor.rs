@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::agent::host::{Closing, RegionOrder, ReplicaFailure, Source};
 use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::Engine;
+use farleaf_lsm::place::LogNumber;
 
 use super::backup::{BackupReplica, Opened, open_copy};
 use super::primary::PrimaryReplica;
@@ -193,12 +194,12 @@ impl Actor {
     fn scrub(&mut self) -> Result<(), ReplicaFailure> {
         match &mut self.state {
             State::Primary(primary) => {
-                if let Err(how) = primary.scrub() {
-                    primary.served().note_failure(how);
+                if let Err(error) = primary.scrub() {
+                    primary.served().note(&error);
                 }
                 Ok(())
             }
-            State::Backup(backup) => backup.scrub(),
+            State::Backup(backup) => backup.scrub(self.replica.damage()),
             State::Nothing | State::Failed => Ok(()),
         }
     }
@@ -465,9 +466,18 @@ impl Actor {
         }
         match request {
             PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch),
-            PeerRequest::Commit { attachment, .. } => {
+            PeerRequest::Commit {
+                attachment,
+                damaged,
+                ..
+            } => {
                 let id = (self.replica.table, name.region, name.replica);
-                backup.commit(Note::new(id, name.epoch, 0), *attachment)
+                let reply = backup.commit(Note::new(id, name.epoch, 0), *attachment)?;
+                if reply == PeerReply::Committed {
+                    let damaged = damaged.iter().copied().map(LogNumber);
+                    self.replica.damage().replace(damaged);
+                }
+                Ok(reply)
             }
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
                 unreachable!("they were answered")

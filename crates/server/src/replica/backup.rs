@@ -11,11 +11,13 @@ use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
+use super::SharedDamage;
 use super::memory::BackupMemory;
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::PeerReply;
 use crate::place::{Note, ReplicaPlace};
+use crate::served::is_damage;
 
 /// A replica that is no primary.
 pub(super) struct BackupReplica {
@@ -109,6 +111,7 @@ impl BackupReplica {
         retired.map_err(|error| ReplicaFailure {
             how: format!("what came last cannot be kept: {error}"),
             lacked_room: error.is_no_room(),
+            is_damaged: false,
         })
     }
 
@@ -197,13 +200,27 @@ impl BackupReplica {
         Ok(served.map_err(ServerError::from)?)
     }
 
-    /// RS8: reads a part of the disk; `Err`: it is damaged.
-    pub(super) fn scrub(&mut self) -> Result<(), ReplicaFailure> {
+    /// RS8: reads a part of the disk; `Err`: it is damaged, and not as all copies are. Not before
+    /// its copy is in force, as what all have is told with that.
+    pub(super) fn scrub(&mut self, damage: &SharedDamage) -> Result<(), ReplicaFailure> {
+        if !self.is_committed() {
+            return Ok(());
+        }
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        live.backup.scrub_step().map_err(ServerError::from)?;
-        Ok(())
+        match live.backup.scrub_step() {
+            Err(ReplicaError::Engine(error)) if !damage.has(&error) => {
+                let place = live.backup.place_of_damage(&error);
+                let place = place.map_or_else(String::new, |place| format!(" ({place})"));
+                Err(ReplicaFailure {
+                    is_damaged: is_damage(&error),
+                    ..format!("{error}{place}").into()
+                })
+            }
+            Ok(_) | Err(ReplicaError::Engine(_)) => Ok(()),
+            Err(error) => Err(ServerError::from(error).into()),
+        }
     }
 
     /// How far the log goes.

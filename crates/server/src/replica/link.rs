@@ -13,11 +13,11 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogPosition;
 use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
-use super::Replica;
 use super::memory::layout;
+use super::{Replica, segment_of};
 use crate::context::Context;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
-use crate::served::Served;
+use crate::served::{Failure, Served};
 
 /// Between two tries.
 const REST: Duration = Duration::from_millis(20);
@@ -138,8 +138,9 @@ impl Shared {
     }
 }
 
-/// Before this side's own disk is looked at again.
-const DAMAGED_REST: Duration = Duration::from_secs(3);
+/// Before this side's own disk is looked at again: at first, and at the most, as each time doubles
+/// it.
+const DAMAGED_REST: (Duration, Duration) = (Duration::from_secs(3), Duration::from_mins(5));
 
 /// What the thread does.
 struct Work {
@@ -163,7 +164,7 @@ enum Tried {
     NotYet(String),
     Failed(String),
     /// This side cannot read what it has.
-    OwnFailed(String),
+    OwnFailed(Failure),
     /// RS10: this side's disk is full, and the log cannot be ended where the copy is to begin.
     OwnFull(LsmError),
 }
@@ -175,16 +176,20 @@ fn not_wanted() -> Tried {
 impl Work {
     fn run(&self) {
         let since = Instant::now();
+        let mut damaged_rest = DAMAGED_REST.0;
         while !self.shared.is_ended() {
             let how = match self.attach() {
                 Tried::Done => return self.shared.set(Stage::InSync),
                 Tried::NotYet(how) | Tried::Failed(how) => how,
                 Tried::OwnFailed(how) => {
-                    self.note_own(|served| served.note_failure(how));
+                    self.note_own(damaged_rest, |served| served.note_failure(how));
+                    if !self.is_needed {
+                        damaged_rest = (damaged_rest * 2).min(DAMAGED_REST.1);
+                    }
                     continue;
                 }
                 Tried::OwnFull(error) => {
-                    self.note_own(|served| served.note_engine(&error));
+                    self.note_own(DAMAGED_REST.0, |served| served.note_engine(&error));
                     continue;
                 }
             };
@@ -201,20 +206,36 @@ impl Work {
     /// is made of damage while another replica has everything; and where the record says that this
     /// backup has, it keeps what it has. Else a copy with what can be read is better than none.
     fn check_own(&self) -> Result<(), Tried> {
-        let Err(error) = self.primary.engine().check_log() else {
-            return Ok(());
-        };
-        let how = error.to_string();
-        if self.is_needed || self.replica.shown().has_other {
-            return Err(Tried::OwnFailed(how));
+        let engine = self.primary.engine();
+        let damage = engine.damage_of_log().map_err(|error| self.own(&error))?;
+        let shared = self.replica.damage();
+        let mut new = damage.iter().filter(|error| !shared.has(error));
+        if let Some(error) = new.next() {
+            if self.is_needed || self.replica.shown().has_other {
+                return Err(self.own(error));
+            }
+            tracing::error!(
+                "{} of {} is filled from a log that is damaged, as no other copy is known: {}",
+                self.id,
+                self.name.region,
+                self.failure_of(error).how
+            );
         }
-        // It is none of the primary's failures: to hand over to the same damage helps nobody.
-        tracing::error!(
-            "{} of {} is filled from a log that is damaged, as no other copy is known: {how}",
-            self.id,
-            self.name.region
-        );
+        // No reason to give up any more: to hand over to the same damage helps nobody.
+        shared.replace(damage.iter().filter_map(segment_of));
         Ok(())
+    }
+
+    fn own(&self, error: &LsmError) -> Tried {
+        Tried::OwnFailed(self.failure_of(error))
+    }
+
+    fn failure_of(&self, error: &LsmError) -> Failure {
+        let served = self.replica.served();
+        served.map_or_else(
+            || error.to_string().into(),
+            |served| served.failure_of(error),
+        )
     }
 
     /// CP18: of copies that were found after an outage the one whose log goes on furthest is to be
@@ -227,21 +248,22 @@ impl Work {
         if other <= own {
             return Ok(());
         }
-        Err(Tried::OwnFailed(format!(
+        let how = format!(
             "its log goes on to {own}, and that of the copy on {} to {other}: that one goes on",
             self.server
-        )))
+        );
+        Err(Tried::OwnFailed(how.into()))
     }
 
     /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
-    fn note_own(&self, note: impl FnOnce(&Served)) {
+    fn note_own(&self, rest: Duration, note: impl FnOnce(&Served)) {
         let served = self.replica.served();
         if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
             note(&served);
             self.replica.nudge();
         }
         let since = Instant::now();
-        while !self.shared.is_ended() && since.elapsed() < DAMAGED_REST {
+        while !self.shared.is_ended() && since.elapsed() < rest {
             thread::sleep(REST);
         }
     }
@@ -286,6 +308,7 @@ impl Work {
             let commit = PeerRequest::Commit {
                 of: self.name,
                 attachment,
+                damaged: self.replica.damage().all().iter().map(|it| it.0).collect(),
             };
             match peer::ask(&self.context, self.server, &commit).map_err(Tried::Failed)? {
                 (PeerReply::Committed, _) => Ok(()),
@@ -322,7 +345,7 @@ impl Work {
         let filled = self.primary.add_backup(self.id, ways);
         filled.map_err(|error| match error {
             ReplicaError::Engine(error) if error.is_no_room() => Tried::OwnFull(error),
-            ReplicaError::Engine(error) => Tried::OwnFailed(error.to_string()),
+            ReplicaError::Engine(error) => self.own(&error),
             error => Tried::Failed(error.to_string()),
         })
     }

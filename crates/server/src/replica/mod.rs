@@ -11,12 +11,14 @@
 //! | `primary` | the engine of a primary, and its backups |
 //! | `link` | a backup of a primary: attached, filled, put in force |
 //! | `backup` | a backup: memory into which its primary writes, and the copy in force |
+//! | `damage` | damage that all copies of a region have |
 //! | `memory` | that memory, and who may write into it |
 //! | `tail` | when the end of a primary's log is made durable that nobody waits for |
 //! | `split` | a region that is being split off another one |
 
 mod actor;
 mod backup;
+mod damage;
 mod link;
 mod memory;
 mod primary;
@@ -36,6 +38,7 @@ use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::PrimaryReport;
 
 use self::actor::Actor;
+pub(crate) use self::damage::{SharedDamage, segment_of};
 pub(crate) use self::split::Split;
 use crate::context::Context;
 use crate::error::ServerError;
@@ -121,6 +124,8 @@ pub(crate) struct Shown {
     pub(crate) failure: Option<ReplicaFailure>,
     /// RS10: it is not yet what was ordered, for want of room.
     pub(crate) waits_for_room: bool,
+    /// RS8: what is wrong with it, while it goes on, as no other replica is better.
+    pub(crate) fault: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
     /// Backups of a primary that do not have all yet.
@@ -147,6 +152,7 @@ pub(crate) struct Replica {
     shown: Mutex<Shown>,
     served: Mutex<Option<Arc<Served>>>,
     stripes: Arc<Stripes>,
+    damage: Arc<SharedDamage>,
     stage: AtomicU8,
     /// RS9: what is being split off this one.
     split: Mutex<Option<Arc<Split>>>,
@@ -191,6 +197,7 @@ impl Replica {
             shown: Mutex::default(),
             served: Mutex::default(),
             stripes,
+            damage: Arc::default(),
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
         });
@@ -246,11 +253,13 @@ impl Replica {
         if let (Some(report), Some(split)) = (&mut shown.primary, &*self.split()) {
             report.prepared = split.prepared().map(|on| (split.child, on));
         }
-        if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
-            // RS8: while nobody else has all, what can be read is served.
-            if shown.has_other {
+        match served.as_ref().and_then(|served| served.failure()) {
+            Some((failure, true)) if shown.has_other => {
                 shown.failure.get_or_insert_with(|| failure.into());
             }
+            // RS8: while nobody else has all, or what this one lacks, what can be read is served.
+            Some((failure, _)) => shown.fault = Some(failure.how),
+            None => shown.fault = self.damage.text(),
         }
         shown
     }
@@ -307,6 +316,11 @@ impl Replica {
     /// Whether anything that has begun is not over.
     pub(crate) fn is_at_work(&self) -> bool {
         self.served().is_some_and(|served| served.is_at_work())
+    }
+
+    /// RS8: what is damaged in all copies.
+    pub(crate) fn damage(&self) -> &Arc<SharedDamage> {
+        &self.damage
     }
 
     pub(crate) fn stripes(&self) -> Arc<Stripes> {

@@ -52,6 +52,8 @@ pub(super) struct PrimaryReplica {
     looked_at: Instant,
     /// RS11.
     tail: LogTail,
+    /// RS8: background work has failed, so it rests: what it has begun it begins anew.
+    has_failed: bool,
 }
 
 impl PrimaryReplica {
@@ -69,7 +71,8 @@ impl PrimaryReplica {
         let epoch = epoch_of(order.epoch);
         let primary = Primary::new(engine, epoch, context.options.replication);
         let of = (replica.guard.clone(), replica.stripes(), context.server);
-        let served = Served::new(order.clone(), primary.clone(), of);
+        let damage = Arc::clone(replica.damage());
+        let served = Served::new(order.clone(), primary.clone(), of, damage);
         Self {
             place,
             note,
@@ -82,6 +85,7 @@ impl PrimaryReplica {
             reach,
             looked_at: Instant::now(),
             tail: LogTail::default(),
+            has_failed: false,
         }
     }
 
@@ -185,7 +189,8 @@ impl PrimaryReplica {
             replica.stripes(),
             replica.context.server,
         );
-        let served = Served::new(order.clone(), self.primary.clone(), of);
+        let damage = Arc::clone(replica.damage());
+        let served = Served::new(order.clone(), self.primary.clone(), of, damage);
         // RS2: of what was acknowledged before, nothing has come to the disk by this.
         served.set_alone(self.served.is_alone());
         self.served = Arc::new(served);
@@ -198,6 +203,9 @@ impl PrimaryReplica {
         }
         let is_there = |number| stages.get(number) == Some(&Stage::InSync);
         if self.needed.iter().all(is_there) {
+            if !self.needed.is_empty() {
+                self.served.set_alone(false);
+            }
             self.served.open();
         }
     }
@@ -240,7 +248,7 @@ impl PrimaryReplica {
             return false;
         }
         let is_full = self.served.no_room().is_some();
-        if is_full && self.looked_at.elapsed() < ROOM_INTERVAL {
+        if (is_full || self.has_failed) && self.looked_at.elapsed() < ROOM_INTERVAL {
             return false;
         }
         self.looked_at = Instant::now();
@@ -255,10 +263,12 @@ impl PrimaryReplica {
             Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
             Err(error) if waits(&error) => false,
             Err(error) => {
-                self.note(&error);
+                self.served.note(&error);
+                self.has_failed = true;
                 return false;
             }
         };
+        self.has_failed = false;
         if is_full {
             self.served.note_room();
         }
@@ -275,15 +285,7 @@ impl PrimaryReplica {
         if let Err(error) = self.primary.wait_for(end, Durability::Sync)
             && !waits(&error)
         {
-            self.note(&error);
-        }
-    }
-
-    /// What an error of background work means for those who read and write.
-    fn note(&self, error: &ReplicaError) {
-        match error {
-            ReplicaError::Engine(error) => self.served.note_engine(error),
-            error => self.served.note_failure(error.to_string()),
+            self.served.note(&error);
         }
     }
 
@@ -294,9 +296,8 @@ impl PrimaryReplica {
     }
 
     /// RS8: reads a part of the disk; `Err`: it is damaged.
-    pub(super) fn scrub(&self) -> Result<(), String> {
-        let scrubbed = self.primary.scrub_step();
-        scrubbed.map(drop).map_err(|error| error.to_string())
+    pub(super) fn scrub(&self) -> Result<(), ReplicaError> {
+        self.primary.scrub_step().map(drop)
     }
 
     pub(super) fn position_bytes(&self) -> u64 {

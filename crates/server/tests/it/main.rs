@@ -8,6 +8,7 @@
 //! | `serving` | tables that are served, and go on when servers end |
 //! | `disks` | disks that fail, are full, or are slow, under load |
 //! | `bits` | bits that are not what was written |
+//! | `damage` | damage that all copies have |
 //! | `outages` | coordinators that are away, and clusters that are started from their disks |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `tail` | logs to which nobody writes any more |
@@ -17,6 +18,7 @@
 mod adopting;
 mod bits;
 mod crew;
+mod damage;
 mod directories;
 mod disk;
 mod disks;

@@ -11,14 +11,17 @@ mod seen;
 mod status;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use farleaf_cluster::admin;
 
-use super::cluster_way::{Opened, open_cluster};
+use super::cluster_way::{Opened, open_patiently};
+use super::patient::PATIENCE_DEFAULT_S;
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::failure::Ending;
 use crate::output::print;
+use crate::quantity::parse_seconds;
 use crate::strings::EncodingArguments;
 
 /// What to do with a cluster.
@@ -26,6 +29,17 @@ use crate::strings::EncodingArguments;
 pub(crate) struct ClusterArguments {
     #[command(subcommand)]
     command: ClusterCommand,
+
+    /// For how long to ask again a coordinator that is away, 0 to 86400; what is waited for is said
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        default_value_t = PATIENCE_DEFAULT_S,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = |text: &str| parse_seconds(text, 0..=86_400))]
+    coordinator_patience: u32,
 }
 
 #[derive(Debug, Subcommand)]
@@ -118,7 +132,8 @@ struct PatienceArgument {
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow::Result<Ending> {
     let address = pool.cluster.as_deref().unwrap_or_default();
-    let opened = open_cluster(pool, address)?;
+    let patience = Duration::from_secs(arguments.coordinator_patience.into());
+    let opened = open_patiently(pool, address, patience)?;
     match &arguments.command {
         ClusterCommand::Found => found(&opened),
         ClusterCommand::Status { table, output } => {

@@ -6,18 +6,25 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::{RegionId, ServerId, TableId};
+use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{WishAnswer, WishKind};
+use farleaf_cluster::record::{Phase, WishAnswer, WishKind};
 use farleaf_cluster::view::View;
 
 use super::PatienceArgument;
-use super::seen::servers_of;
+use super::seen::{phase_text, servers_of};
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster::counted;
 use crate::failure::Ending;
 use crate::log::say;
 use crate::output::print;
 use crate::strings::EncodingArguments;
+
+/// How often it is said what is waited for, if nothing changes.
+const TOLD_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Of so many regions it is said why they wait.
+const TOLD_COUNT_MAX: usize = 4;
 
 /// How often it is looked whether something is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -170,7 +177,12 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
         ))?;
         return Ok(Ending::Done);
     }
-    let mut told_count = 0;
+    wait_drained(opened, server)
+}
+
+/// Waits until it has nothing, and says now and then what it has, and why.
+fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
+    let (mut told_count, mut told_at) = (0, Instant::now());
     loop {
         let view = opened.view()?;
         if !view.drains.contains(&server) {
@@ -185,15 +197,47 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
             ))?;
             return Ok(Ending::Done);
         }
-        if left_count != told_count {
+        if left_count != told_count || told_at.elapsed() >= TOLD_INTERVAL {
             say(format_args!(
-                "{server} has {} left",
-                counted(left_count, "replica")
+                "{server} has {} left: {}",
+                counted(left_count, "replica"),
+                why_left(&view, server)
             ));
-            told_count = left_count;
+            (told_count, told_at) = (left_count, Instant::now());
         }
         thread::sleep(LOOK_INTERVAL);
     }
+}
+
+/// Why a server has still what it is to give up.
+fn why_left(view: &View, server: ServerId) -> String {
+    if view.master.is_none() {
+        return "there is no master, who would move them".to_owned();
+    }
+    let waiting = plan(view, &PlanOptions::default()).waiting;
+    let regions = view.regions.values().map(|seen| &seen.record);
+    let left: Vec<_> = regions
+        .filter(|record| record.replica_on(server).is_some())
+        .collect();
+    let mut told: Vec<String> = left
+        .iter()
+        .take(TOLD_COUNT_MAX)
+        .map(|record| {
+            let region = record.region;
+            let waits = waiting.iter().find(|it| it.region == region);
+            match (waits, &record.phase) {
+                (Some(waits), _) => format!("{region} waits for {}", waits.what),
+                (None, Phase::Steady) => format!(
+                    "{region} is to move yet: a few do at once, and its primary has to be open"
+                ),
+                (None, _) => format!("{region} is {}", phase_text(record)),
+            }
+        })
+        .collect();
+    if left.len() > told.len() {
+        told.push(format!("and {} more", left.len() - told.len()));
+    }
+    told.join("; ")
 }
 
 fn replica_count(view: &View, server: ServerId) -> usize {

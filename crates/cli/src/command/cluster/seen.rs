@@ -26,6 +26,8 @@ pub(super) struct Seen {
     pub(super) regions: Vec<SeenRegion>,
     pub(super) damaged: Vec<Damage>,
     pub(super) waiting: Vec<Waits>,
+    /// Copies in which something is damaged.
+    pub(super) faults: Vec<Fault>,
     /// What is not as it should be; nothing: all is whole.
     pub(super) lacking: Vec<String>,
 }
@@ -83,6 +85,16 @@ pub(super) struct SeenReplica {
 #[derive(Serialize)]
 pub(super) struct Damage {
     pub(super) key: String,
+    pub(super) how: String,
+}
+
+/// A copy of a region in which something is damaged, or that broke and is kept.
+#[derive(Serialize)]
+pub(super) struct Fault {
+    pub(super) region: u64,
+    pub(super) server: u64,
+    /// Whether it is a replica of the region; else one that was, and broke.
+    pub(super) is_replica: bool,
     pub(super) how: String,
 }
 
@@ -158,6 +170,7 @@ impl Seen {
                     what: waits.what,
                 })
                 .collect(),
+            faults: regions.iter().flat_map(|it| faults_of(view, it)).collect(),
             lacking: Vec::new(),
         };
         seen.lacking = seen.lacks();
@@ -194,6 +207,15 @@ impl Seen {
             &format!("lacks {lacks}"),
             &format!("lack {lacks}"),
         );
+        let faulty = self.faults.iter().filter(|it| it.is_replica);
+        let faulty: BTreeSet<u64> = faulty.map(|it| it.region).collect();
+        let damaged = "damage that no replica can repair";
+        note(
+            faulty.len(),
+            "region",
+            &format!("has {damaged}"),
+            &format!("have {damaged}"),
+        );
         let servers = self.servers.iter();
         let full = servers.filter(|it| it.room == Some(SeenRoom::Full));
         note(full.count(), "server", "has a full disk", "have full disks");
@@ -202,6 +224,32 @@ impl Seen {
         note(self.waiting.len(), "region", "waits", "wait");
         lacking
     }
+}
+
+/// The copies of a region in which something is damaged: replicas that go on all the same, or that
+/// are broken, and what those have left that are none any more.
+fn faults_of(view: &View, region: &RegionRecord) -> Vec<Fault> {
+    let fault = |server: ServerId, is_replica, how: &str| Fault {
+        region: region.region.0,
+        server: server.0,
+        is_replica,
+        how: how.to_owned(),
+    };
+    let replicas = region.replicas().filter_map(|replica| {
+        let report = view.report(region.region, replica)?;
+        let broken = report.broken.as_ref().filter(|_| report.is_damaged);
+        let how = report.fault.as_ref().or(broken)?;
+        Some(fault(replica.server, true, how))
+    });
+    let mut faults: Vec<Fault> = replicas.collect();
+    for server in view.lives.keys() {
+        let unusable = view
+            .server_report(*server)
+            .map_or(&[][..], |it| &it.unusable);
+        let of_region = unusable.iter().filter(|it| it.region == region.region);
+        faults.extend(of_region.map(|copy| fault(*server, false, &copy.how)));
+    }
+    faults
 }
 
 impl SeenServer {
@@ -280,7 +328,7 @@ impl SeenRegion {
 }
 
 /// What is being done with a region.
-fn phase_text(region: &RegionRecord) -> String {
+pub(super) fn phase_text(region: &RegionRecord) -> String {
     let server = |number| {
         let replica = region.replicas().find(|it| it.number == number);
         replica.map_or_else(|| "nobody".to_owned(), |it| it.server.0.to_string())

@@ -6,7 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
-use super::seen::{KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer};
+use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer};
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
@@ -67,6 +67,9 @@ fn text(seen: &Seen) -> String {
     }
     for told in seen.servers.iter().filter_map(room_text) {
         let _ = writeln!(text, "{told}");
+    }
+    for fault in &seen.faults {
+        let _ = writeln!(text, "{}", fault_text(fault));
     }
     for waits in &seen.waiting {
         let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);
@@ -140,6 +143,26 @@ fn room_text(server: &SeenServer) -> Option<String> {
              {least} is"
         )),
         SeenRoom::Enough => None,
+    }
+}
+
+/// What is damaged, and what can be done.
+fn fault_text(fault: &Fault) -> String {
+    let Fault {
+        region,
+        server,
+        is_replica,
+        how,
+    } = fault;
+    let how = escape(how.as_bytes());
+    if *is_replica {
+        format!(
+            "region {region} is damaged on server {server}: {how}; what is whole is served, and no \
+             other replica is without it: if a copy of that directory is elsewhere, stop the server, \
+             put it there, and start it again; else write anew what cannot be read"
+        )
+    } else {
+        format!("a copy of region {region} that server {server} had is kept, and not used: {how}")
     }
 }
 
@@ -233,6 +256,25 @@ mod tests {
         assert!(text.contains(newer), "{text}");
         assert!(text.contains("the record ids is damaged: EOF"), "{text}");
         assert!(text.contains("2 records cannot be read"), "{text}");
+    }
+
+    /// Promise (RS8): a copy that is damaged is told with where it is, how, and what to do.
+    #[test]
+    fn damaged_copies_are_told() {
+        let fault = |is_replica| Fault {
+            region: 7,
+            server: 3,
+            is_replica,
+            how: "block 0 of tree 9 is damaged: why (byte 4096 of d/trees)".to_owned(),
+        };
+        let told = fault_text(&fault(true));
+        assert!(told.starts_with("region 7 is damaged on server 3: block 0 of tree 9 is damaged"));
+        assert!(told.contains("(byte 4096 of d/trees)") && told.contains("put it there"));
+        let told = fault_text(&fault(false));
+        assert!(
+            told.starts_with("a copy of region 7 that server 3 had is kept"),
+            "{told}"
+        );
     }
 
     fn server(free_bytes: Option<u64>, room: Option<SeenRoom>) -> SeenServer {

@@ -8,9 +8,12 @@ use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{Replica, WishKind};
 
-use super::fleet::SimServer;
+use super::fleet::{BreaksFor, SimServer};
 use super::link::Weather;
 use super::world::{Event, FAULTS_UNTIL, KEY_END, MASTER_COUNT, SERVER_COUNT, World};
+
+/// In each run of so many that fill disks up, some of those break for damage instead.
+const ROTS_EACH: u64 = 4;
 
 impl World {
     fn weather(&mut self, actor: usize, change: impl FnOnce(&mut Weather)) {
@@ -135,9 +138,10 @@ impl World {
         }
     }
 
-    /// Disks get full, and replicas on them break; there is room again a while later. A server
-    /// crashes meanwhile, perhaps, and no other one is started again for it. All chance of this is
-    /// of its own, so that histories without it are as they always were.
+    /// Disks get full, and replicas on them break; there is room again a while later. Or some break
+    /// for damage, and can go on at once. A server crashes meanwhile, perhaps, and no other one is
+    /// started again for it. All chance of this is of its own, so that histories without it are as
+    /// they always were.
     pub(super) fn fill_up(&mut self) {
         if self.now() >= FAULTS_UNTIL {
             return;
@@ -151,7 +155,13 @@ impl World {
             let all_break = random.one_in(2);
             let id = self.servers[index].id;
             let mut fleet = self.fleet.lock().expect("one thread");
-            (fleet.server(id)).fill_up(|| all_break || random.one_in(2));
+            let server = fleet.server(id);
+            server.fill_up(|| all_break || random.one_in(2));
+            // No draw, so that histories of other seeds are as they always were.
+            if self.seed.is_multiple_of(ROTS_EACH) && index.is_multiple_of(2) {
+                server.breaks_for = BreaksFor::Damage;
+                server.make_room();
+            }
             drop(fleet);
             self.at(100 + random.below(2500), Event::Room(index));
             if random.one_in(3) {

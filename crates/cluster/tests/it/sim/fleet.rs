@@ -107,6 +107,14 @@ impl SimReplica {
     }
 }
 
+/// Why a replica breaks that cannot go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BreaksFor {
+    #[default]
+    Room,
+    Damage,
+}
+
 /// A server's process and its disk.
 #[derive(Debug, Default)]
 pub(crate) struct SimServer {
@@ -124,6 +132,8 @@ pub(crate) struct SimServer {
     pub(crate) free_bytes: Option<u64>,
     /// Nothing that is opened there finds room.
     pub(crate) is_full: bool,
+    /// Why replicas say that they have broken.
+    pub(crate) breaks_for: BreaksFor,
 }
 
 impl SimServer {

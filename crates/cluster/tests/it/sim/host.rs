@@ -11,7 +11,7 @@ use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy};
 
-use super::fleet::{Fleet, SimPrimary, SimReplica, SimServer};
+use super::fleet::{BreaksFor, Fleet, SimPrimary, SimReplica, SimServer};
 
 /// A backup that was missed so many times in a row is told to have failed.
 const FAILURE_COUNT_MAX: u32 = 4;
@@ -241,6 +241,7 @@ impl RegionHost for SimHost {
 
     fn status(&mut self) -> Vec<ReplicaStatus> {
         self.with(|server| {
+            let is_damaged = server.breaks_for == BreaksFor::Damage;
             let open = server.open.iter();
             open.map(|(region, replica)| {
                 let primary = replica.primary.as_ref().map(|primary| {
@@ -262,9 +263,11 @@ impl RegionHost for SimHost {
                     primary,
                     failure: replica.lacks_room.then(|| ReplicaFailure {
                         how: "its disk is full".to_owned(),
-                        lacked_room: true,
+                        lacked_room: !is_damaged,
+                        is_damaged,
                     }),
                     waits_for_room: false,
+                    fault: None,
                     size_bytes: replica.log.len() as u64 * 20_000_000,
                     operations_per_second: replica.log.len() as u64,
                     position_bytes: replica.log.len() as u64,

@@ -9,7 +9,7 @@ use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{Room, WishKind};
 
 use super::{Story, found, refusal, servers};
-use crate::sim::fleet::Answer;
+use crate::sim::fleet::{Answer, BreaksFor};
 
 /// What a server says that is low on room, and one that has none.
 const LOW: Option<u64> = Some(LOW_SIZE_BYTES_MIN - 1);
@@ -239,6 +239,36 @@ fn who_broke_for_want_of_room_goes_on() {
 #[test]
 fn who_broke_for_want_of_room_need_not_be_started_again() {
     all_break_for_want_of_room(true);
+}
+
+/// Promise (CP16): a region all of whose members have broken at once for damage goes on by itself,
+/// as each may have what another one lacks; nobody need start a server again. Once nothing of it
+/// was served before.
+#[test]
+fn who_broke_for_damage_goes_on() {
+    let mut story = Story::new(3);
+    let table = story.table(3, &[]);
+    story.settle();
+    let mut cache = MapCache::new(story.coordinator.clone());
+    let route = found(&mut cache, table, 1);
+    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
+    let before = story.region(table);
+    let mut fleet = story.fleet.lock().expect("one thread");
+    for server in fleet.servers.values_mut() {
+        server.breaks_for = BreaksFor::Damage;
+        server.fill_up(|| true);
+        server.make_room();
+    }
+    drop(fleet);
+    let done = story.settle();
+    assert_eq!(done.first(), Some(&Action::Recover), "{done:?}");
+    let after = story.region(table);
+    assert_eq!(story.waits(), [""; 0]);
+    assert_eq!(servers(&after), servers(&before));
+    let mut cache = MapCache::new(story.coordinator.clone());
+    let route = found(&mut cache, table, 1);
+    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(story.execute(&route, 1, Some(6)), Answer::Written);
 }
 
 /// Promise (CP16): one that broke for another reason is waited for until its server is started

@@ -1,0 +1,134 @@
+//! A coordinator that is away for a moment, such as one whose server is started again, is asked
+//! again, and who waits is told.
+
+use std::fmt::Display;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf::persistent::SharedCoordinator;
+use farleaf_cluster::coordinator::{
+    Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
+    TransactionOutcome, Watch,
+};
+
+use crate::log::say;
+
+/// For how long it is asked again where nobody says otherwise.
+pub(super) const PATIENCE_DEFAULT_S: u32 = 5;
+
+/// Between two tries.
+const REST: Duration = Duration::from_millis(200);
+
+/// Asks until there is an answer, or an error that is no other later, or patience is over; then
+/// the last error. What is waited for is said once.
+pub(super) fn ask_patiently<T, E: Display>(
+    name: &str,
+    patience: Duration,
+    is_away: impl Fn(&E) -> bool,
+    ask: impl Fn() -> Result<T, E>,
+) -> Result<T, E> {
+    let since = Instant::now();
+    let mut is_told = false;
+    loop {
+        match ask() {
+            Err(error) if is_away(&error) && since.elapsed() < patience => {
+                if !is_told {
+                    say(format_args!(
+                        "waiting for the coordinator {name}, {} s at the most: {error}",
+                        patience.as_secs()
+                    ));
+                    is_told = true;
+                }
+                thread::sleep(REST);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A coordinator that is asked again when it cannot be asked. What may be done already is not
+/// (CP5): then the error says so.
+pub(super) struct Patient {
+    inner: SharedCoordinator,
+    patience: Duration,
+}
+
+impl Patient {
+    /// This one, under its own name.
+    pub(super) fn shared(inner: SharedCoordinator, patience: Duration) -> SharedCoordinator {
+        let name = inner.name().to_owned();
+        SharedCoordinator::new(Self { inner, patience }, &name)
+    }
+
+    fn ask<T>(
+        &self,
+        ask: impl Fn(&SharedCoordinator) -> Result<T, CoordinatorError>,
+    ) -> Result<T, CoordinatorError> {
+        let is_away = |error: &_| matches!(error, CoordinatorError::Unavailable { .. });
+        ask_patiently(self.inner.name(), self.patience, is_away, || {
+            ask(&self.inner)
+        })
+    }
+}
+
+impl Coordinator for Patient {
+    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        self.ask(|inner| inner.range(prefix))
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
+        self.ask(|inner| inner.transact(transaction))
+    }
+
+    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        self.ask(|inner| inner.grant_lease(time_to_live))
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        self.inner.keep_alive(lease)
+    }
+
+    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
+        self.inner.revoke_lease(lease)
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
+        self.ask(|inner| inner.watch(prefix, after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Promise: what is away is asked again until it answers, and no longer than patience lasts;
+    /// an error of another kind is told at once.
+    #[test]
+    fn who_is_away_is_asked_again() {
+        let count = Cell::new(0);
+        let asked = |answers_at: u32, patience_ms, error: &'static str| {
+            count.set(0);
+            let patience = Duration::from_millis(patience_ms);
+            ask_patiently(
+                "c",
+                patience,
+                |error| *error == "away",
+                || {
+                    count.set(count.get() + 1);
+                    if count.get() < answers_at {
+                        return Err(error);
+                    }
+                    Ok(count.get())
+                },
+            )
+        };
+        assert_eq!(asked(3, 60_000, "away"), Ok(3));
+        assert_eq!(asked(u32::MAX, 300, "away"), Err("away"));
+        assert!((2..=3).contains(&count.get()), "{}", count.get());
+        assert_eq!(asked(3, 60_000, "no"), Err("no"));
+        assert_eq!(count.get(), 1);
+        assert_eq!(asked(3, 0, "away"), Err("away"));
+    }
+}

@@ -1,0 +1,95 @@
+//! What commands about clusters wait for, and that they say so.
+
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Crew, refused};
+use crate::pool::end;
+
+impl Crew {
+    /// Starts a command, whose end nobody waits for yet.
+    fn begin(&self, arguments: &[&str]) -> Child {
+        let cluster = ["--cluster", &self.cluster, "--secret-file", "secret"];
+        let mut command = self.place.command(&[&cluster, arguments].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("started")
+    }
+}
+
+/// Promise: commands of administrators wait for a coordinator whose server is started again, and
+/// say so once; where it does not come, they end with the error when their patience is over. Once
+/// each ended at once.
+#[test]
+fn a_coordinator_that_starts_again_is_waited_for() {
+    let mut crew = Crew::new(3);
+    crew.run(&["table", "create", "t"]);
+    crew.wait_whole();
+    let orders = [
+        &["cluster", "undrain", "2", "--coordinator-patience", "30"][..],
+        &[
+            "cluster",
+            "status",
+            "--table",
+            "t",
+            "--coordinator-patience",
+            "30",
+        ],
+        &["table", "create", "u"],
+        &["table", "list"],
+    ];
+    crew.kill(1);
+    let mut children = orders.map(|order| crew.begin(order));
+    thread::sleep(Duration::from_millis(1200));
+    crew.restart(1);
+    for (child, order) in children.iter_mut().zip(orders) {
+        let (status, told) = end(child);
+        let waiting = "waiting for the coordinator tcp:";
+        assert_eq!(told.matches(waiting).count(), 1, "{order:?}: {told}");
+        assert!(!told.contains("\nerror: "), "{order:?}: {told}");
+        // Of the status: a replica may lack still.
+        assert!(matches!(status, Some(0 | 1)), "{order:?}: {told}");
+    }
+    assert!(crew.run(&["table", "list"]).contains("u "));
+    crew.wait_whole();
+
+    crew.kill(1);
+    let since = Instant::now();
+    let given_up = crew.farleaf(&["cluster", "status", "--coordinator-patience", "1"]);
+    let told = [
+        "waiting for the coordinator",
+        ", 1 s at the most: ",
+        "cannot be reached",
+    ];
+    refused(&given_up, 1, &told);
+    assert!(since.elapsed() >= Duration::from_secs(1));
+    let at_once = crew.farleaf(&["cluster", "status", "--coordinator-patience", "0"]);
+    refused(&at_once, 1, &["cannot be reached"]);
+    assert!(!at_once.stderr.contains("waiting"), "{at_once:?}");
+}
+
+/// Promise: a drain that is waited for says now and then which regions are left, and why; a table
+/// that no server can take is made with a warning that says what it waits for.
+#[test]
+fn what_has_no_server_says_so() {
+    let crew = Crew::new(2);
+    crew.run(&["table", "create", "t", "--replicas", "2"]);
+    crew.wait_whole();
+    let mut drain = crew.begin(&["cluster", "drain", "2", "--wait"]);
+    thread::sleep(Duration::from_secs(5));
+    crew.run(&["cluster", "undrain", "2"]);
+    let (status, told) = end(&mut drain);
+    assert_eq!(status, Some(1), "{told}");
+    let why = "server 2 has 1 replica left: region 1 waits for a server that takes what server 2 \
+               has\n";
+    assert!(told.matches(why).count() >= 2, "{told}");
+    assert!(told.contains("somebody has ended the drain"), "{told}");
+
+    for server in ["1", "2"] {
+        crew.run(&["cluster", "drain", server]);
+    }
+    let made = crew.farleaf(&["table", "create", "u", "--replicas", "1"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let warned = "warning: nobody serves region 2 yet: it waits for a server for its first replica";
+    assert!(made.stderr.contains(warned), "{made:?}");
+}

@@ -1,0 +1,237 @@
+//! Damage that all copies of a region have.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_client::{ClientError, Durability, PersistentTable};
+use farleaf_cluster::ids::{Epoch, ReplicaNumber, ServerId};
+
+use crate::bits::{
+    BLOCK_SIZE_BYTES, RECORD_COUNT, another_key, data, find_in_log, key_of, load, value_of,
+};
+use crate::crew::Crew;
+
+const OTHER_COUNT: u64 = 600;
+
+/// Flips a bit of a file.
+fn flip(path: &Path, at: u64) {
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).write(true).open(path);
+    let file = file.expect("it is there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("written");
+}
+
+/// Three servers, and a table of which all copies are whole.
+fn crew() -> (Crew, PersistentTable) {
+    let crew = Crew::with(3, |_, options| {
+        options.scrub_interval = Duration::from_millis(20);
+        options.engine.cache_size_bytes = 1 << 16;
+        options.engine.log_memory_size_bytes = 0;
+        options.engine.l0_size_bytes_max = 64 << 10;
+        options.engine.l0_entry_count_max = 256;
+    });
+    let table = crew.table(3, false).with_durability(Durability::Sync);
+    load(&table);
+    let others: Vec<_> = (0..OTHER_COUNT)
+        .map(|number| (another_key(number), value_of(number)))
+        .collect();
+    table.multi_put(&others).expect("put");
+    crew.wait_whole(&table, 3);
+    (crew, table)
+}
+
+/// Flips bits in all leaves that have nothing but the other keys; how many.
+fn flip_leaves(trees: &Path) -> usize {
+    let bytes = fs::read(trees).expect("flushed");
+    let blocks = bytes.chunks(BLOCK_SIZE_BYTES).enumerate();
+    let is_leaf = |block: &[u8]| block.len() > 38 && block[4] == 1 && &block[32..38] == b"other-";
+    let leaves = blocks.filter(|(_, block)| is_leaf(block));
+    leaves
+        .map(|(index, _)| flip(trees, (index * BLOCK_SIZE_BYTES + 100) as u64))
+        .count()
+}
+
+/// What the servers say of the table's region: its primary's fault, those of its backups, and
+/// what is wrong with copies that broken replicas have left.
+struct Told {
+    primary: Option<String>,
+    backups: Vec<Option<String>>,
+    left: Vec<String>,
+    /// What changes when the region is given to another replica, or a backup is begun anew.
+    moves: (Epoch, ReplicaNumber),
+}
+
+fn told(crew: &Crew, table: &PersistentTable) -> Told {
+    let view = farleaf_trial::fleet::view(&crew.coordinator);
+    let region = view.regions_of(table.id())[0].clone();
+    let fault = |replica| view.report(region.region, replica)?.fault.clone();
+    let servers = (1..=3).filter_map(|number| view.server_report(ServerId(number)));
+    let unusable = servers.flat_map(|report| report.unusable.clone());
+    let backups = region.backups.iter().filter(|it| it.in_sync);
+    Told {
+        primary: region.primary.and_then(fault),
+        backups: backups.map(|it| fault(it.replica)).collect(),
+        left: unusable.map(|copy| copy.how).collect(),
+        moves: (region.epoch, region.next_replica),
+    }
+}
+
+fn wait_told(crew: &Crew, table: &PersistentTable, is_so: impl Fn(&Told) -> bool) -> Told {
+    let since = Instant::now();
+    loop {
+        let told = told(crew, table);
+        if is_so(&told) {
+            return told;
+        }
+        let Told {
+            primary,
+            backups,
+            left,
+            moves,
+        } = told;
+        let is_patient = since.elapsed() < Duration::from_mins(1);
+        assert!(is_patient, "{primary:?} {backups:?} {left:?} {moves:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// All records but some are read, and reads of those end with an error that says what is damaged,
+/// and at which byte of which file.
+fn is_served(table: &PersistentTable, damaged: &[Vec<u8>], expected: &[&str]) {
+    for number in (0..RECORD_COUNT).step_by(25).filter(|it| *it != 7) {
+        let found = table.get(&key_of(number)).expect("it is served");
+        assert_eq!(found, Some(value_of(number)));
+    }
+    for key in damaged {
+        let error = table.get(key).expect_err("it is damaged");
+        assert!(matches!(error, ClientError::Failed { .. }), "{error}");
+        let text = error.to_string();
+        for expected in expected {
+            assert!(text.contains(expected), "no {expected:?} in {text}");
+        }
+    }
+}
+
+/// Promise (RS8): where the trees of all copies are damaged in the same place, the last one serves
+/// what is whole, for good, and each says where it is damaged; nobody is filled again and again.
+#[test]
+fn trees_of_all_copies_are_damaged() {
+    let (crew, table) = crew();
+    thread::sleep(Duration::from_secs(1));
+    for index in 0..3 {
+        let count = flip_leaves(&data(&crew, index).join("trees"));
+        assert!(count > 0, "no leaf has the other keys alone");
+    }
+    let expected = ["of tree ", " is damaged: ", "(byte ", "/trees)"];
+    let is_told = |how: &str| expected.iter().all(|it| how.contains(it));
+    let before = wait_told(&crew, &table, |told| {
+        // One that left while two others were members goes.
+        told.primary.as_deref().is_some_and(is_told) && !told.left.is_empty()
+    });
+    assert!(
+        before.left.iter().all(|how| is_told(how)),
+        "{:?}",
+        before.left
+    );
+    let bad: Vec<_> = (0..OTHER_COUNT)
+        .map(another_key)
+        .filter(|key| table.get(key).is_err())
+        .collect();
+    assert!(!bad.is_empty(), "none is damaged");
+    for _ in 0..5 {
+        is_served(&table, &bad[..3.min(bad.len())], &expected);
+        thread::sleep(Duration::from_secs(1));
+    }
+    table.put(b"another", b"one").expect("put");
+    let after = told(&crew, &table);
+    let (epoch, next) = before.moves;
+    // The master may have ordered the second of two backups meanwhile.
+    assert_eq!(after.moves.0, epoch);
+    assert!(
+        after.moves.1.0 <= next.0 + 1,
+        "{next:?}, {:?}",
+        after.moves.1
+    );
+    assert_eq!(after.primary, before.primary);
+    assert!(!after.left.is_empty());
+}
+
+/// Promise (RS8): where the logs of all copies are damaged in the same place, all else is served,
+/// and the region gets as many replicas as it is to have, which stay, with that damage. Each of
+/// them says that it has it.
+#[test]
+fn logs_of_all_copies_are_damaged() {
+    let (crew, table) = crew();
+    thread::sleep(Duration::from_secs(1));
+    for index in 0..3 {
+        let data = data(&crew, index);
+        flip(&data.join("log"), find_in_log(&data, &value_of(7)) + 2000);
+    }
+    let is_told = |how: &Option<String>| how.as_deref().is_some_and(|it| it.contains("damaged"));
+    let before = wait_told(&crew, &table, |told| {
+        is_told(&told.primary) && told.backups.len() == 2 && told.backups.iter().all(is_told)
+    });
+    for _ in 0..5 {
+        is_served(
+            &table,
+            &[key_of(7)],
+            &["the log is damaged at", "(byte ", "/log)"],
+        );
+        thread::sleep(Duration::from_secs(1));
+    }
+    table.put(b"another", b"one").expect("put");
+    let after = told(&crew, &table);
+    assert_eq!((after.moves, after.backups.len()), (before.moves, 2));
+    // Damaged elsewhere it would have what is lost here, so it is not given up.
+    assert!(!after.left.is_empty(), "no copy is kept");
+}
+
+/// Promise (VL6, RS8): where the only replica's log is damaged in what was not flushed, nothing of
+/// it is served, as nobody knows which keys are lost; its server says what is wrong, at which byte,
+/// and what to do. When the bit is right again, and the server is started again, all is there.
+#[test]
+fn an_only_log_is_damaged_before_it_is_opened() {
+    let mut crew = Crew::new(1);
+    let table = crew.table(1, false).with_durability(Durability::Sync);
+    for number in 0..50 {
+        table.put(&key_of(number), &value_of(number)).expect("put");
+    }
+    let log = data(&crew, 0).join("log");
+    let at = find_in_log(&data(&crew, 0), &value_of(7)) + 2000;
+    crew.stop(0);
+    flip(&log, at);
+    crew.start(0);
+    let since = Instant::now();
+    let how = loop {
+        let view = farleaf_trial::fleet::view(&crew.coordinator);
+        let region = view.regions_of(table.id())[0].clone();
+        let primary = region.primary.expect("it had one");
+        let report = view.report(region.region, primary);
+        if let Some(how) = report.and_then(|it| it.broken.clone()) {
+            break how;
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "it is not told");
+        thread::sleep(Duration::from_millis(50));
+    };
+    for told in [
+        "the log is damaged at",
+        "(byte ",
+        &format!(" of {})", log.display()),
+        "restore the directory from a copy, or a replica",
+        "nothing of it is read",
+    ] {
+        assert!(how.contains(told), "no {told:?} in {how}");
+    }
+    crew.stop(0);
+    flip(&log, at);
+    crew.start(0);
+    for number in 0..50 {
+        let found = table.get(&key_of(number)).expect("it is served");
+        assert_eq!(found, Some(value_of(number)));
+    }
+}
