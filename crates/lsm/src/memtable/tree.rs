@@ -161,8 +161,8 @@ impl Tree {
         self.words.read_key(at.key, meta.key_size_bytes, to);
     }
 
-    /// Asks the processor for what is elsewhere of the entries of a version's leaf, and for the leaf
-    /// behind: for who goes through them all.
+    /// Asks the processor for what is elsewhere of the entries of a version's leaf, and for the
+    /// leaf behind: for who goes through them all.
     pub(super) fn prefetch_leaf(&self, at: &At) {
         let leaf = self.leaves.get(at.leaf);
         if let Some(next) = leaf.next() {
