@@ -64,6 +64,9 @@ pub(crate) enum PeerReply {
         slot_count: u64,
         /// CP18: how far the log of the copy goes that it has, if that may have lost its end.
         reach: Option<u64>,
+        /// RS8: the segments of the log that are damaged in that, as far as it was told.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        damaged: Vec<u64>,
     },
     /// It is in force, durably.
     Committed,
@@ -192,6 +195,7 @@ mod tests {
             secret: "s".to_owned(),
             slot_count: 2,
             reach: Some(9),
+            damaged: Vec::new(),
         };
         encode_reply(&attached, &mut out);
         let golden = concat!(

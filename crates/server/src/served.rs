@@ -310,7 +310,12 @@ impl Served {
         if error.is_no_room() {
             self.note_no_room(error);
         } else {
-            self.note_failure(self.failure_of(error));
+            let is_first = self.note_failure(self.failure_of(error));
+            if is_first && segment_of(error).is_some() {
+                // Who opens this log reads again what was not flushed, and serves nothing where
+                // that is damaged (VL6). No record is read to flush it.
+                self.primary.engine().freeze();
+            }
         }
     }
 
@@ -318,7 +323,9 @@ impl Served {
     pub(crate) fn note(&self, error: &ReplicaError) {
         match error {
             ReplicaError::Engine(error) => self.note_engine(error),
-            other => self.note_failure(other.to_string().into()),
+            other => {
+                self.note_failure(other.to_string().into());
+            }
         }
     }
 
@@ -376,8 +383,9 @@ impl Served {
         no_room.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The first one counts; one that all copies have does not, when there is another.
-    pub(crate) fn note_failure(&self, new: Failure) {
+    /// The first one counts; one that all copies have does not, when there is another. Whether this
+    /// is it.
+    pub(crate) fn note_failure(&self, new: Failure) -> bool {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let is_everywhere = |it: &Failure| self.damage.has_segment(it.segment);
         let is_first = match &*failure {
@@ -391,6 +399,7 @@ impl Served {
             tracing::error!("{replica} of {region} fails: {}", new.how);
             *failure = Some(new);
         }
+        is_first
     }
 
     /// Why an engine's answer was none, and whether it is a reason to give up when another replica

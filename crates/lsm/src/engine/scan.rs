@@ -44,7 +44,7 @@ const COPIED_SIZE_BYTES_MAX: usize = 64 << 10;
 /// Keys of a snapshot, with their values.
 ///
 /// For each key one read of the log; of trees, those that are in the range, with reading ahead when
-/// it ascends. Looks at up to 32 entries before it gives the first of them. After an error it has
+/// it ascends. Looks at up to 32 entries ahead of the one that it gives. After an error it has
 /// ended.
 pub struct Scan<'s> {
     snapshot: &'s Snapshot,
@@ -304,6 +304,7 @@ impl Iterator for Scan<'_> {
         if !matches!(next, Ok(Some(_))) {
             self.merge = None;
             self.ahead.clear();
+            self.failed = None;
         }
         next.transpose()
     }

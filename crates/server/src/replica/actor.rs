@@ -251,6 +251,10 @@ impl Actor {
                 let State::Primary(primary) = &mut self.state else {
                     unreachable!("it became one");
                 };
+                if has_other {
+                    // Before their links look at it, and those of the others.
+                    self.replica.show().has_other = true;
+                }
                 primary.set_backups((&self.replica, &self.context), &backups);
             }
             Role::Backup { primary, source } => {
@@ -465,7 +469,9 @@ impl Actor {
             return Ok(PeerReply::Refused(how));
         }
         match request {
-            PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch),
+            PeerRequest::Attach(_) => {
+                backup.attach(&self.context, name.epoch, self.replica.damage())
+            }
             PeerRequest::Commit {
                 attachment,
                 damaged,

@@ -121,6 +121,7 @@ impl BackupReplica {
         &mut self,
         context: &Context,
         epoch: Epoch,
+        damage: &SharedDamage,
     ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
         let kept = self.note.map(|note| note.generation);
@@ -146,6 +147,7 @@ impl BackupReplica {
             secret: memory.secret.clone(),
             slot_count: options.slot_count,
             reach: reach.map(|it| it.0),
+            damaged: damage.all().iter().map(|it| it.0).collect(),
         };
         self.live = Some(Live {
             attachment: self.attachment_count,

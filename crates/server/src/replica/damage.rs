@@ -1,42 +1,65 @@
 //! Damage that all copies of a region have, as far as is known (RS8): no replica gives up because
 //! of it, as the next one would meet the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogNumber;
+use farleaf_replica::BackupId;
 
 /// Which segments of the log are damaged wherever the region is. In memory alone: a replica that is
 /// opened again gives up once more, if there is another one, and the last one knows it then.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDamage {
-    segments: Mutex<BTreeSet<LogNumber>>,
+    lists: Mutex<Lists>,
 }
 
+/// What is damaged in each other copy: of a primary, in that of each backup; of a backup, under no
+/// number, in its primary's when it was filled.
+type Lists = BTreeMap<Option<BackupId>, BTreeSet<LogNumber>>;
+
 impl SharedDamage {
-    fn segments(&self) -> MutexGuard<'_, BTreeSet<LogNumber>> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These, and no others.
+    /// What a backup's copy has of it, as far as its primary knows.
+    pub(crate) fn note(&self, backup: BackupId, segments: &BTreeSet<LogNumber>) {
+        let mut lists = self.lists();
+        lists.remove(&None);
+        lists.insert(Some(backup), segments.clone());
+    }
+
+    /// A backup is there no more.
+    pub(crate) fn forget(&self, backup: BackupId) {
+        self.lists().remove(&Some(backup));
+    }
+
+    /// What its primary has told to a backup of what it has.
     pub(crate) fn replace(&self, segments: impl IntoIterator<Item = LogNumber>) {
-        *self.segments() = segments.into_iter().collect();
+        *self.lists() = [(None, segments.into_iter().collect())].into();
     }
 
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<LogNumber> {
-        self.segments().iter().copied().collect()
+    /// What is damaged in all other copies that are known.
+    pub(crate) fn all(&self) -> BTreeSet<LogNumber> {
+        let lists = self.lists();
+        let mut lists = lists.values();
+        let mut all = lists.next().cloned().unwrap_or_default();
+        for list in lists {
+            all.retain(|segment| list.contains(segment));
+        }
+        all
     }
 
     /// Whether what is damaged there is so everywhere.
     pub(crate) fn has(&self, error: &LsmError) -> bool {
-        segment_of(error).is_some_and(|segment| self.segments().contains(&segment))
+        self.has_segment(segment_of(error))
     }
 
     /// The same, of a failure that was noted.
     pub(crate) fn has_segment(&self, segment: Option<LogNumber>) -> bool {
-        segment.is_some_and(|segment| self.segments().contains(&segment))
+        segment.is_some_and(|segment| self.all().contains(&segment))
     }
 
     /// In words, if there is any.
@@ -90,5 +113,25 @@ mod tests {
         assert!(text.starts_with("the log is damaged in segment 0 of it"));
         shared.replace([]);
         assert!(!shared.has(&at(7)));
+    }
+
+    /// Promise: what one backup has whole is not damaged everywhere, in whatever order backups are
+    /// filled; when that one has gone, it is.
+    #[test]
+    fn what_one_copy_has_whole_is_not_damaged_everywhere() {
+        let [whole, damaged] = [BackupId(1), BackupId(2)];
+        let seven: BTreeSet<_> = [LogNumber(7)].into();
+        let shared = SharedDamage::default();
+        shared.replace([LogNumber(7), LogNumber(8)]);
+        shared.note(damaged, &seven);
+        assert_eq!(shared.all(), seven);
+        shared.note(whole, &BTreeSet::new());
+        assert!(shared.all().is_empty() && !shared.has_segment(Some(LogNumber(7))));
+        shared.note(damaged, &seven);
+        assert!(shared.all().is_empty());
+        shared.forget(whole);
+        assert!(shared.has_segment(Some(LogNumber(7))));
+        shared.forget(damaged);
+        assert!(shared.all().is_empty());
     }
 }

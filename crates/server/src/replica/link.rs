@@ -1,5 +1,6 @@
 //! A backup of a primary, from its side: attached, filled, put in force (RS5).
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +11,11 @@ use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_lsm::LsmError;
-use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
 use super::memory::layout;
-use super::{Replica, segment_of};
+use super::{Replica, SharedDamage, segment_of};
 use crate::context::Context;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{Failure, Served};
@@ -44,6 +45,7 @@ pub(super) struct Link {
     shared: Arc<Shared>,
     id: BackupId,
     primary: Primary<TcpEndpoint>,
+    damage: Arc<SharedDamage>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,6 +74,7 @@ impl Link {
             server,
             name,
         };
+        let damage = Arc::clone(replica.damage());
         let replica = Arc::clone(replica);
         let thread = thread::Builder::new().name(format!("fill-{}", name.region.0));
         let spawned = thread.spawn(move || {
@@ -89,6 +92,7 @@ impl Link {
             shared,
             id,
             primary: primary.clone(),
+            damage,
             thread,
         }
     }
@@ -113,6 +117,7 @@ impl Link {
         self.shared.is_ended.store(true, Ordering::Release);
         // It is none of the primary's if it was not filled yet.
         let _ = self.primary.remove_backup(self.id);
+        self.damage.forget(self.id);
         if let Some(client) = self.shared.client().take() {
             client.hang_up();
         }
@@ -182,7 +187,9 @@ impl Work {
                 Tried::Done => return self.shared.set(Stage::InSync),
                 Tried::NotYet(how) | Tried::Failed(how) => how,
                 Tried::OwnFailed(how) => {
-                    self.note_own(damaged_rest, |served| served.note_failure(how));
+                    self.note_own(damaged_rest, |served| {
+                        served.note_failure(how);
+                    });
                     if !self.is_needed {
                         damaged_rest = (damaged_rest * 2).min(DAMAGED_REST.1);
                     }
@@ -204,13 +211,20 @@ impl Work {
 
     /// RS8: trees are checked as they are read; this looks at the log, before it is copied. No copy
     /// is made of damage while another replica has everything; and where the record says that this
-    /// backup has, it keeps what it has. Else a copy with what can be read is better than none.
-    fn check_own(&self) -> Result<(), Tried> {
+    /// backup has, it keeps what it has, unless it says itself that the same is damaged there. Else
+    /// a copy with what can be read is better than none.
+    fn check_own(&self, theirs: &BTreeSet<LogNumber>) -> Result<BTreeSet<LogNumber>, Tried> {
         let engine = self.primary.engine();
         let damage = engine.damage_of_log().map_err(|error| self.own(&error))?;
         let shared = self.replica.damage();
-        let mut new = damage.iter().filter(|error| !shared.has(error));
-        if let Some(error) = new.next() {
+        let is_there = |error: &&LsmError| {
+            if self.is_needed {
+                segment_of(error).is_some_and(|it| theirs.contains(&it))
+            } else {
+                shared.has(error)
+            }
+        };
+        if let Some(error) = damage.iter().find(|error| !is_there(error)) {
             if self.is_needed || self.replica.shown().has_other {
                 return Err(self.own(error));
             }
@@ -221,9 +235,15 @@ impl Work {
                 self.failure_of(error).how
             );
         }
+        if !damage.is_empty() {
+            // Who opens this copy, or a backup's, reads what was not flushed: nothing of it is
+            // served then where it is damaged (VL6). No record is read to flush it.
+            engine.freeze();
+        }
         // No reason to give up any more: to hand over to the same damage helps nobody.
-        shared.replace(damage.iter().filter_map(segment_of));
-        Ok(())
+        let segments = damage.iter().filter_map(segment_of).collect();
+        shared.note(self.id, &segments);
+        Ok(segments)
     }
 
     fn own(&self, error: &LsmError) -> Tried {
@@ -270,7 +290,7 @@ impl Work {
 
     fn attach(&self) -> Tried {
         let asked = peer::ask(&self.context, self.server, &PeerRequest::Attach(self.name));
-        let (attachment, client, slot_count) = match asked {
+        let (attachment, client, slot_count, theirs) = match asked {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => {
                 // Perhaps another server listens there by now, which never will have it.
@@ -284,6 +304,7 @@ impl Work {
                     secret,
                     slot_count,
                     reach,
+                    damaged,
                 },
                 address,
             )) => {
@@ -293,7 +314,10 @@ impl Work {
                 let address = SocketAddr::new(address.ip(), port);
                 let answer_time_max = self.context.options.answer_time_max;
                 match connect(address, &secret, answer_time_max) {
-                    Ok(client) => (attachment, client, slot_count),
+                    Ok(client) => {
+                        let theirs = damaged.into_iter().map(LogNumber).collect();
+                        (attachment, client, slot_count, theirs)
+                    }
                     Err(how) => return Tried::Failed(how),
                 }
             }
@@ -301,14 +325,14 @@ impl Work {
                 return Tried::Failed(format!("it has answered something else: {other}"));
             }
         };
-        let filled = self.fill(&client, slot_count).and_then(|()| {
+        let filled = self.fill(&client, slot_count, &theirs).and_then(|damage| {
             if self.shared.is_ended() {
                 return Err(not_wanted());
             }
             let commit = PeerRequest::Commit {
                 of: self.name,
                 attachment,
-                damaged: self.replica.damage().all().iter().map(|it| it.0).collect(),
+                damaged: damage.iter().map(|it| it.0).collect(),
             };
             match peer::ask(&self.context, self.server, &commit).map_err(Tried::Failed)? {
                 (PeerReply::Committed, _) => Ok(()),
@@ -329,7 +353,13 @@ impl Work {
         }
     }
 
-    fn fill(&self, client: &Arc<TcpClient>, slot_count: u64) -> Result<(), Tried> {
+    /// What is damaged in it.
+    fn fill(
+        &self,
+        client: &Arc<TcpClient>,
+        slot_count: u64,
+        theirs: &BTreeSet<LogNumber>,
+    ) -> Result<BTreeSet<LogNumber>, Tried> {
         *self.shared.client() = Some(Arc::clone(client));
         if self.shared.is_ended() {
             return Err(not_wanted());
@@ -341,9 +371,9 @@ impl Work {
             index: session(client).map_err(Tried::Failed)?,
             layout: layout.map_err(Tried::Failed)?,
         };
-        self.check_own()?;
+        let damage = self.check_own(theirs)?;
         let filled = self.primary.add_backup(self.id, ways);
-        filled.map_err(|error| match error {
+        filled.map(|()| damage).map_err(|error| match error {
             ReplicaError::Engine(error) if error.is_no_room() => Tried::OwnFull(error),
             ReplicaError::Engine(error) => self.own(&error),
             error => Tried::Failed(error.to_string()),

@@ -191,6 +191,39 @@ fn logs_of_all_copies_are_damaged() {
     assert!(!after.left.is_empty(), "no copy is kept");
 }
 
+/// Promise (VL6, RS8): damage in what was not flushed is told, and what was not flushed is put into
+/// trees because of it: so the backup that is filled with it, and the replica that is opened again,
+/// serve what is whole, where nothing would be served else.
+#[test]
+fn damage_before_a_flush_takes_no_region_away() {
+    let mut crew = Crew::with(2, |_, options| {
+        options.scrub_interval = Duration::from_millis(20);
+        options.engine.log_memory_size_bytes = 0;
+    });
+    let table = crew.table(2, false).with_durability(Durability::Sync);
+    load(&table);
+    let (primary, other) = match crew.primary(&table) {
+        0 => (0, 1),
+        _ => (1, 0),
+    };
+    crew.stop(other);
+    table.put(b"alone", b"one").expect("put");
+    let log = data(&crew, primary).join("log");
+    let at = find_in_log(&data(&crew, primary), &value_of(7)) + 2000;
+    flip(&log, at);
+    wait_told(&crew, &table, |told| told.primary.is_some());
+    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    crew.start(other);
+    crew.wait_whole(&table, 2);
+    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    crew.stop(primary);
+    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    assert_eq!(table.get(b"alone").expect("served"), Some(b"one".to_vec()));
+    crew.stop(other);
+    crew.start(other);
+    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+}
+
 /// Promise (VL6, RS8): where the only replica's log is damaged in what was not flushed, nothing of
 /// it is served, as nobody knows which keys are lost; its server says what is wrong, at which byte,
 /// and what to do. When the bit is right again, and the server is started again, all is there.

@@ -134,3 +134,15 @@ fn what_is_before_a_damaged_leaf_is_given() {
         assert!(given.iter().copied().eq(from..whole.len()), "{given:?}");
     }
 }
+
+/// Promise: after an error a scan has ended, also where it knew of another one already.
+#[test]
+fn after_an_error_nothing_comes() {
+    let storage = filled();
+    flip(&storage, "trees", 4096 + 100);
+    let engine = open_as(&storage, options()).expect("it is not read for that");
+    let count = until_damage(&engine, 0, Direction::Ascending).len();
+    flip(&storage, "log", offset_of(&storage, count - 2));
+    let given = until_damage(&engine, count - 3, Direction::Ascending);
+    assert_eq!(given, [count - 3]);
+}
