@@ -19,8 +19,12 @@ use rustix::fs::OFlags;
 const BLOCK_SIZE_BYTES: usize = 4096;
 /// So much is read or written at a time, if it has to go through a buffer.
 const BUFFER_SIZE_BYTES: usize = 1 << 20;
-/// So many buffers are kept for those who come next.
-const BUFFER_COUNT_MAX: usize = 4;
+/// So many buffers are kept for those who come next, whichever file they have: a process has many
+/// files of which few are written at a time, and memory that is used for the first time costs more
+/// than the copy into it.
+const BUFFER_COUNT_MAX: usize = 8;
+
+static BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 const _: () = assert!(BUFFER_SIZE_BYTES.is_multiple_of(BLOCK_SIZE_BYTES));
 
@@ -40,7 +44,6 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<Dire
         opened => DirectFile {
             file: opened?,
             parts: Mutex::new(()),
-            buffers: Mutex::new(Vec::new()),
         },
     };
     // Some take the flag and refuse the blocks.
@@ -74,6 +77,22 @@ impl Buffer {
         let start = self.0.as_ptr().align_offset(BLOCK_SIZE_BYTES);
         &mut self.0[start..start + BUFFER_SIZE_BYTES]
     }
+
+    /// Lends one that is kept, or a new one.
+    fn with<R>(then: impl FnOnce(&mut [u8]) -> R) -> R {
+        let kept = buffers().pop();
+        let mut buffer = kept.unwrap_or_else(Self::new);
+        let result = then(buffer.blocks());
+        let mut buffers = buffers();
+        if buffers.len() < BUFFER_COUNT_MAX {
+            buffers.push(buffer);
+        }
+        result
+    }
+}
+
+fn buffers() -> MutexGuard<'static, Vec<Buffer>> {
+    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a range can be read or written as it is.
@@ -92,28 +111,12 @@ pub(super) struct DirectFile {
     file: File,
     /// Held by who writes a part of a block.
     parts: Mutex<()>,
-    buffers: Mutex<Vec<Buffer>>,
 }
 
 impl DirectFile {
     /// The file itself, for what has nothing to do with blocks.
     pub(super) const fn file(&self) -> &File {
         &self.file
-    }
-
-    fn buffers(&self) -> MutexGuard<'_, Vec<Buffer>> {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn with_buffer<R>(&self, then: impl FnOnce(&mut [u8]) -> R) -> R {
-        let kept = self.buffers().pop();
-        let mut buffer = kept.unwrap_or_else(Buffer::new);
-        let result = then(buffer.blocks());
-        let mut buffers = self.buffers();
-        if buffers.len() < BUFFER_COUNT_MAX {
-            buffers.push(buffer);
-        }
-        result
     }
 
     /// Fills a buffer from this offset on.
@@ -125,7 +128,7 @@ impl DirectFile {
             let count = self.read_blocks(buffer, offset)?;
             return check_all_read(count, buffer.len());
         }
-        self.with_buffer(|blocks| {
+        Buffer::with(|blocks| {
             for_each_run(offset, buffer.len(), |run| {
                 let blocks = &mut blocks[..run.size_bytes];
                 let count = self.read_blocks(blocks, run.start)?;
@@ -169,7 +172,7 @@ impl DirectFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let _guard = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.with_buffer(|blocks| {
+        Buffer::with(|blocks| {
             for_each_run(offset, bytes.len(), |run| {
                 let blocks = &mut blocks[..run.size_bytes];
                 let last = run.size_bytes - BLOCK_SIZE_BYTES;
