@@ -154,4 +154,9 @@ impl LsmError {
     pub fn is_no_room(&self) -> bool {
         matches!(self, Self::Storage { source, .. } if storage::is_no_room(source))
     }
+
+    /// Whether what the log or a tree has is not what was written there.
+    pub(crate) const fn is_damage(&self) -> bool {
+        matches!(self, Self::DamagedLog { .. } | Self::DamagedTree { .. })
+    }
 }

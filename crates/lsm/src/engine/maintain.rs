@@ -41,7 +41,8 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the storage, the log and the trees. Either nothing was changed, and it can be tried
-    /// again; or the engine has stopped writing.
+    /// again; or the engine has stopped writing. A merge that meets damage says so once for each
+    /// try, and rests between them (LC7): all else is done meanwhile.
     pub fn maintain(&self) -> Result<Worked, LsmError> {
         let core = &self.core;
         core.check()?;
@@ -73,14 +74,14 @@ impl Engine {
         {
             return Ok(Some(Worked::Flushed));
         }
-        if let Some(mut running) = try_lock(&core.merging) {
-            return core.merge(&mut running);
+        if let Some(mut merges) = try_lock(&core.merging) {
+            return core.merge(&mut merges);
         }
         Ok(None)
     }
 
     /// Merges all levels into the last one, L0 included: then each key is there once, and deletes
-    /// are not. Reads and writes all trees.
+    /// are not. Reads and writes all trees. A merge that rests (LC7) is tried at once.
     ///
     /// # Errors
     /// As those of [`Self::maintain`].
@@ -88,10 +89,10 @@ impl Engine {
         self.freeze();
         while self.maintain()? != Worked::Nothing {}
         let core = &self.core;
-        let mut merging = lock(&core.merging);
+        let mut merges = lock(&core.merging);
         loop {
             // One that somebody else has begun comes first.
-            if merging.is_none() {
+            if merges.running.is_none() {
                 let version = core.version();
                 let mut levels = (1..).zip(&version.levels).filter(|(_, it)| !it.is_empty());
                 let (level, other) = (levels.next(), levels.next());
@@ -101,9 +102,9 @@ impl Engine {
                 if other.is_none() && trees.len() == 1 {
                     break;
                 }
-                *merging = Some(core.begin_merge(&version, level)?);
+                core.begin_merge(&mut merges, &version, level)?;
             }
-            core.step_merge(&mut merging)?;
+            core.step_merge(&mut merges)?;
             core.log
                 .reserve_ahead()
                 .inspect_err(|error| core.stop_with_manifest(error))?;
@@ -111,7 +112,7 @@ impl Engine {
                 core.flush()?;
             }
         }
-        drop(merging);
+        drop(merges);
         while self.maintain()? != Worked::Nothing {}
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The engine: an ordered map in a directory (LC1 to LC6).
+//! The engine: an ordered map in a directory (LC1 to LC7).
 //!
 //! A write is a record of the log and an entry of L0, both under the log's lock (VL4), so there is
 //! one order of all writes, that of their places in the log. A full L0 is frozen; everything after
@@ -21,6 +21,7 @@
 //! | `scan` | many keys in their order, in both directions |
 //! | `flush` | a frozen L0 becomes a tree; writing any tree |
 //! | `merge` | trees of two levels become one, a step at a time |
+//! | `rest` | merges that met damage rest before they are tried again |
 //! | `collect` | a merge moves what lives in log segments that are mostly dead |
 //! | `reclaim` | trees and log segments that nobody needs become free |
 //! | `follow` | what who follows needs of it (FO1 to FO3) |
@@ -35,6 +36,7 @@ mod merge;
 mod open;
 mod read;
 mod reclaim;
+mod rest;
 mod scan;
 mod scrub;
 #[cfg(test)]
@@ -101,12 +103,17 @@ pub struct EngineOptions {
     /// LC6: what a write waits if background work is one step behind; four times as long if it is
     /// two, and so on.
     pub delay: Duration,
+    /// LC7: how long a merge that met damage rests before it is tried again; twice as long after
+    /// each try that meets some again,
+    pub merge_rest: Duration,
+    /// and so long at the most.
+    pub merge_rest_max: Duration,
 }
 
 impl EngineOptions {
     /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
     /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB of the log in
-    /// memory, 20 µs of delay; and an id that is drawn.
+    /// memory, 20 µs of delay, rests of a second to five minutes; and an id that is drawn.
     pub const fn new() -> Self {
         Self {
             id: None,
@@ -119,6 +126,8 @@ impl EngineOptions {
             cache_size_bytes: 64 << 20,
             log_memory_size_bytes: 32 << 20,
             delay: Duration::from_micros(20),
+            merge_rest: Duration::from_secs(1),
+            merge_rest_max: Duration::from_mins(5),
         }
     }
 
@@ -214,7 +223,7 @@ struct Core {
     /// Each kind of background work is done by one at a time.
     flushing: Mutex<()>,
     /// And the merge that was begun, if one was: whoever comes next goes on with it.
-    merging: Mutex<Option<merge::RunningMerge>>,
+    merging: Mutex<merge::Merges>,
     freeing: Mutex<()>,
     wakes: maintain::Wakes,
     /// The first edit, or sync of trees, that failed: nothing is written any more.

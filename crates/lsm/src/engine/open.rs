@@ -180,7 +180,7 @@ fn recover(
         next_tree: AtomicU64::new(state.next_tree.0),
         manifest,
         flushing: Mutex::new(()),
-        merging: Mutex::new(None),
+        merging: Mutex::default(),
         freeing: Mutex::new(()),
         wakes: maintain::Wakes::default(),
         failed: OnceLock::new(),

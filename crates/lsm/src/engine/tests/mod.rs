@@ -7,6 +7,7 @@ mod forged;
 mod full;
 mod model;
 mod opening;
+mod rests;
 mod scans;
 mod space;
 mod steps;
