@@ -1,7 +1,7 @@
 //! Damage that all copies of a region have, as far as is known (RS8): no replica gives up because
 //! of it, as the next one would meet the same.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farleaf_lsm::LsmError;
@@ -11,32 +11,48 @@ use farleaf_lsm::place::LogNumber;
 /// opened again gives up once more, if there is another one, and the last one knows it then.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDamage {
-    segments: Mutex<BTreeSet<LogNumber>>,
+    /// And whether it was collected since: then nothing is damaged any more, which is what is told
+    /// of it; a read that began before may still meet it, and is no reason to give up.
+    segments: Mutex<BTreeMap<LogNumber, bool>>,
 }
 
 impl SharedDamage {
-    fn segments(&self) -> MutexGuard<'_, BTreeSet<LogNumber>> {
+    fn segments(&self) -> MutexGuard<'_, BTreeMap<LogNumber, bool>> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// These, and no others.
     pub(crate) fn replace(&self, segments: impl IntoIterator<Item = LogNumber>) {
-        *self.segments() = segments.into_iter().collect();
+        *self.segments() = segments.into_iter().map(|it| (it, false)).collect();
     }
 
-    /// All of them.
+    /// All of them that are there still, as far as is known.
     pub(crate) fn all(&self) -> Vec<LogNumber> {
-        self.segments().iter().copied().collect()
+        let segments = self.segments();
+        let there = segments.iter().filter(|(_, is_collected)| !**is_collected);
+        there.map(|(number, _)| *number).collect()
+    }
+
+    /// Looks which of them the log has still. Costs nothing where nothing is damaged.
+    pub(crate) fn note_collected(&self, has: impl Fn(LogNumber) -> bool) {
+        for (number, is_collected) in &mut *self.segments() {
+            *is_collected = *is_collected || !has(*number);
+        }
+    }
+
+    /// Whether what was damaged there, everywhere, was collected since.
+    pub(crate) fn is_collected(&self, segment: Option<LogNumber>) -> bool {
+        segment.is_some_and(|segment| self.segments().get(&segment) == Some(&true))
     }
 
     /// Whether what is damaged there is so everywhere.
     pub(crate) fn has(&self, error: &LsmError) -> bool {
-        segment_of(error).is_some_and(|segment| self.segments().contains(&segment))
+        segment_of(error).is_some_and(|segment| self.segments().contains_key(&segment))
     }
 
     /// The same, of a failure that was noted.
     pub(crate) fn has_segment(&self, segment: Option<LogNumber>) -> bool {
-        segment.is_some_and(|segment| self.segments().contains(&segment))
+        segment.is_some_and(|segment| self.segments().contains_key(&segment))
     }
 
     /// In words, if there is any.
@@ -90,5 +106,26 @@ mod tests {
         assert!(text.starts_with("the log is damaged in segment 0 of it"));
         shared.replace([]);
         assert!(!shared.has(&at(7)));
+    }
+
+    /// Promise: of a segment that was collected nothing is told any more, and what a late read met
+    /// in it is still no reason to give up; when segments are found anew, it counts for nothing.
+    #[test]
+    fn what_was_collected_is_not_told() {
+        let shared = SharedDamage::default();
+        let (first, second) = (LogNumber(1), LogNumber(2));
+        shared.replace([first, second]);
+        shared.note_collected(|_| true);
+        assert_eq!(shared.all(), [first, second]);
+        shared.note_collected(|number| number == second);
+        assert_eq!(shared.all(), [second]);
+        let text = shared.text().expect("there is some");
+        assert!(text.contains("in segment 2 of it"), "{text}");
+        assert!(shared.is_collected(Some(first)) && shared.has_segment(Some(first)));
+        assert!(!shared.is_collected(Some(second)) && !shared.is_collected(None));
+        shared.note_collected(|_| false);
+        assert!(shared.text().is_none());
+        shared.replace([second]);
+        assert!(!shared.has_segment(Some(first)) && !shared.is_collected(Some(second)));
     }
 }
