@@ -1,5 +1,7 @@
 //! What can go wrong with a cluster.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::coordinator::CoordinatorError;
@@ -46,6 +48,14 @@ pub enum ClusterError {
         address: String,
         /// For how long its lease was seen to go on.
         waited_s: u64,
+    },
+    /// A server would register with a lease that nobody would read.
+    #[error(
+        "no lease is longer than a day, and {lease:?} is: give a shorter one; nothing was begun"
+    )]
+    LeaseTooLong {
+        /// How long it was to be.
+        lease: Duration,
     },
     /// A name is taken.
     #[error("there is a table {0} already")]

@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::error::ClusterError;
+
+/// No lease is longer: a day. A record that says so is refused by whoever reads it.
+pub(crate) const LEASE_TIME_MAX: Duration = Duration::from_hours(24);
 
 /// What is agreed on about leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,18 @@ impl Default for LeaseTerms {
 }
 
 impl LeaseTerms {
+    /// Whether a server can register with such leases, before it does anything.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseTooLong`]: longer than a day.
+    pub fn check(&self) -> Result<(), ClusterError> {
+        if self.time_to_live > LEASE_TIME_MAX {
+            let lease = self.time_to_live;
+            return Err(ClusterError::LeaseTooLong { lease });
+        }
+        Ok(())
+    }
+
     /// For how long after it was asked for a lease of this length may be acted on, by a clock that
     /// may be slow while the coordinator's is fast (CP9).
     pub fn usable(&self, time_to_live: Duration) -> Duration {
@@ -141,5 +157,19 @@ mod tests {
     fn a_short_lease_is_never_usable() {
         let terms = LeaseTerms::default();
         assert_eq!(terms.usable(Duration::from_millis(50)), Duration::ZERO);
+    }
+
+    /// Promise: a lease that the record of a server cannot name is refused where it is set, with
+    /// how long it is; a day is none of these.
+    #[test]
+    fn a_lease_of_more_than_a_day_is_refused() {
+        let mut terms = LeaseTerms {
+            time_to_live: LEASE_TIME_MAX,
+            ..LeaseTerms::default()
+        };
+        assert!(terms.check().is_ok());
+        terms.time_to_live += Duration::from_millis(1);
+        let error = terms.check().expect_err("it is too long").to_string();
+        assert!(error.contains("86400.001s"), "{error}");
     }
 }

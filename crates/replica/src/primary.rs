@@ -221,7 +221,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// Up to where something has been written that is not known to be durable on this and on all
     /// backups; none: all of it is. What a sync itself puts into the log does not count: when
     /// [`wait_for`](Self::wait_for) that place has returned, with [`Durability::Sync`], it is none
-    /// until somebody writes. Costs two locks, one of which writers take.
+    /// until somebody writes, but for a mark that begins a segment, which can count once. Costs two
+    /// locks, one of which writers take.
     pub fn unsynced_to(&self) -> Option<LogPosition> {
         self.links.unsynced_to()
     }

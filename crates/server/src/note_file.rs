@@ -24,7 +24,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let spare = path.with_extension("new");
     let has_spare = fs::metadata(&spare).is_ok_and(|it| it.is_file() && it.len() > 0);
     let is_exchanged = if has_spare {
-        exchange(path, &spare, bytes)?
+        exchange((path, &spare), bytes, sync_directory)?
     } else {
         write_whole(path, bytes)?;
         false
@@ -36,8 +36,13 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// False: it is written, and there is no spare any more.
-fn exchange(path: &Path, spare: &Path, bytes: &[u8]) -> Result<bool, ServerError> {
+/// False: it is written, and there is no spare any more. So it is after an error of `sync`, too:
+/// the disk may name as the file what is called a spare then, and that is not to be written over.
+fn exchange(
+    (path, spare): (&Path, &Path),
+    bytes: &[u8],
+    sync: impl FnOnce(&Path) -> Result<(), ServerError>,
+) -> Result<bool, ServerError> {
     let file = OpenOptions::new().write(true).open(spare);
     let mut file = file.map_err(failed("open", spare))?;
     file.write_all(bytes).map_err(failed("write", spare))?;
@@ -48,13 +53,15 @@ fn exchange(path: &Path, spare: &Path, bytes: &[u8]) -> Result<bool, ServerError
     let is_exchanged = match exchanged {
         Ok(()) => true,
         // There is no file yet, or the file system cannot do it.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => {
             fs::rename(spare, path).map_err(failed("rename", spare))?;
             false
         }
         Err(error) => return Err(failed("rename", spare)(error.into())),
     };
-    sync_directory(path.parent().unwrap_or(path))?;
+    let synced = sync(path.parent().unwrap_or(path));
+    // Where it was renamed, there is none already.
+    synced.inspect_err(|_| drop(fs::remove_file(spare)))?;
     Ok(is_exchanged)
 }
 
@@ -108,5 +115,24 @@ mod tests {
         replace(&path, b"new").expect("written");
         assert_eq!(fs::read(&path).expect("there"), b"new");
         assert_eq!(files().len(), 2);
+    }
+    /// Promise: where the exchange of the two names is not known to be durable, no later write goes
+    /// over the file that the disk may still name: what was there is whole, and another spare is
+    /// made.
+    #[test]
+    fn an_exchange_that_is_not_durable_leaves_no_spare() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let (path, spare) = (scratch.path().join("NOTE"), scratch.path().join("NOTE.new"));
+        replace(&path, b"first").expect("written");
+        // What the disk names until the directory is synced.
+        let on_disk = scratch.path().join("on_disk");
+        fs::hard_link(&path, &on_disk).expect("linked");
+        let fails = |path: &Path| Err(failed("sync", path)(Errno::IO.into()));
+        exchange((&path, &spare), b"second", fails).expect_err("it is not synced");
+        assert!(!spare.exists());
+        replace(&path, b"third").expect("written");
+        assert_eq!(fs::read(&on_disk).expect("there"), b"first");
+        assert_eq!(fs::read(&path).expect("there"), b"third");
+        assert!(spare.exists());
     }
 }

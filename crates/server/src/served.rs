@@ -78,7 +78,7 @@ pub(crate) struct Served {
 pub(crate) struct Failure {
     pub(crate) how: String,
     /// Which segment of the log is damaged, if it is that.
-    segment: Option<LogNumber>,
+    pub(crate) segment: Option<LogNumber>,
     /// Whether what it has is damaged, and it could go on.
     is_damage: bool,
 }

@@ -48,7 +48,7 @@ pub struct ServerOptions {
     pub secret: Option<Secret>,
     /// So many clients' connections at the most.
     pub connection_count_max: usize,
-    /// What is agreed on about leases: the same on all servers.
+    /// What is agreed on about leases: the same on all servers. A lease is a day at the most.
     pub terms: LeaseTerms,
     /// How regions are placed.
     pub plan: PlanOptions,
@@ -118,9 +118,10 @@ impl PreparedServer {
     ///
     /// # Errors
     /// [`ServerError`]: the address cannot be listened at; the directory is another server's, open,
-    /// damaged.
+    /// damaged; the leases are too long.
     pub fn new(options: &ServerOptions) -> Result<Self, ServerError> {
         options.engine.check()?;
+        options.terms.check()?;
         if options.address.ip().is_unspecified() && options.advertised.is_none() {
             return Err(ServerError::NotAdvertised {
                 address: options.address,
@@ -374,5 +375,25 @@ impl RegionServer {
 impl Drop for RegionServer {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a server whose registration nobody would read is refused before it does anything.
+    #[test]
+    fn a_lease_that_is_too_long_is_refused() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let mut options = ServerOptions::new(&scratch.path().join("server"));
+        options.terms.time_to_live = std::time::Duration::from_secs(86_401);
+        let error = PreparedServer::new(&options).expect_err("it is too long");
+        let is_told = matches!(
+            error,
+            ServerError::Cluster(ClusterError::LeaseTooLong { .. })
+        );
+        assert!(is_told, "{error}");
+        assert!(!options.directory.exists());
     }
 }

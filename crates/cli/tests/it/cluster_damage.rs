@@ -72,7 +72,10 @@ fn a_damaged_region_is_told() {
     let json = crew
         .farleaf(&["cluster", "status", "--output", "json"])
         .stdout;
-    let fault =
-        r#""faults":[{"region":1,"server":1,"is_replica":true,"how":"the log is damaged at"#;
-    assert!(json.contains(fault), "{json}");
+    for told in [
+        r#""faults":[{"region":1,"server":1,"is_replica":true,"is_broken":false,"#,
+        r#""how":"the log is damaged at"#,
+    ] {
+        assert!(json.contains(told), "no {told:?} in {json}");
+    }
 }

@@ -44,7 +44,7 @@ pub struct AgentOptions {
     pub server: ServerId,
     /// Where clients and other servers reach it.
     pub address: String,
-    /// What is agreed on about leases: the same for all of a cluster.
+    /// What is agreed on about leases: the same for all of a cluster. A lease is a day at the most.
     pub terms: LeaseTerms,
     /// How often sizes and rates are reported, when nothing else is.
     pub load_interval: Duration,
@@ -158,7 +158,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// # Errors
     /// Those of the coordinator: what could not be done is done by a later call, and what is open
     /// goes on for as long as the lease is usable. [`ClusterError::OtherCluster`] and
-    /// [`NoCluster`](ClusterError::NoCluster): nothing was begun.
+    /// [`NoCluster`](ClusterError::NoCluster), [`LeaseTooLong`](ClusterError::LeaseTooLong):
+    /// nothing was begun.
     /// [`NumberTaken`](ClusterError::NumberTaken): another server has this one's number, and goes
     /// on; a server that was started again waits until its former life is over, at most a lease.
     pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
@@ -191,6 +192,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         if self.is_cluster_checked {
             return Ok(());
         }
+        self.options.terms.check()?;
         let found = admin::cluster_id(&self.coordinator)?;
         if found != self.options.cluster {
             return Err(ClusterError::OtherCluster {

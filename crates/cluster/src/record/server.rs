@@ -1,5 +1,7 @@
 //! Servers: that they are there, and what they report.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::region::{REPLICA_COUNT_MAX, is_false};
@@ -8,9 +10,7 @@ use super::{
     report_key, server_key,
 };
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
-
-/// No lease is longer: a day.
-const LEASE_MS_MAX: u64 = 86_400_000;
+use crate::lease::LEASE_TIME_MAX;
 
 /// An address may have so many bytes.
 pub const ADDRESS_SIZE_BYTES_MAX: usize = 256;
@@ -66,7 +66,8 @@ impl Record for ServerRecord {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0])?;
         check_place(key, &server_key(self.server))?;
-        if self.lease_ms.is_some_and(|it| it > LEASE_MS_MAX) {
+        let lease = self.lease_ms.map(Duration::from_millis);
+        if lease.is_some_and(|it| it > LEASE_TIME_MAX) {
             return Err("no lease is longer than a day".to_owned());
         }
         check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)

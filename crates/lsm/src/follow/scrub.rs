@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::manifest::Manifest;
+use crate::place::LogNumber;
 use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole, place_of_damage};
 
 impl Follower {
@@ -21,6 +22,11 @@ impl Follower {
     /// As [`Engine::place_of_damage`](crate::Engine::place_of_damage).
     pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
         place_of_damage(self, error)
+    }
+
+    /// Whether its log has a segment: none that it never had, or that was collected. Costs a lock.
+    pub fn has_log_segment(&self, number: LogNumber) -> bool {
+        self.log.segments().has(number)
     }
 }
 

@@ -160,6 +160,12 @@ impl LogSegments {
         places.range(range).map(|(number, _)| *number).collect()
     }
 
+    /// Whether there is one of this number.
+    pub fn has(&self, number: LogNumber) -> bool {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.contains_key(&number)
+    }
+
     /// The first one of this number or a later one that there is.
     pub(crate) fn next_from(&self, number: LogNumber) -> Option<LogNumber> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_lsm::follow::{Filling, Follower};
-use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
@@ -239,6 +239,14 @@ impl<E: Endpoint> Backup<E> {
     pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
         match &self.state {
             State::Following(follower) => follower.place_of_damage(error),
+            _ => None,
+        }
+    }
+
+    /// Whether its log has a segment; `None`: it does not have everything.
+    pub fn has_log_segment(&self, number: LogNumber) -> Option<bool> {
+        match &self.state {
+            State::Following(follower) => Some(follower.has_log_segment(number)),
             _ => None,
         }
     }

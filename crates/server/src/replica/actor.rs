@@ -216,9 +216,17 @@ impl Actor {
                 let report;
                 (report, filling_count) = primary.report(&self.replica);
                 has_other = primary.has_other(&report);
+                let engine = primary.served().primary.engine();
+                let segments = engine.log().segments();
+                let damage = self.replica.damage();
+                damage.note_collected(|number| segments.has(number));
                 (Some(report), primary.size_bytes(), primary.position_bytes())
             }
-            State::Backup(backup) => (None, 0, backup.position_bytes()),
+            State::Backup(backup) => {
+                let damage = self.replica.damage();
+                damage.note_collected(|number| backup.has_log_segment(number));
+                (None, 0, backup.position_bytes())
+            }
             State::Nothing | State::Failed => return,
         };
         let mut shown = self.replica.show();

@@ -6,7 +6,7 @@ use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
-use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
@@ -223,6 +223,14 @@ impl BackupReplica {
             Ok(_) | Err(ReplicaError::Engine(_)) => Ok(()),
             Err(error) => Err(ServerError::from(error).into()),
         }
+    }
+
+    /// Whether the log of what is in force has a segment, as far as is known: one that has been
+    /// collected it has not.
+    pub(super) fn has_log_segment(&self, number: LogNumber) -> bool {
+        let live = self.live.as_ref().filter(|_| self.is_committed());
+        let has = live.and_then(|live| live.backup.has_log_segment(number));
+        has.unwrap_or(true)
     }
 
     /// How far the log goes.

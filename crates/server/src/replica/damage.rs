@@ -12,44 +12,75 @@ use farleaf_replica::BackupId;
 /// opened again gives up once more, if there is another one, and the last one knows it then.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDamage {
-    lists: Mutex<Lists>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    lists: Lists,
+    /// What was collected since: nothing is damaged there any more, which is what is told of it; a
+    /// read that began before may still meet it, and is no reason to give up.
+    collected: BTreeSet<LogNumber>,
 }
 
 /// What is damaged in each other copy: of a primary, in that of each backup; of a backup, under no
 /// number, in its primary's when it was filled.
 type Lists = BTreeMap<Option<BackupId>, BTreeSet<LogNumber>>;
 
+impl Known {
+    fn everywhere(&self) -> BTreeSet<LogNumber> {
+        let mut lists = self.lists.values();
+        let mut all = lists.next().cloned().unwrap_or_default();
+        for list in lists {
+            all.retain(|segment| list.contains(segment));
+        }
+        all
+    }
+}
+
 impl SharedDamage {
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a backup's copy has of it, as far as its primary knows.
     pub(crate) fn note(&self, backup: BackupId, segments: &BTreeSet<LogNumber>) {
-        let mut lists = self.lists();
+        let lists = &mut self.known().lists;
         lists.remove(&None);
         lists.insert(Some(backup), segments.clone());
     }
 
     /// A backup is there no more.
     pub(crate) fn forget(&self, backup: BackupId) {
-        self.lists().remove(&Some(backup));
+        self.known().lists.remove(&Some(backup));
     }
 
     /// What its primary has told to a backup of what it has.
     pub(crate) fn replace(&self, segments: impl IntoIterator<Item = LogNumber>) {
-        *self.lists() = [(None, segments.into_iter().collect())].into();
+        *self.known() = Known {
+            lists: [(None, segments.into_iter().collect())].into(),
+            collected: BTreeSet::new(),
+        };
     }
 
-    /// What is damaged in all other copies that are known.
+    /// What is damaged in all other copies that are known, and is there still.
     pub(crate) fn all(&self) -> BTreeSet<LogNumber> {
-        let lists = self.lists();
-        let mut lists = lists.values();
-        let mut all = lists.next().cloned().unwrap_or_default();
-        for list in lists {
-            all.retain(|segment| list.contains(segment));
-        }
-        all
+        let known = self.known();
+        let everywhere = known.everywhere();
+        everywhere.difference(&known.collected).copied().collect()
+    }
+
+    /// Looks which of them the log has still. Costs little where nothing is damaged.
+    pub(crate) fn note_collected(&self, has: impl Fn(LogNumber) -> bool) {
+        let known = &mut *self.known();
+        let gone = known.everywhere().into_iter().filter(|it| !has(*it));
+        known.collected.extend(gone);
+    }
+
+    /// Whether what was damaged there, everywhere, was collected since.
+    pub(crate) fn is_collected(&self, segment: Option<LogNumber>) -> bool {
+        let known = self.known();
+        segment.is_some_and(|it| known.collected.contains(&it) && known.everywhere().contains(&it))
     }
 
     /// Whether what is damaged there is so everywhere.
@@ -59,7 +90,7 @@ impl SharedDamage {
 
     /// The same, of a failure that was noted.
     pub(crate) fn has_segment(&self, segment: Option<LogNumber>) -> bool {
-        segment.is_some_and(|segment| self.all().contains(&segment))
+        segment.is_some_and(|segment| self.known().everywhere().contains(&segment))
     }
 
     /// In words, if there is any.
@@ -133,5 +164,26 @@ mod tests {
         assert!(shared.has_segment(Some(LogNumber(7))));
         shared.forget(damaged);
         assert!(shared.all().is_empty());
+    }
+
+    /// Promise: of a segment that was collected nothing is told any more, and what a late read met
+    /// in it is still no reason to give up; when segments are found anew, it counts for nothing.
+    #[test]
+    fn what_was_collected_is_not_told() {
+        let shared = SharedDamage::default();
+        let (first, second) = (LogNumber(1), LogNumber(2));
+        shared.replace([first, second]);
+        shared.note_collected(|_| true);
+        assert_eq!(shared.all(), [first, second].into());
+        shared.note_collected(|number| number == second);
+        assert_eq!(shared.all(), [second].into());
+        let text = shared.text().expect("there is some");
+        assert!(text.contains("in segment 2 of it"), "{text}");
+        assert!(shared.is_collected(Some(first)) && shared.has_segment(Some(first)));
+        assert!(!shared.is_collected(Some(second)) && !shared.is_collected(None));
+        shared.note_collected(|_| false);
+        assert!(shared.text().is_none());
+        shared.replace([second]);
+        assert!(!shared.has_segment(Some(first)) && !shared.is_collected(Some(second)));
     }
 }

@@ -257,7 +257,11 @@ impl Replica {
             Some((failure, true)) if shown.has_other => {
                 shown.failure.get_or_insert_with(|| failure.into());
             }
-            // RS8: while nobody else has all, or what this one lacks, what can be read is served.
+            // RS8: what was damaged is there no more.
+            Some((failure, _)) if self.damage.is_collected(failure.segment) => {
+                shown.fault = self.damage.text();
+            }
+            // While nobody else has all, or what this one lacks, what can be read is served.
             Some((failure, _)) => shown.fault = Some(failure.how),
             None => shown.fault = self.damage.text(),
         }

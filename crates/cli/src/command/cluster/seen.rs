@@ -95,6 +95,8 @@ pub(super) struct Fault {
     pub(super) server: u64,
     /// Whether it is a replica of the region; else one that was, and broke.
     pub(super) is_replica: bool,
+    /// Whether it is a replica that has given up, and is replaced from another one.
+    pub(super) is_broken: bool,
     pub(super) how: String,
 }
 
@@ -207,14 +209,25 @@ impl Seen {
             &format!("lacks {lacks}"),
             &format!("lack {lacks}"),
         );
-        let faulty = self.faults.iter().filter(|it| it.is_replica);
-        let faulty: BTreeSet<u64> = faulty.map(|it| it.region).collect();
+        let (broken, faulty): (Vec<_>, Vec<_>) = self
+            .faults
+            .iter()
+            .filter(|it| it.is_replica)
+            .partition(|it| it.is_broken);
+        let faulty: BTreeSet<u64> = faulty.into_iter().map(|it| it.region).collect();
         let damaged = "damage that no replica can repair";
         note(
             faulty.len(),
             "region",
             &format!("has {damaged}"),
             &format!("have {damaged}"),
+        );
+        let replaced = "damaged, and replaced from another one";
+        note(
+            broken.len(),
+            "replica",
+            &format!("is {replaced}"),
+            &format!("are {replaced}"),
         );
         let servers = self.servers.iter();
         let full = servers.filter(|it| it.room == Some(SeenRoom::Full));
@@ -229,17 +242,20 @@ impl Seen {
 /// The copies of a region in which something is damaged: replicas that go on all the same, or that
 /// are broken, and what those have left that are none any more.
 fn faults_of(view: &View, region: &RegionRecord) -> Vec<Fault> {
-    let fault = |server: ServerId, is_replica, how: &str| Fault {
+    let fault = |server: ServerId, (is_replica, is_broken), how: &str| Fault {
         region: region.region.0,
         server: server.0,
         is_replica,
+        is_broken,
         how: how.to_owned(),
     };
     let replicas = region.replicas().filter_map(|replica| {
         let report = view.report(region.region, replica)?;
-        let broken = report.broken.as_ref().filter(|_| report.is_damaged);
-        let how = report.fault.as_ref().or(broken)?;
-        Some(fault(replica.server, true, how))
+        if let Some(broken) = &report.broken {
+            return (report.is_damaged).then(|| fault(replica.server, (true, true), broken));
+        }
+        let how = report.fault.as_ref()?;
+        Some(fault(replica.server, (true, false), how))
     });
     let mut faults: Vec<Fault> = replicas.collect();
     for server in view.lives.keys() {
@@ -247,7 +263,7 @@ fn faults_of(view: &View, region: &RegionRecord) -> Vec<Fault> {
             .server_report(*server)
             .map_or(&[][..], |it| &it.unusable);
         let of_region = unusable.iter().filter(|it| it.region == region.region);
-        faults.extend(of_region.map(|copy| fault(*server, false, &copy.how)));
+        faults.extend(of_region.map(|copy| fault(*server, (false, false), &copy.how)));
     }
     faults
 }
@@ -340,5 +356,118 @@ pub(super) fn phase_text(region: &RegionRecord) -> String {
         }
         Phase::HandingOver { to, .. } => format!("handing over to {}", server(*to)),
         Phase::Splitting { child, .. } => format!("splitting off {child}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farleaf_cluster::coordinator::{Entry, Revision};
+    use farleaf_cluster::ids::{Epoch, Life, RegionId, ReplicaNumber};
+    use farleaf_cluster::record::region::Key;
+    use farleaf_cluster::record::{
+        Backup, FORMAT_VERSION, Record as _, ReplicaReport, ServerRecord, ServerReport, report_key,
+        server_key,
+    };
+
+    use super::*;
+
+    const LIFE: Life = Life(Revision(5));
+
+    fn replica(number: u64) -> Replica {
+        Replica {
+            number: ReplicaNumber(number),
+            server: ServerId(number),
+            life: LIFE,
+            opened_again: Epoch(0),
+        }
+    }
+
+    /// What a server says of its replica of region 7.
+    fn report(number: u64, (broken, is_damaged, fault): (bool, bool, bool)) -> [Entry; 2] {
+        let server = ServerId(number);
+        let registered = ServerRecord {
+            version: FORMAT_VERSION,
+            server,
+            address: "host:1".to_owned(),
+            lease_ms: None,
+        };
+        let report = ServerReport {
+            version: FORMAT_VERSION,
+            server,
+            life: LIFE,
+            replicas: vec![ReplicaReport {
+                table: TableId(1),
+                region: RegionId(7),
+                replica: ReplicaNumber(number),
+                epoch: Epoch(1),
+                primary: None,
+                broken: broken.then(|| "it gave up".to_owned()),
+                lacked_room: false,
+                is_damaged,
+                fault: fault.then(|| "a record is damaged".to_owned()),
+                size_bytes: 0,
+                operations_per_second: 0,
+                position_bytes: 0,
+            }],
+            copies: Vec::new(),
+            unusable: Vec::new(),
+            capacity_bytes: 0,
+            free_bytes: None,
+        };
+        let entry = |key, value| Entry {
+            key,
+            value,
+            create_revision: LIFE.0,
+            mod_revision: LIFE.0,
+            lease: None,
+        };
+        [
+            entry(server_key(server), registered.encode()),
+            entry(report_key(server), report.encode()),
+        ]
+    }
+
+    /// Promise (RS8): a replica that is broken by damage is no damage that no replica can repair,
+    /// as it is replaced from another one; one that goes on with damage is.
+    #[test]
+    fn a_broken_replica_is_no_damage_for_good() {
+        let mut region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);
+        region.primary = Some(replica(1));
+        region.backups = [2, 3]
+            .map(|number| Backup {
+                replica: replica(number),
+                in_sync: true,
+                is_lost: false,
+            })
+            .into();
+        let seen = |reports: [(bool, bool, bool); 3]| {
+            let reports = (1..).zip(reports);
+            let entries: Vec<Entry> = reports
+                .flat_map(|(number, it)| report(number, it))
+                .collect();
+            let view = View::of(Revision(9), &entries);
+            assert!(view.damaged.is_empty(), "{:?}", view.damaged);
+            let faults = faults_of(&view, &region);
+            let told: Vec<_> = faults.iter().map(|it| (it.server, it.is_broken)).collect();
+            let mut seen = Seen::new(&view, "tcp:h:1", None);
+            seen.faults = faults;
+            (told, seen.lacks().join("; "))
+        };
+        let whole = (false, false, false);
+        let (broken, faulty) = ((true, true, false), (false, false, true));
+        let (told, lacks) = seen([whole, broken, (true, false, false)]);
+        assert_eq!(told, [(2, true)]);
+        assert!(
+            lacks.contains("1 replica is damaged, and replaced from another one")
+                && !lacks.contains("no replica can repair"),
+            "{lacks}"
+        );
+        let (told, lacks) = seen([faulty, broken, broken]);
+        assert_eq!(told, [(1, false), (2, true), (3, true)]);
+        assert!(
+            lacks
+                .contains("1 region has damage that no replica can repair; 2 replicas are damaged"),
+            "{lacks}"
+        );
     }
 }

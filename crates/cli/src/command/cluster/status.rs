@@ -152,10 +152,16 @@ fn fault_text(fault: &Fault) -> String {
         region,
         server,
         is_replica,
+        is_broken,
         how,
     } = fault;
     let how = escape(how.as_bytes());
-    if *is_replica {
+    if *is_broken {
+        format!(
+            "region {region} is damaged on server {server}: {how}; that replica has given up, and is \
+             replaced from another one"
+        )
+    } else if *is_replica {
         format!(
             "region {region} is damaged on server {server}: {how}; what is whole is served, and no \
              other replica is without it: if a copy of that directory is elsewhere, stop the server, \
@@ -261,16 +267,20 @@ mod tests {
     /// Promise (RS8): a copy that is damaged is told with where it is, how, and what to do.
     #[test]
     fn damaged_copies_are_told() {
-        let fault = |is_replica| Fault {
+        let fault = |is_replica, is_broken| Fault {
             region: 7,
             server: 3,
             is_replica,
+            is_broken,
             how: "block 0 of tree 9 is damaged: why (byte 4096 of d/trees)".to_owned(),
         };
-        let told = fault_text(&fault(true));
+        let told = fault_text(&fault(true, false));
         assert!(told.starts_with("region 7 is damaged on server 3: block 0 of tree 9 is damaged"));
         assert!(told.contains("(byte 4096 of d/trees)") && told.contains("put it there"));
-        let told = fault_text(&fault(false));
+        let told = fault_text(&fault(true, true));
+        assert!(told.starts_with("region 7 is damaged on server 3: block 0 of tree 9 is damaged"));
+        assert!(told.ends_with("that replica has given up, and is replaced from another one"));
+        let told = fault_text(&fault(false, false));
         assert!(
             told.starts_with("a copy of region 7 that server 3 had is kept"),
             "{told}"
