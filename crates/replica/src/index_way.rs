@@ -11,7 +11,7 @@ use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_message::{CallError, Caller, Lines};
 use thiserror::Error;
 
-use crate::layout::{Layout, to_words};
+use crate::layout::{Layout, words_of};
 use crate::request::{Reply, Request};
 
 /// No answer is longer.
@@ -91,9 +91,9 @@ impl<E: Endpoint> IndexWay<E> {
         request: &Request,
         is_gone: impl Fn() -> bool,
     ) -> Result<(), IndexWayError> {
-        to_words(bytes, &mut self.words);
+        let words = words_of(bytes, &mut self.words);
         self.batch.clear();
-        self.batch.write(self.layout.staging(), &self.words);
+        self.batch.write(self.layout.staging(), words);
         let written = self.endpoint.execute(&mut self.batch);
         block_on(written, self.endpoint.completions())?;
         self.call(request, is_gone)

@@ -3,6 +3,7 @@
 use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use farleaf_message::Ring;
 use farleaf_types::WordAddr;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Words of a segment.
 pub(crate) const SEGMENT_SIZE_WORDS: u64 = SEGMENT_SIZE_BYTES / 8;
@@ -109,7 +110,7 @@ impl Layout {
 }
 
 /// Bytes as words, little-endian; the last one is filled up with zeros. Every byte of logs and
-/// trees goes through this, and through [`to_bytes`].
+/// trees goes through this, or [`words_of`], and through [`bytes_of`].
 pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
     let (whole, rest) = bytes.as_chunks::<8>();
     words.clear();
@@ -121,13 +122,26 @@ pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
     }
 }
 
-/// Words as bytes.
-pub(crate) fn to_bytes(words: &[u64], bytes: &mut Vec<u8>) {
-    bytes.resize(words.len() * 8, 0);
-    let (places, _) = bytes.as_chunks_mut::<8>();
-    for (place, word) in places.iter_mut().zip(words) {
-        *place = word.to_le_bytes();
+/// Bytes as words: as they are in memory, where whole words are there, in this order; else through a
+/// buffer.
+pub(crate) fn words_of<'b>(bytes: &'b [u8], buffer: &'b mut Vec<u64>) -> &'b [u64] {
+    if cfg!(target_endian = "little")
+        && let Ok(words) = <[u64]>::ref_from_bytes(bytes)
+    {
+        return words;
     }
+    to_words(bytes, buffer);
+    buffer
+}
+
+/// Words as bytes: as they are in memory, where that has them so; else through a buffer.
+pub(crate) fn bytes_of<'w>(words: &'w [u64], buffer: &'w mut Vec<u8>) -> &'w [u8] {
+    if cfg!(target_endian = "little") {
+        return words.as_bytes();
+    }
+    buffer.clear();
+    buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    buffer
 }
 
 #[cfg(test)]
@@ -166,12 +180,18 @@ mod tests {
     #[test]
     fn bytes_come_back() {
         let bytes: Vec<u8> = (0..21).collect();
-        let (mut words, mut back) = (Vec::new(), Vec::new());
+        let (mut words, mut buffer) = (Vec::new(), Vec::new());
         to_words(&bytes, &mut words);
-        to_bytes(&words, &mut back);
+        let back = bytes_of(&words, &mut buffer);
         assert_eq!(
             (words.len(), &back[..21], &back[21..]),
             (3, &bytes[..], &[0; 3][..])
         );
+        // From any place, whole words or not.
+        for (from, to) in [(0, 16), (1, 17), (0, 15), (3, 3), (0, 21)] {
+            let (mut words, mut buffer) = (Vec::new(), Vec::new());
+            to_words(&bytes[from..to], &mut words);
+            assert_eq!(words_of(&bytes[from..to], &mut buffer), words);
+        }
     }
 }

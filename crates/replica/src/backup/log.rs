@@ -9,7 +9,7 @@ use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use super::counts::add_time;
 use super::{Backup, State};
 use crate::error::ReplicaError;
-use crate::layout::{WISH_SIZE_WORDS, to_bytes};
+use crate::layout::{WISH_SIZE_WORDS, bytes_of};
 
 /// How much of the log is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,18 +107,16 @@ impl<E: Endpoint> Backup<E> {
         let since = Instant::now();
         let from = LogPosition(at.0 & !7);
         let word_count = end.div_ceil(8) - from.offset() / 8;
-        let mut bytes = core::mem::take(&mut self.bytes);
         self.batch.clear();
         let slot = self.batch.read(self.layout.log_word(from), word_count);
         self.execute()?;
-        to_bytes(self.batch.words(slot), &mut bytes);
+        let bytes = bytes_of(self.batch.words(slot), &mut self.bytes);
         let part = &bytes[at.offset() - from.offset()..end - from.offset()];
         let State::Following(follower) = &mut self.state else {
             unreachable!("who asks has looked");
         };
         follower.write_log(at, part, is_closed)?;
         self.counts.log_received_size_bytes += part.len() as u64;
-        self.bytes = bytes;
         add_time(&mut self.counts.log_time_ns, since);
         self.tell()
     }

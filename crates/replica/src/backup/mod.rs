@@ -73,7 +73,7 @@ pub struct Backup<E> {
     options: BackupOptions,
     mailbox: Mailbox,
     batch: Batch,
-    /// What was read from buffers.
+    /// What was read from buffers, where words have their bytes in another order.
     bytes: Vec<u8>,
     state: State,
     failed: Option<Failed>,

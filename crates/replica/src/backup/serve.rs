@@ -15,7 +15,7 @@ use super::counts::add_time;
 use super::log::Extent;
 use super::{Backup, State, failed_memory};
 use crate::error::{Epoch, ReplicaError};
-use crate::layout::to_bytes;
+use crate::layout::bytes_of;
 use crate::request::{Reply, Request, VERSION};
 
 impl<E: Endpoint> Backup<E> {
@@ -122,21 +122,19 @@ impl<E: Endpoint> Backup<E> {
                 end,
                 size_bytes,
             } => {
-                let bytes = self.staged(size_bytes)?;
-                self.filling()?.put_log(number, end, &bytes)?;
-                self.bytes = bytes;
+                self.with_staged(size_bytes, |backup, bytes| {
+                    Ok(backup.filling()?.put_log(number, end, bytes)?)
+                })?;
             }
             Request::TreeSegment {
                 id,
                 index,
                 size_bytes,
             } => {
-                let bytes = self.staged(size_bytes)?;
-                match &mut self.state {
-                    State::Following(follower) => follower.put_tree_segment(id, index, &bytes)?,
-                    _ => self.filling()?.put_tree_segment(id, index, &bytes)?,
-                }
-                self.bytes = bytes;
+                self.with_staged(size_bytes, |backup, bytes| match &mut backup.state {
+                    State::Following(follower) => Ok(follower.put_tree_segment(id, index, bytes)?),
+                    _ => Ok(backup.filling()?.put_tree_segment(id, index, bytes)?),
+                })?;
             }
             Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
             Request::Finish(end) => self.finish(end)?,
@@ -199,8 +197,12 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
-    /// What is in the buffer for trees.
-    fn staged(&mut self, size_bytes: u32) -> Result<Vec<u8>, ReplicaError> {
+    /// Takes what is in the buffer for trees.
+    fn with_staged(
+        &mut self,
+        size_bytes: u32,
+        take: impl FnOnce(&mut Self, &[u8]) -> Result<(), ReplicaError>,
+    ) -> Result<(), ReplicaError> {
         let size_bytes = u64::from(size_bytes);
         if size_bytes > SEGMENT_SIZE_BYTES {
             let how = format!("{size_bytes} bytes are more than a segment has");
@@ -210,11 +212,13 @@ impl<E: Endpoint> Backup<E> {
         let word_count = size_bytes.div_ceil(8) as usize;
         let slot = self.batch.read(self.layout.staging(), word_count);
         self.execute()?;
-        let mut bytes = core::mem::take(&mut self.bytes);
-        to_bytes(self.batch.words(slot), &mut bytes);
-        bytes.truncate(size_bytes as usize);
         self.counts.index_received_size_bytes += size_bytes;
-        Ok(bytes)
+        let batch = core::mem::take(&mut self.batch);
+        let mut buffer = core::mem::take(&mut self.bytes);
+        let bytes = bytes_of(batch.words(slot), &mut buffer);
+        let taken = take(self, &bytes[..size_bytes as usize]);
+        (self.batch, self.bytes) = (batch, buffer);
+        taken
     }
 }
 
