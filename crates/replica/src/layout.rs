@@ -122,8 +122,8 @@ pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
     }
 }
 
-/// Bytes as words: as they are in memory, where whole words are there, in this order; else through a
-/// buffer.
+/// Bytes as words: as they are in memory, where whole words are there, in this order; else through
+/// a buffer.
 pub(crate) fn words_of<'b>(bytes: &'b [u8], buffer: &'b mut Vec<u64>) -> &'b [u64] {
     if cfg!(target_endian = "little")
         && let Ok(words) = <[u64]>::ref_from_bytes(bytes)

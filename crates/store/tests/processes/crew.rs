@@ -1,12 +1,16 @@
 //! Workers that are started, killed, replaced and ended.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::children::{Part, Peer};
 use crate::journal::{Journal, Tally};
 use crate::worker::{Deal, Orders};
 use crate::{Dice, STALL_MAX};
+
+/// For so long a class is waited for that has done nothing yet.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +106,21 @@ impl Crew {
         journals.map(|journal| journal.tally.operation_count).sum()
     }
 
+    /// Waits for classes that have done nothing yet: those of a slow machine may have just begun.
+    fn wait_for_all(&self) {
+        let since = Instant::now();
+        let is_idle = |class| {
+            let journal = Journal::open(&self.directory, class);
+            journal.tally.operation_count == 0
+        };
+        while (0..self.plan.deal().class_count).any(is_idle) && since.elapsed() < BEGIN_TIME_MAX {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Ends all that live and returns what each class has in its journal, and all tallies as one.
     pub(crate) fn end(self) -> (Vec<Journal>, Tally) {
+        self.wait_for_all();
         self.workers.into_iter().flatten().for_each(|worker| {
             worker.end();
         });
