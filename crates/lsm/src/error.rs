@@ -156,7 +156,7 @@ impl LsmError {
     }
 
     /// Whether what the log or a tree has is not what was written there.
-    pub(crate) const fn is_damage(&self) -> bool {
+    pub const fn is_damage(&self) -> bool {
         matches!(self, Self::DamagedLog { .. } | Self::DamagedTree { .. })
     }
 }

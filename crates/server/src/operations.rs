@@ -142,11 +142,7 @@ fn read_failed(served: &Served, error: &ReplicaError) -> Status {
         // Another epoch has begun, or is about to.
         ReplicaError::Deposed { .. } | ReplicaError::Stopped => not_now(served, Standing::Stopped),
         error => {
-            served.note(error);
-            let how = match error {
-                ReplicaError::Engine(error) => served.failure_of(error).how,
-                other => other.to_string(),
-            };
+            let how = served.note(error);
             // RS8: a client that waits reads it there.
             if served.gives_up_for(error) {
                 return Status::NotNow(how);
@@ -178,18 +174,18 @@ fn append_failed(served: &Served, error: &ReplicaError, written: Written) -> Sta
 
 /// A failure of a write: what was appended may be there.
 fn write_failed(served: &Served, error: &ReplicaError) -> Status {
-    match error {
+    let how = match error {
         ReplicaError::Engine(LsmError::KeyTooLong { .. } | LsmError::ValueTooLong { .. }) => {
             return Status::Refused(error.to_string());
         }
         ReplicaError::Engine(error) => served.note_engine(error),
-        _ => {}
-    }
+        other => other.to_string(),
+    };
     let is_full = matches!(error, ReplicaError::Engine(error) if error.is_no_room());
     let no_room = served.no_room().filter(|_| is_full);
     Status::Failed {
         is_unknown: true,
-        how: no_room.map_or_else(|| error.to_string(), |it| it.0),
+        how: no_room.map_or(how, |it| it.0),
     }
 }
 

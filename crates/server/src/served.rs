@@ -103,14 +103,6 @@ impl From<Failure> for ReplicaFailure {
     }
 }
 
-/// Whether it says that what was written is not what was read.
-pub(crate) fn is_damage(error: &LsmError) -> bool {
-    matches!(
-        error,
-        LsmError::DamagedLog { .. } | LsmError::DamagedTree { .. }
-    )
-}
-
 /// The region that is being split off: it gets all writes of its keys, too (RS9).
 #[derive(Clone)]
 pub(crate) struct SplitTarget {
@@ -305,26 +297,27 @@ impl Served {
         from.0.as_slice() <= key && to.as_ref().is_none_or(|to| key < to.0.as_slice())
     }
 
-    /// What an error of the engine means: RS10 where there is no room, RS8 else.
-    pub(crate) fn note_engine(&self, error: &LsmError) {
+    /// What an error of the engine means: RS10 where there is no room, RS8 else. Says it in words.
+    pub(crate) fn note_engine(&self, error: &LsmError) -> String {
+        let failure = self.failure_of(error);
+        let how = failure.how.clone();
         if error.is_no_room() {
             self.note_no_room(error);
-        } else {
-            let is_first = self.note_failure(self.failure_of(error));
-            if is_first && segment_of(error).is_some() {
-                // Who opens this log reads again what was not flushed, and serves nothing where
-                // that is damaged (VL6). No record is read to flush it.
-                self.primary.engine().freeze();
-            }
+        } else if self.note_failure(failure) && segment_of(error).is_some() {
+            // Who opens this log reads again what was not flushed, and serves nothing where that is
+            // damaged (VL6). No record is read to flush it.
+            self.primary.engine().freeze();
         }
+        how
     }
 
     /// What an error of a replica means, as of [`note_engine`](Self::note_engine).
-    pub(crate) fn note(&self, error: &ReplicaError) {
+    pub(crate) fn note(&self, error: &ReplicaError) -> String {
         match error {
             ReplicaError::Engine(error) => self.note_engine(error),
             other => {
                 self.note_failure(other.to_string().into());
+                other.to_string()
             }
         }
     }
@@ -338,7 +331,7 @@ impl Served {
                 None => error.to_string(),
             },
             segment: segment_of(error),
-            is_damage: is_damage(error),
+            is_damage: error.is_damage(),
         }
     }
 

@@ -17,7 +17,6 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::PeerReply;
 use crate::place::{Note, ReplicaPlace};
-use crate::served::is_damage;
 
 /// A replica that is no primary.
 pub(super) struct BackupReplica {
@@ -216,7 +215,7 @@ impl BackupReplica {
                 let place = live.backup.place_of_damage(&error);
                 let place = place.map_or_else(String::new, |place| format!(" ({place})"));
                 Err(ReplicaFailure {
-                    is_damaged: is_damage(&error),
+                    is_damaged: error.is_damage(),
                     ..format!("{error}{place}").into()
                 })
             }

@@ -196,7 +196,9 @@ impl Work {
                     continue;
                 }
                 Tried::OwnFull(error) => {
-                    self.note_own(DAMAGED_REST.0, |served| served.note_engine(&error));
+                    self.note_own(DAMAGED_REST.0, |served| {
+                        served.note_engine(&error);
+                    });
                     continue;
                 }
             };

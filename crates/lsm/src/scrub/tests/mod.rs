@@ -20,13 +20,6 @@ use crate::{Durability, Engine, EngineOptions, LsmError};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn is_damage(error: &LsmError) -> bool {
-    matches!(
-        error,
-        LsmError::DamagedLog { .. } | LsmError::DamagedTree { .. }
-    )
-}
-
 /// What a round finds.
 fn round(engine: &Engine) -> Vec<LsmError> {
     let (mut scrub, mut found) = (Scrub::new(), Vec::new());
@@ -92,7 +85,7 @@ fn reads_are_right(engine: &Engine, model: &Model, context: &str) -> bool {
         match engine.get(&key) {
             Ok(value) => assert_eq!(value.as_ref(), model.get(&key), "{context}: {number}"),
             Err(error) => {
-                assert!(is_damage(&error), "{context}: {error}");
+                assert!(error.is_damage(), "{context}: {error}");
                 is_whole = false;
             }
         }
@@ -104,7 +97,7 @@ fn reads_are_right(engine: &Engine, model: &Model, context: &str) -> bool {
     match scan {
         Ok(found) => assert!(found == *model, "{context}: a scan"),
         Err(error) => {
-            assert!(is_damage(&error), "{context}: {error}");
+            assert!(error.is_damage(), "{context}: {error}");
             is_whole = false;
         }
     }
@@ -198,7 +191,10 @@ fn every_flip_that_a_read_meets_is_found() {
                 let found = round(&engine);
                 let is_met = !reads_are_right(&engine, &model, &context);
                 storage.lift(fault);
-                assert!(found.iter().all(is_damage), "{context}: {found:?}");
+                assert!(
+                    found.iter().all(LsmError::is_damage),
+                    "{context}: {found:?}"
+                );
                 assert!(!found.is_empty() || !is_met, "{context}: it was met");
                 if let Some(must) = must {
                     assert_eq!(!found.is_empty(), must, "{context}: {found:?}");
