@@ -212,7 +212,8 @@ struct Clock {
 impl Shard {
     fn new(block_count_max: usize) -> Self {
         Self {
-            block_count_max,
+            // Slots have numbers of 32 bits.
+            block_count_max: block_count_max.min(u32::MAX as usize),
             clock: RwLock::default(),
             hit_count: AtomicU64::new(0),
             miss_count: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::read::record_header;
 use super::record::RecordHeader;
@@ -64,9 +64,14 @@ impl RecentSegments {
         buffer.unwrap_or_else(|| vec![0; size_bytes])
     }
 
-    /// Whether a segment is older than all that are here, if nobody changes that just now.
-    fn is_older(&self, number: LogNumber) -> bool {
-        number.0 < self.oldest.load(Ordering::Relaxed)
+    /// Those that are here, and which of them this one is, if it is.
+    fn find(&self, number: LogNumber) -> Option<(RwLockReadGuard<'_, VecDeque<Recent>>, usize)> {
+        if number.0 < self.oldest.load(Ordering::Relaxed) {
+            return None;
+        }
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
+        Some((kept, index))
     }
 
     /// Looks at what was written from a place on, if its segment is here.
@@ -75,11 +80,7 @@ impl RecentSegments {
         (number, offset): (LogNumber, usize),
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        if self.is_older(number) {
-            return None;
-        }
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
+        let (kept, index) = self.find(number)?;
         let recent = &kept[index];
         Some(look(recent.bytes.get(offset..recent.filled)?))
     }
@@ -91,11 +92,7 @@ impl RecentSegments {
         (number, offset): (LogNumber, usize),
         to: &mut Vec<u8>,
     ) -> Option<RecordHeader> {
-        if self.is_older(number) {
-            return None;
-        }
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
+        let (kept, index) = self.find(number)?;
         let recent = &kept[index];
         let bytes = recent.bytes.get(offset..recent.filled)?;
         let header = record_header(bytes)?;
