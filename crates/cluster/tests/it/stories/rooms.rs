@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farleaf_cluster::client::MapCache;
-use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::ids::{ServerId, TableId};
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{Room, WishKind};
@@ -172,15 +172,21 @@ fn a_full_primary_hands_over() {
     assert_eq!(servers(&after), servers(&record), "the others stay");
 }
 
-/// All members of a region break for want of room, and one's server is started again, or none is.
-/// There is room again on one disk after the other.
-fn all_break_for_want_of_room(is_one_started_again: bool) {
+/// Three servers, and a table of one region on all of them, whose key 1 has a 5.
+fn written() -> (Story, TableId) {
     let mut story = Story::new(3);
     let table = story.table(3, &[]);
     story.settle();
     let mut cache = MapCache::new(story.coordinator.clone());
     let route = found(&mut cache, table, 1);
     assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
+    (story, table)
+}
+
+/// All members of a region break for want of room, and one's server is started again, or none is.
+/// There is room again on one disk after the other.
+fn all_break_for_want_of_room(is_one_started_again: bool) {
+    let (mut story, table) = written();
     let before = story.region(table);
     let mut fleet = story.fleet.lock().expect("one thread");
     let all = fleet.servers.values_mut();
@@ -246,12 +252,7 @@ fn who_broke_for_want_of_room_need_not_be_started_again() {
 /// was served before.
 #[test]
 fn who_broke_for_damage_goes_on() {
-    let mut story = Story::new(3);
-    let table = story.table(3, &[]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
-    let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
+    let (mut story, table) = written();
     let before = story.region(table);
     let mut fleet = story.fleet.lock().expect("one thread");
     for server in fleet.servers.values_mut() {
