@@ -23,13 +23,15 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const TREES: &str = "trees";
 
 impl Engine {
-    /// An engine over a manifest that is open, in a directory that is locked.
+    /// An engine over a manifest that is open, in a directory that is locked. FO7: of one that
+    /// follows the log has no page cache, as nobody reads it there but merges, where keys have
+    /// their first bytes in common.
     pub(crate) fn over(
         storage: Arc<dyn Storage>,
         (manifest, options): (Arc<Manifest>, EngineOptions),
-        lock: Box<dyn StorageLock>,
+        (lock, follows): (Box<dyn StorageLock>, bool),
     ) -> Result<Self, LsmError> {
-        let core = recover(storage, (manifest, options), lock)?;
+        let core = recover(storage, (manifest, options), (lock, !follows))?;
         Ok(Self {
             core: Arc::new(core),
         })
@@ -62,7 +64,7 @@ impl Engine {
             };
             Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
-        Self::over(storage, (Arc::new(manifest), options), lock)
+        Self::over(storage, (Arc::new(manifest), options), (lock, false))
     }
 }
 
@@ -122,7 +124,7 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
 fn recover(
     storage: Arc<dyn Storage>,
     (manifest, options): (Arc<Manifest>, EngineOptions),
-    lock: Box<dyn StorageLock>,
+    (lock, has_page_cache): (Box<dyn StorageLock>, bool),
 ) -> Result<Core, LsmError> {
     let state = manifest.state();
     let pins = Arc::new(LogPins::default());
@@ -157,6 +159,7 @@ fn recover(
     let memory = LogMemory {
         recent_size_bytes: options.log_memory_size_bytes,
         cache: Arc::clone(&cache),
+        has_page_cache,
     };
     let of = (Arc::clone(&manifest), memory);
     let log = ValueLog::recover(&*storage, of, &mut |record| {

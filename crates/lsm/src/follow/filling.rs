@@ -75,12 +75,10 @@ impl Filling {
             None => None,
         };
         let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
-            let mut file = device::open_file(&*storage, name, None)?;
-            if name == TREES && options.index == IndexKind::Sent {
-                // Nobody reads trees here before they are an engine's, and each is synced when it
-                // has come: to go by the page cache would be one more copy.
-                file = device::open_uncached(&*storage, name)?;
-            }
+            device::open_file(&*storage, name, None)?;
+            // Nobody reads trees and logs here before they are an engine's, and trees are synced
+            // when they have come: to go by the page cache would be one more copy.
+            let file = device::open_uncached(&*storage, name)?;
             let place = (name, storage.name());
             let none = BTreeSet::new();
             Ok::<_, LsmError>(Device::beside(file, place, kept.unwrap_or(&none)))
@@ -172,7 +170,7 @@ impl Filling {
             return Err(LsmError::CannotFollow { how });
         }
         let segment = self.log_device.allocate();
-        self.log_device.write(segment, 0, bytes)?;
+        self.log_device.append(segment, 0, bytes)?;
         self.log.insert(number, LogEntry { segment, end });
         Ok(())
     }

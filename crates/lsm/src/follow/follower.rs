@@ -154,7 +154,7 @@ impl Follower {
                     ..options.engine
                 };
                 let of = (Arc::clone(&manifest), engine_options);
-                let engine = Engine::over(Arc::clone(&storage), of, lock)?;
+                let engine = Engine::over(Arc::clone(&storage), of, (lock, true))?;
                 let feed = Feed::new(state.engine, end);
                 (Arc::clone(engine.log()), Index::Built { engine, feed })
             }
@@ -261,7 +261,7 @@ impl Follower {
             self.log.segments().place(at.number())?
         };
         let device = &self.log.segments().device;
-        device.write(place, at.offset() as u64, bytes)?;
+        device.append(place, at.offset() as u64, bytes)?;
         if at.offset() == 0 {
             // Not before: where there was no room, it is tried again.
             self.log.segments().begin_next(&self.manifest)?;

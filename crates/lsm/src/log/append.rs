@@ -217,7 +217,7 @@ impl ValueLog {
             tail.buffer[..header.len()].copy_from_slice(&header);
             filled = header.len() + fill(&mut tail.buffer[header.len()..], &mut parts);
             let bytes = &tail.buffer[..filled];
-            segments.device.write(*place, 0, bytes)?;
+            segments.device.append(*place, 0, bytes)?;
         }
         let mut end = position;
         for _ in &places {
@@ -311,7 +311,7 @@ impl ValueLog {
         {
             let bytes = &tail.buffer[open.written..open.filled];
             let device = &self.segments.device;
-            device.write(open.place, open.written as u64, bytes)?;
+            device.append(open.place, open.written as u64, bytes)?;
             open.written = open.filled;
         }
         Ok(())

@@ -62,6 +62,53 @@ fn files_read_back(storage: &dyn Storage) {
     assert!(file.set_size(u64::MAX).is_err());
 }
 
+/// Promise: what was appended one behind the other is there, and what comes before it, through each
+/// handle: also when others have written before, or the file was cut meanwhile.
+fn files_are_appended_to(storage: &dyn Storage) {
+    let cached = storage.create("appended").expect("made");
+    let uncached = storage.open_uncached("appended").expect("there");
+    for file in [&cached, &uncached] {
+        let mut content = vec![1; 100];
+        file.set_size(0).expect("emptied");
+        file.write_at(&content, 0).expect("written");
+        for (step, size_bytes) in [7, 5000, 0, 4096, 93, 1, 8192, 3000, 1 << 20, 77, 3_000_000]
+            .into_iter()
+            .enumerate()
+        {
+            let bytes = vec![step as u8 + 2; size_bytes];
+            let offset = content.len() as u64;
+            file.append_at(&bytes, offset).expect("appended");
+            content.extend(bytes);
+            match step {
+                3 => {
+                    // Before what comes next, but in its block.
+                    let last = content.len() - 1;
+                    file.write_at(b"w", last as u64).expect("written");
+                    content[last] = b'w';
+                }
+                5 => {
+                    content.truncate(content.len() - 50);
+                    file.set_size(content.len() as u64).expect("cut");
+                }
+                8 => {
+                    let from = content.len() / 4096 * 4096;
+                    file.write_at(&content[from..], from as u64)
+                        .expect("written");
+                }
+                _ => {}
+            }
+            for reader in [&cached, &uncached] {
+                assert!(read(&**reader, 0, content.len()) == content, "step {step}");
+            }
+        }
+        file.sync().expect("synced");
+        file.append_at(b"", 1 << 30).expect("nothing is written");
+        assert!(file.size().expect("its size") < 1 << 30);
+        assert!(file.append_at(b"x", u64::MAX).is_err());
+    }
+    storage.remove("appended").expect("removed");
+}
+
 /// Promise: a file is as long as it was made; what was cut off does not come back.
 fn sizes_are_set(storage: &dyn Storage) {
     let file = storage.create("sized").expect("made");
@@ -216,6 +263,7 @@ fn links_conform() {
 /// Both are the same directory, which is empty.
 fn conforms(storage: &dyn Storage, other: &dyn Storage) {
     files_read_back(storage);
+    files_are_appended_to(storage);
     sizes_are_set(storage);
     names_lead_to_files(storage);
     names_are_plain(storage);

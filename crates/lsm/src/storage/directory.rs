@@ -217,6 +217,10 @@ impl StorageFile for DirectoryFile {
         self.file.write_all_at(bytes, offset)
     }
 
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+
     fn sync(&self) -> io::Result<()> {
         sync(&self.file)
     }
@@ -243,6 +247,10 @@ impl StorageFile for DirectFile {
         DirectFile::write_at(self, bytes, offset)
     }
 
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        DirectFile::append_at(self, bytes, offset)
+    }
+
     fn sync(&self) -> io::Result<()> {
         // Past the page cache is not past the device's, nor does it make the size durable.
         sync(self.file())
@@ -253,10 +261,12 @@ impl StorageFile for DirectFile {
     }
 
     fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.forget_last();
         self.file().set_len(size_bytes)
     }
 
     fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()> {
+        self.forget_last();
         discard(self.file(), offset, size_bytes)
     }
 }

@@ -133,6 +133,14 @@ pub trait StorageFile: Debug + Send + Sync {
     /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// The same, for who writes one thing behind the other. What is behind it, up to the end of its
+    /// block of 4 KiB, may be anything afterwards; and nobody else writes into the block that it
+    /// begins in since what comes before it there was written.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
     /// Makes what was written, and the size, durable.
     ///
     /// # Errors

@@ -128,6 +128,13 @@ struct CountedFile {
     counters: Arc<DeviceCounters>,
 }
 
+impl CountedFile {
+    fn note_written(&self, bytes: &[u8]) {
+        let written = &self.counters.written;
+        written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+}
+
 impl StorageFile for CountedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.inner.read_at(buffer, offset)?;
@@ -138,10 +145,13 @@ impl StorageFile for CountedFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.inner.write_at(bytes, offset)?;
-        let size_bytes = bytes.len() as u64;
-        self.counters
-            .written
-            .fetch_add(size_bytes, Ordering::Relaxed);
+        self.note_written(bytes);
+        Ok(())
+    }
+
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.append_at(bytes, offset)?;
+        self.note_written(bytes);
         Ok(())
     }
 

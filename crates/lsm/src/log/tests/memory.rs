@@ -53,8 +53,8 @@ fn the_end_of_the_log_is_in_memory() {
 
 fn with_cache(shared: &Arc<dyn Storage>, cache: &Arc<BlockCache>) -> Opened {
     let memory = LogMemory {
-        recent_size_bytes: 0,
         cache: Arc::clone(cache),
+        ..LogMemory::none()
     };
     open_with(shared, memory).expect("it is whole")
 }

@@ -25,6 +25,7 @@ use self::names::InodeId;
 use self::random::Random;
 use super::directory::check_name;
 use super::{Origin, OriginKind, Storage, StorageFile, StorageLock};
+use crate::place::BLOCK_SIZE_BYTES;
 
 /// What of the things that were not synced is there after a loss of power. What was synced always
 /// is.
@@ -262,6 +263,18 @@ impl StorageFile for CrashFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.machine()
             .operate(|machine, is_cut| machine.write(self.0.id, bytes, offset, is_cut))
+    }
+
+    /// What is behind becomes zeros, as in a file past the page cache.
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_SIZE_BYTES as u64));
+        let end = end.ok_or(io::ErrorKind::InvalidInput)?;
+        let mut blocks = bytes.to_vec();
+        if !bytes.is_empty() {
+            blocks.resize((end - offset) as usize, 0);
+        }
+        self.write_at(&blocks, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

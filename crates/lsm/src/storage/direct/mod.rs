@@ -43,7 +43,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<Dire
         }
         opened => DirectFile {
             file: opened?,
-            parts: Mutex::new(()),
+            last: Mutex::default(),
         },
     };
     // Some take the flag and refuse the blocks.
@@ -110,7 +110,17 @@ fn is_aligned(bytes: &[u8], offset: u64) -> bool {
 pub(super) struct DirectFile {
     file: File,
     /// Held by who writes a part of a block.
-    parts: Mutex<()>,
+    last: Mutex<LastBlock>,
+}
+
+/// The block in which what was appended last ends, as it is on the device: who goes on there need
+/// not read it.
+#[derive(Debug, Default)]
+struct LastBlock {
+    /// Where it begins in the file; `None`: it is not known.
+    start: Option<u64>,
+    /// Memory for one, once there was one.
+    bytes: Vec<u8>,
 }
 
 impl DirectFile {
@@ -165,13 +175,13 @@ impl DirectFile {
     /// # Errors
     /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
     pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut last = self.last();
+        last.start = None;
         if is_aligned(bytes, offset) {
+            drop(last);
             return self.write_blocks(bytes, offset);
         }
-        if offset.checked_add(bytes.len() as u64).is_none() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let _guard = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        check_end(bytes, offset)?;
         Buffer::with(|blocks| {
             for_each_run(offset, bytes.len(), |run| {
                 let blocks = &mut blocks[..run.size_bytes];
@@ -186,6 +196,51 @@ impl DirectFile {
                 self.write_blocks(blocks, run.start)
             })
         })
+    }
+
+    /// Writes all of it from this offset on; what is behind, up to the end of its block, is zeros
+    /// then. Nothing is read, if this goes on where the last one ended.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    pub(super) fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut last = self.last();
+        let known = last.start.take();
+        if is_aligned(bytes, offset) {
+            drop(last);
+            return self.write_blocks(bytes, offset);
+        }
+        check_end(bytes, offset)?;
+        Buffer::with(|blocks| {
+            for_each_run(offset, bytes.len(), |run| {
+                let blocks = &mut blocks[..run.size_bytes];
+                let (first, end) = (&mut blocks[..BLOCK_SIZE_BYTES], run.size_bytes);
+                if run.from > 0 && known == Some(run.start) {
+                    first.copy_from_slice(&last.bytes);
+                } else if run.from > 0 {
+                    self.read_part(first, run.start)?;
+                }
+                blocks[run.from..run.to].copy_from_slice(&bytes[run.place..][..run.to - run.from]);
+                blocks[run.to..].fill(0);
+                self.write_blocks(blocks, run.start)?;
+                if run.to < end {
+                    let start = end - BLOCK_SIZE_BYTES;
+                    last.bytes.clear();
+                    last.bytes.extend_from_slice(&blocks[start..]);
+                    last.start = Some(run.start + start as u64);
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// What is done next may change the block that was appended to last.
+    pub(super) fn forget_last(&self) {
+        self.last().start = None;
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastBlock> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a block of which a part stays: behind the end of the file it is zeros.
@@ -211,6 +266,13 @@ impl DirectFile {
         }
         Ok(())
     }
+}
+
+/// No file is so long.
+fn check_end(bytes: &[u8], offset: u64) -> io::Result<()> {
+    let end = offset.checked_add(bytes.len() as u64);
+    end.map(drop)
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 fn check_all_read(count: usize, wanted: usize) -> io::Result<()> {

@@ -147,3 +147,30 @@ fn what_is_refused_is_told() {
     file.write_at(b"abc", 1).expect("written");
     assert_eq!(file.size().expect("its size"), 4, "as others are");
 }
+
+/// Promise: who appends where the last one ended reads nothing: what was there then is written
+/// again, whoever has changed the block behind this file's back; and whoever writes into it through
+/// this file is seen.
+#[test]
+fn the_block_that_was_appended_to_is_known() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let Some(file) = opened(&folder) else {
+        return;
+    };
+    let other = OpenOptions::new().write(true).clone();
+    let other = other.open(folder.path().join("direct")).expect("there");
+    let first_byte = || fs::read(folder.path().join("direct")).expect("there")[0];
+    file.append_at(b"abc", 0).expect("appended");
+    std::os::unix::fs::FileExt::write_all_at(&other, b"X", 0).expect("written");
+    assert_eq!(first_byte(), b'X');
+    file.append_at(b"def", 3).expect("appended");
+    assert_eq!(first_byte(), b'a', "it was not read again");
+    file.write_at(b"Y", 0).expect("written");
+    file.append_at(b"ghi", 6).expect("appended");
+    let content = fs::read(folder.path().join("direct")).expect("there");
+    assert_eq!(content[..9], *b"Ybcdefghi");
+    assert_eq!(content[9..], [0; 4087]);
+    file.append_at(b"!", 5).expect("appended");
+    let content = fs::read(folder.path().join("direct")).expect("there");
+    assert_eq!(content[..9], *b"Ybcde!\0\0\0", "what is behind is gone");
+}

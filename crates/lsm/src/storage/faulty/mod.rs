@@ -252,6 +252,9 @@ struct FaultyFile {
     id: FileId,
 }
 
+/// How bytes are written.
+type Write = fn(&dyn StorageFile, &[u8], u64) -> io::Result<()>;
+
 impl FaultyFile {
     /// What the file is called now; for one that was removed, what it was called.
     fn name(&self) -> String {
@@ -264,12 +267,27 @@ impl FaultyFile {
         Ok(name)
     }
 
+    fn write(&self, write: Write, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let name = self.name();
+        if let Err(error) = self.storage.enter(Operation::Write, Some(&name)) {
+            // The fault comes first, whatever becomes of the half.
+            let _ = self.write_what_fits((&name, write), &bytes[..bytes.len() / 2], offset);
+            return Err(error);
+        }
+        self.write_what_fits((&name, write), bytes, offset)
+    }
+
     /// Writes as much as there is room for.
-    fn write_what_fits(&self, name: &str, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_what_fits(
+        &self,
+        (name, write): (&str, Write),
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
         let fits_bytes = self.storage.rules().take_room(self.id, bytes.len(), offset);
         let fits = &bytes[..fits_bytes];
         if !fits.is_empty() || bytes.is_empty() {
-            self.inner.write_at(fits, offset)?;
+            write(&*self.inner, fits, offset)?;
             self.storage.rules().written(name, fits.len(), offset);
         }
         if fits_bytes < bytes.len() {
@@ -288,13 +306,19 @@ impl StorageFile for FaultyFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let name = self.name();
-        if let Err(error) = self.storage.enter(Operation::Write, Some(&name)) {
-            // The fault comes first, whatever becomes of the half.
-            let _ = self.write_what_fits(&name, &bytes[..bytes.len() / 2], offset);
-            return Err(error);
-        }
-        self.write_what_fits(&name, bytes, offset)
+        self.write(
+            |file, bytes, offset| file.write_at(bytes, offset),
+            bytes,
+            offset,
+        )
+    }
+
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write(
+            |file, bytes, offset| file.append_at(bytes, offset),
+            bytes,
+            offset,
+        )
     }
 
     fn sync(&self) -> io::Result<()> {
