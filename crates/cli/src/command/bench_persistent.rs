@@ -2,13 +2,14 @@
 //! them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use farleaf_bench::runner::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
-use super::cluster_way::open_cluster;
+use super::cluster_way::open_patiently;
 use super::region::parse_l0_size;
 use super::serve::allow_descriptors;
 use crate::arguments::PoolArguments;
@@ -156,7 +157,9 @@ pub(super) fn prepare(
     let connection_count = thread_count.saturating_mul(config.replicas as u64);
     if let Some(address) = &pool.cluster {
         allow_descriptors(connection_count);
-        config.servers = ServersConfig::Cluster(open_cluster(pool, address)?.cluster);
+        // What is measured is to be there.
+        let opened = open_patiently(pool, address, Duration::ZERO)?;
+        config.servers = ServersConfig::Cluster(opened.cluster);
     }
     let ServersConfig::Own { directory, .. } = &mut config.servers else {
         return Ok(None);

@@ -9,7 +9,7 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::{Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
 
-use super::patient::{Patient, ask_patiently};
+use super::patient::{PATIENCE_DEFAULT_S, Patient, ask_patiently};
 use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
@@ -46,9 +46,11 @@ pub(super) struct Opened {
 
 const OPTION: &str = "--cluster";
 
-/// The cluster that `--cluster` says.
+/// The cluster that `--cluster` says, for commands that have no option for how long its coordinator
+/// is waited for.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
-    open_patiently(pool, address, Duration::ZERO)
+    let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
+    open_patiently(pool, address, patience)
 }
 
 /// The same; a coordinator that is away, now or later, is waited for each time for so long.

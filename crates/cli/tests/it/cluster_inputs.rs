@@ -22,7 +22,6 @@ pub(crate) const CLUSTERS: &[Case] = &[
     case(&["--pool", "shm:x", "region", "serve", "--data", "d"], 2, &["--pool cannot be used here"]),
     case(&["--cluster", "h:1", "get", "k"], 2, &["--cluster: 'h:1' is no address", "tcp:HOST:PORT"]),
     case(&["--cluster", "dir:d", "get", "k"], 2, &["'dir:d' is for the process that serves it"]),
-    case(&["--cluster", "tcp:127.0.0.1:1", "get", "k"], 1, &["tcp:127.0.0.1:1 cannot be reached", "running"]),
     case(&["--cluster", "tcp:h:1", "put", "k", "v", "--rights", "write"], 2, &["--rights cannot be used with a cluster"]),
     case(&["--cluster", "tcp:h:1", "table", "create", "t", "--kind", "words"], 2, &["--kind words cannot be used"]),
     case(&["--cluster", "tcp:h:1", "table", "create", "t", "--index", "rpc"], 2, &["--index cannot be used with a cluster"]),

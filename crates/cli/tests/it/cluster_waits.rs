@@ -17,9 +17,9 @@ impl Crew {
     }
 }
 
-/// Promise: commands of administrators wait for a coordinator whose server is started again, and
-/// say so once; where it does not come, they end with the error when their patience is over. Once
-/// each ended at once.
+/// Promise: commands of administrators, and those that read and write, wait for a coordinator whose
+/// server is started again, and say so once; where it does not come, they end with the error when
+/// their patience is over. Once each ended at once.
 #[test]
 fn a_coordinator_that_starts_again_is_waited_for() {
     let mut crew = Crew::new(3);
@@ -37,6 +37,8 @@ fn a_coordinator_that_starts_again_is_waited_for() {
         ],
         &["table", "create", "u"],
         &["table", "list"],
+        &["put", "mars", "4", "-t", "t"],
+        &["scan", "-t", "t"],
     ];
     crew.kill(1);
     let mut children = orders.map(|order| crew.begin(order));
@@ -51,6 +53,7 @@ fn a_coordinator_that_starts_again_is_waited_for() {
         assert!(matches!(status, Some(0 | 1)), "{order:?}: {told}");
     }
     assert!(crew.run(&["table", "list"]).contains("u "));
+    assert_eq!(crew.run(&["get", "mars", "-t", "t"]), "mars\t4\n");
     crew.wait_whole();
 
     crew.kill(1);
@@ -66,6 +69,14 @@ fn a_coordinator_that_starts_again_is_waited_for() {
     let at_once = crew.farleaf(&["cluster", "status", "--coordinator-patience", "0"]);
     refused(&at_once, 1, &["cannot be reached"]);
     assert!(!at_once.stderr.contains("waiting"), "{at_once:?}");
+    let get = crew.farleaf(&["get", "mars", "-t", "t"]);
+    let told = [
+        "waiting for the coordinator",
+        ", 5 s at the most: ",
+        "\nerror: the coordinator",
+        "look whether it is running",
+    ];
+    refused(&get, 1, &told);
 }
 
 /// Promise: a drain that is waited for says now and then which regions are left, and why; a table

@@ -78,8 +78,13 @@ pub(super) struct SeenRegion {
 #[derive(Serialize)]
 pub(super) struct SeenReplica {
     pub(super) server: u64,
+    /// Whether the life of its server goes on in which it was ordered.
     pub(super) is_alive: bool,
+    /// Whether that is over, and its server is there again.
+    pub(super) is_restarted: bool,
     pub(super) is_in_sync: bool,
+    /// Whether it has given up, and is opened again, or replaced.
+    pub(super) is_broken: bool,
 }
 
 #[derive(Serialize)]
@@ -316,7 +321,14 @@ impl SeenRegion {
         let replica = |replica: Replica, is_in_sync| SeenReplica {
             server: replica.server.0,
             is_alive: view.is_alive(replica),
+            is_restarted: view
+                .lives
+                .get(&replica.server)
+                .is_some_and(|life| *life > replica.life),
             is_in_sync,
+            is_broken: view
+                .report(region.region, replica)
+                .is_some_and(|report| report.broken.is_some()),
         };
         Self {
             number: region.region.0,

@@ -206,8 +206,14 @@ fn regions_text(regions: &[SeenRegion]) -> String {
 fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
     let what = match replica {
         SeenReplica {
+            is_restarted: true, ..
+        } => " (restarted)",
+        SeenReplica {
             is_alive: false, ..
         } => " (gone)",
+        SeenReplica {
+            is_broken: true, ..
+        } => " (broken)",
         SeenReplica {
             is_in_sync: false, ..
         } => " (filling)",
@@ -285,6 +291,30 @@ mod tests {
             told.starts_with("a copy of region 7 that server 3 had is kept"),
             "{told}"
         );
+    }
+
+    /// Promise: what is wrong with a replica is told by its server's number: of several things that
+    /// from which the others follow.
+    #[test]
+    fn replicas_that_lack_something_are_told() {
+        let whole = SeenReplica {
+            server: 3,
+            is_alive: true,
+            is_restarted: false,
+            is_in_sync: true,
+            is_broken: false,
+        };
+        assert_eq!(replica_text(&whole, true), "3");
+        assert_eq!(replica_text(&whole, false), "3 (opening)");
+        let mut told = whole;
+        told.is_in_sync = false;
+        assert_eq!(replica_text(&told, false), "3 (filling)");
+        told.is_broken = true;
+        assert_eq!(replica_text(&told, false), "3 (broken)");
+        told.is_alive = false;
+        assert_eq!(replica_text(&told, false), "3 (gone)");
+        told.is_restarted = true;
+        assert_eq!(replica_text(&told, false), "3 (restarted)");
     }
 
     fn server(free_bytes: Option<u64>, room: Option<SeenRoom>) -> SeenServer {
