@@ -244,8 +244,9 @@ impl Device {
     /// # Errors
     /// The file cannot be written, or the disk is full.
     pub fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), LsmError> {
+        assert!(offset + bytes.len() as u64 <= SEGMENT_SIZE_BYTES);
         let written = self.file.write_at(bytes, segment.offset() + offset);
-        self.note_written((offset, bytes), written)
+        self.note_written(bytes.len(), written)
     }
 
     /// The same, for a segment that is written from its beginning on, one thing behind the other:
@@ -254,19 +255,14 @@ impl Device {
     /// # Errors
     /// Those of [`write`](Self::write).
     pub fn append(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), LsmError> {
+        assert!(offset + bytes.len() as u64 <= SEGMENT_SIZE_BYTES);
         let written = self.file.append_at(bytes, segment.offset() + offset);
-        self.note_written((offset, bytes), written)
+        self.note_written(bytes.len(), written)
     }
 
-    fn note_written(
-        &self,
-        (offset, bytes): (u64, &[u8]),
-        written: io::Result<()>,
-    ) -> Result<(), LsmError> {
-        let size_bytes = bytes.len() as u64;
-        assert!(offset + size_bytes <= SEGMENT_SIZE_BYTES);
+    fn note_written(&self, size_bytes: usize, written: io::Result<()>) -> Result<(), LsmError> {
         self.written_size_bytes
-            .fetch_add(size_bytes, Ordering::Relaxed);
+            .fetch_add(size_bytes as u64, Ordering::Relaxed);
         written.map_err(|error| self.error("write", error))
     }
 

@@ -1,7 +1,7 @@
 //! Retraining of `learned` tables, whose leaves are moved (R1 to R8), and the queue that asks for
 //! it (Q1 to Q5).
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
@@ -140,7 +140,9 @@ fn a_retrainer_may_die_anywhere() {
 
 /// A table into which a load was cut off just when it had named its root, and which was used since.
 fn grown_past_a_dead_load() -> Pool {
-    for effect_count in 1.. {
+    /// The load has so many effects until then, which is found once: it is the same for each pool.
+    static NAMED_AT: AtomicU64 = AtomicU64::new(1);
+    for effect_count in NAMED_AT.load(Ordering::Relaxed).. {
         let mut pool = loaded(LEARNED, 0);
         let entry = find(&pool, "records").expect("it is there");
         let owner = pool.register();
@@ -153,6 +155,7 @@ fn grown_past_a_dead_load() -> Pool {
         if pool.word(pending_root_addr(&pool.layout, entry.index)) == 0 {
             continue;
         }
+        NAMED_AT.store(effect_count, Ordering::Relaxed);
         pool.sweep();
         let owner = pool.register();
         let mut client = pool.client(owner, &entry);
