@@ -80,11 +80,18 @@ pub(super) struct SeenReplica {
     pub(super) server: u64,
     /// Whether the life of its server goes on in which it was ordered.
     pub(super) is_alive: bool,
-    /// Whether that is over, and its server is there again.
-    pub(super) is_restarted: bool,
     pub(super) is_in_sync: bool,
-    /// Whether it has given up, and is opened again, or replaced.
-    pub(super) is_broken: bool,
+    pub(super) trouble: Option<Trouble>,
+}
+
+/// What else is to be known of a replica that does not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Trouble {
+    /// The life of its server is over, and the server is there again.
+    Restarted,
+    /// It has given up, and is opened again, or replaced.
+    Broken,
 }
 
 #[derive(Serialize)]
@@ -321,14 +328,8 @@ impl SeenRegion {
         let replica = |replica: Replica, is_in_sync| SeenReplica {
             server: replica.server.0,
             is_alive: view.is_alive(replica),
-            is_restarted: view
-                .lives
-                .get(&replica.server)
-                .is_some_and(|life| *life > replica.life),
             is_in_sync,
-            is_broken: view
-                .report(region.region, replica)
-                .is_some_and(|report| report.broken.is_some()),
+            trouble: trouble_of(view, (region, replica)),
         };
         Self {
             number: region.region.0,
@@ -353,6 +354,15 @@ impl SeenRegion {
         let replicas = self.primary.iter().chain(&self.backups);
         replicas.filter(|it| it.is_alive && it.is_in_sync).count()
     }
+}
+
+fn trouble_of(view: &View, (region, replica): (&RegionRecord, Replica)) -> Option<Trouble> {
+    let life = view.lives.get(&replica.server);
+    if life.is_some_and(|life| *life > replica.life) {
+        return Some(Trouble::Restarted);
+    }
+    let report = view.report(region.region, replica)?;
+    report.broken.as_ref().map(|_| Trouble::Broken)
 }
 
 /// What is being done with a region.

@@ -6,7 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
-use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer};
+use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
@@ -206,13 +206,15 @@ fn regions_text(regions: &[SeenRegion]) -> String {
 fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
     let what = match replica {
         SeenReplica {
-            is_restarted: true, ..
+            trouble: Some(Trouble::Restarted),
+            ..
         } => " (restarted)",
         SeenReplica {
             is_alive: false, ..
         } => " (gone)",
         SeenReplica {
-            is_broken: true, ..
+            trouble: Some(Trouble::Broken),
+            ..
         } => " (broken)",
         SeenReplica {
             is_in_sync: false, ..
@@ -300,20 +302,19 @@ mod tests {
         let whole = SeenReplica {
             server: 3,
             is_alive: true,
-            is_restarted: false,
             is_in_sync: true,
-            is_broken: false,
+            trouble: None,
         };
         assert_eq!(replica_text(&whole, true), "3");
         assert_eq!(replica_text(&whole, false), "3 (opening)");
         let mut told = whole;
         told.is_in_sync = false;
         assert_eq!(replica_text(&told, false), "3 (filling)");
-        told.is_broken = true;
+        told.trouble = Some(Trouble::Broken);
         assert_eq!(replica_text(&told, false), "3 (broken)");
         told.is_alive = false;
         assert_eq!(replica_text(&told, false), "3 (gone)");
-        told.is_restarted = true;
+        told.trouble = Some(Trouble::Restarted);
         assert_eq!(replica_text(&told, false), "3 (restarted)");
     }
 
