@@ -157,7 +157,7 @@ pub(super) fn prepare(
     let connection_count = thread_count.saturating_mul(config.replicas as u64);
     if let Some(address) = &pool.cluster {
         allow_descriptors(connection_count);
-        // What is measured is to be there.
+        // A benchmark of a cluster that is away fails at once.
         let opened = open_patiently(pool, address, Duration::ZERO)?;
         config.servers = ServersConfig::Cluster(opened.cluster);
     }

@@ -46,11 +46,11 @@ pub(super) struct Opened {
 
 const OPTION: &str = "--cluster";
 
-/// The cluster that `--cluster` says, for commands that have no option for how long its coordinator
-/// is waited for.
+/// The cluster that `--cluster` says, for commands that read and write: its coordinator is waited for
+/// until it is there. Later the client asks it again by itself.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
     let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
-    open_patiently(pool, address, patience)
+    open(pool, address, (patience, Duration::ZERO))
 }
 
 /// The same; a coordinator that is away, now or later, is waited for each time for so long.
@@ -59,15 +59,21 @@ pub(super) fn open_patiently(
     address: &str,
     patience: Duration,
 ) -> anyhow::Result<Opened> {
+    open(pool, address, (patience, patience))
+}
+
+fn open(
+    pool: &PoolArguments,
+    address: &str,
+    (first, later): (Duration, Duration),
+) -> anyhow::Result<Opened> {
     let of = parse_address(OPTION, address)?;
     let options = client_options(pool)?;
     let is_away = |error: &_| matches!(error, OpenError::Unreachable { .. });
-    let opened = ask_patiently(address, patience, is_away, || {
-        open_coordinator(&of, &options)
-    });
+    let opened = ask_patiently(address, first, is_away, || open_coordinator(&of, &options));
     let coordinator = opened.map_err(|error| not_opened(OPTION, error))?;
     Ok(Opened {
-        cluster: Cluster::new(Patient::shared(coordinator, patience), options),
+        cluster: Cluster::new(Patient::shared(coordinator, later), options),
         address: address.to_owned(),
     })
 }

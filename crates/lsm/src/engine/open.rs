@@ -23,15 +23,13 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const TREES: &str = "trees";
 
 impl Engine {
-    /// An engine over a manifest that is open, in a directory that is locked. FO7: of one that
-    /// follows the log has no page cache, as nobody reads it there but merges, where keys have
-    /// their first bytes in common.
+    /// An engine over a manifest that is open, in a directory that is locked.
     pub(crate) fn over(
         storage: Arc<dyn Storage>,
         (manifest, options): (Arc<Manifest>, EngineOptions),
-        (lock, follows): (Box<dyn StorageLock>, bool),
+        lock: Box<dyn StorageLock>,
     ) -> Result<Self, LsmError> {
-        let core = recover(storage, (manifest, options), (lock, !follows))?;
+        let core = recover(storage, (manifest, options), lock)?;
         Ok(Self {
             core: Arc::new(core),
         })
@@ -64,7 +62,7 @@ impl Engine {
             };
             Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
-        Self::over(storage, (Arc::new(manifest), options), (lock, false))
+        Self::over(storage, (Arc::new(manifest), options), lock)
     }
 }
 
@@ -124,7 +122,7 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
 fn recover(
     storage: Arc<dyn Storage>,
     (manifest, options): (Arc<Manifest>, EngineOptions),
-    (lock, has_page_cache): (Box<dyn StorageLock>, bool),
+    lock: Box<dyn StorageLock>,
 ) -> Result<Core, LsmError> {
     let state = manifest.state();
     let pins = Arc::new(LogPins::default());
@@ -159,7 +157,6 @@ fn recover(
     let memory = LogMemory {
         recent_size_bytes: options.log_memory_size_bytes,
         cache: Arc::clone(&cache),
-        has_page_cache,
     };
     let of = (Arc::clone(&manifest), memory);
     let log = ValueLog::recover(&*storage, of, &mut |record| {

@@ -75,10 +75,13 @@ impl Filling {
             None => None,
         };
         let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
-            device::open_file(&*storage, name, None)?;
-            // Nobody reads trees and logs here before they are an engine's, and trees are synced
-            // when they have come: to go by the page cache would be one more copy.
-            let file = device::open_uncached(&*storage, name)?;
+            let mut file = device::open_file(&*storage, name, None)?;
+            if options.index == IndexKind::Sent {
+                // Nobody reads trees and logs here before they are an engine's but who looks for
+                // damage, and trees, with the log that they lead into, are synced when they have
+                // come: to go by the page cache would be one more copy.
+                file = device::open_uncached(&*storage, name)?;
+            }
             let place = (name, storage.name());
             let none = BTreeSet::new();
             Ok::<_, LsmError>(Device::beside(file, place, kept.unwrap_or(&none)))

@@ -154,7 +154,7 @@ impl Follower {
                     ..options.engine
                 };
                 let of = (Arc::clone(&manifest), engine_options);
-                let engine = Engine::over(Arc::clone(&storage), of, (lock, true))?;
+                let engine = Engine::over(Arc::clone(&storage), of, lock)?;
                 let feed = Feed::new(state.engine, end);
                 (Arc::clone(engine.log()), Index::Built { engine, feed })
             }

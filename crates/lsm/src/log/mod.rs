@@ -75,9 +75,6 @@ pub struct LogMemory {
     pub recent_size_bytes: usize,
     /// VL9: blocks of the rest.
     pub cache: Arc<BlockCache>,
-    /// What is written and read goes by the system's page cache, unless the storage has it
-    /// otherwise.
-    pub has_page_cache: bool,
 }
 
 impl LogMemory {
@@ -86,7 +83,6 @@ impl LogMemory {
         Self {
             recent_size_bytes: 0,
             cache: Arc::new(BlockCache::new(0)),
-            has_page_cache: true,
         }
     }
 }

@@ -28,10 +28,7 @@ impl ValueLog {
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
         let names_any = !state.log.is_empty();
-        let mut file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
-        if !memory.has_page_cache {
-            file = device::open_uncached(storage, FILE)?;
-        }
+        let file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
         let place = || (FILE, storage.name());
         let before = Device::new(Arc::clone(&file), place(), &state.log_segments());
         // FO9.

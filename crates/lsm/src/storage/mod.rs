@@ -134,8 +134,9 @@ pub trait StorageFile: Debug + Send + Sync {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// The same, for who writes one thing behind the other. What is behind it, up to the end of its
-    /// block of 4 KiB, may be anything afterwards; and nobody else writes into the block that it
-    /// begins in since what comes before it there was written.
+    /// block of 4 KiB, may be as it was or zeros afterwards, and the file as long as that. Between
+    /// two appends to one block nobody writes into that block through another handle: what was
+    /// written there may be undone.
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at).

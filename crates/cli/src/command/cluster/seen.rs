@@ -81,6 +81,7 @@ pub(super) struct SeenReplica {
     /// Whether the life of its server goes on in which it was ordered.
     pub(super) is_alive: bool,
     pub(super) is_in_sync: bool,
+    /// `null` if nothing else is to be known.
     pub(super) trouble: Option<Trouble>,
 }
 
@@ -491,5 +492,26 @@ mod tests {
                 .contains("1 region has damage that no replica can repair; 2 replicas are damaged"),
             "{lacks}"
         );
+    }
+
+    /// Promise: a replica is told as restarted when its server is there in a later life, and as
+    /// broken when it says so; from a view that is older than its order nothing is told.
+    #[test]
+    fn troubles_of_replicas_are_told() {
+        let region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);
+        let ordered_in = |revision| Replica {
+            life: Life(Revision(revision)),
+            ..replica(1)
+        };
+        for (broken, revision, expected) in [
+            (false, LIFE.0.0, None),
+            (true, LIFE.0.0, Some(Trouble::Broken)),
+            (true, LIFE.0.0 - 1, Some(Trouble::Restarted)),
+            (true, LIFE.0.0 + 1, None),
+        ] {
+            let view = View::of(Revision(9), &report(1, (broken, false, false)));
+            let trouble = trouble_of(&view, (&region, ordered_in(revision)));
+            assert_eq!(trouble, expected, "{broken}, {revision}");
+        }
     }
 }

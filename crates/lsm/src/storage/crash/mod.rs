@@ -265,16 +265,20 @@ impl StorageFile for CrashFile {
             .operate(|machine, is_cut| machine.write(self.0.id, bytes, offset, is_cut))
     }
 
-    /// What is behind becomes zeros, as in a file past the page cache.
+    /// What is behind stays, as in a file of the page cache, or becomes zeros, as past it: both can
+    /// be.
     fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_SIZE_BYTES as u64));
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
-        let mut blocks = bytes.to_vec();
-        if !bytes.is_empty() {
-            blocks.resize((end - offset) as usize, 0);
-        }
-        self.write_at(&blocks, offset)
+        self.machine().operate(|machine, is_cut| {
+            let mut blocks = bytes.to_vec();
+            let (_, random) = machine.inode(self.0.id);
+            if !bytes.is_empty() && random.in_eighths(4) {
+                blocks.resize((end - offset) as usize, 0);
+            }
+            machine.write(self.0.id, &blocks, offset, is_cut)
+        })
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! The device takes whole blocks at block offsets, from memory that is aligned to a block. What a
 //! caller asks for mostly is not, so it goes through a buffer that is; a block that is written in
-//! part is read first. Of two who write parts of one block one waits for the other.
+//! part is read first, unless it is appended to. Of two who write parts of one block one waits for
+//! the other.
 
 #[cfg(test)]
 mod tests;
@@ -109,7 +110,7 @@ fn is_aligned(bytes: &[u8], offset: u64) -> bool {
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: File,
-    /// Held by who writes a part of a block.
+    /// Held by who writes a part of a block, or forgets what is known of one.
     last: Mutex<LastBlock>,
 }
 
