@@ -46,8 +46,8 @@ pub(super) struct Opened {
 
 const OPTION: &str = "--cluster";
 
-/// The cluster that `--cluster` says, for commands that read and write: its coordinator is waited for
-/// until it is there. Later the client asks it again by itself.
+/// The cluster that `--cluster` says, for commands that read and write: its coordinator is waited
+/// for until it is there. Later the client asks it again by itself.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
     let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
     open(pool, address, (patience, Duration::ZERO))

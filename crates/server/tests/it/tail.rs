@@ -45,7 +45,8 @@ fn wait_idle(disks: &[Disk], idle_time: Duration) -> Work {
     seen.0
 }
 
-/// Writes with `memory`, and looks that each disk is synced once a second later, and then left alone.
+/// Writes with `memory`, and looks that each disk is synced once a second later, and then left
+/// alone.
 fn check_one_sync(replica_count: usize) {
     let disks = disks(replica_count);
     let (_crew, table) = table_on(&disks);
