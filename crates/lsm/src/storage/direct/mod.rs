@@ -114,6 +114,15 @@ pub(super) struct DirectFile {
     last: Mutex<LastBlock>,
 }
 
+/// What becomes of the rest of a block in which a write ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// It is as it was.
+    Stays,
+    /// It counts for nothing, and is zeros.
+    Nothing,
+}
+
 /// The block in which what was appended last ends, as it is on the device: who goes on there need
 /// not read it.
 #[derive(Debug, Default)]
@@ -176,27 +185,7 @@ impl DirectFile {
     /// # Errors
     /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
     pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut last = self.last();
-        last.start = None;
-        if is_aligned(bytes, offset) {
-            drop(last);
-            return self.write_blocks(bytes, offset);
-        }
-        check_end(bytes, offset)?;
-        Buffer::with(|blocks| {
-            for_each_run(offset, bytes.len(), |run| {
-                let blocks = &mut blocks[..run.size_bytes];
-                let last = run.size_bytes - BLOCK_SIZE_BYTES;
-                if run.from > 0 {
-                    self.read_part(&mut blocks[..BLOCK_SIZE_BYTES], run.start)?;
-                }
-                if run.to < run.size_bytes && (last > 0 || run.from == 0) {
-                    self.read_part(&mut blocks[last..], run.start + last as u64)?;
-                }
-                blocks[run.from..run.to].copy_from_slice(&bytes[run.place..][..run.to - run.from]);
-                self.write_blocks(blocks, run.start)
-            })
-        })
+        self.write(bytes, offset, Behind::Stays)
     }
 
     /// Writes all of it from this offset on; what is behind, up to the end of its block, is zeros
@@ -205,30 +194,39 @@ impl DirectFile {
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
     pub(super) fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write(bytes, offset, Behind::Nothing)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64, behind: Behind) -> io::Result<()> {
         let mut last = self.last();
-        let known = last.start.take();
+        let known = last.start.take().filter(|_| behind == Behind::Nothing);
         if is_aligned(bytes, offset) {
             drop(last);
             return self.write_blocks(bytes, offset);
         }
-        check_end(bytes, offset)?;
+        if offset.checked_add(bytes.len() as u64).is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         Buffer::with(|blocks| {
             for_each_run(offset, bytes.len(), |run| {
                 let blocks = &mut blocks[..run.size_bytes];
-                let (first, end) = (&mut blocks[..BLOCK_SIZE_BYTES], run.size_bytes);
+                let last_start = run.size_bytes - BLOCK_SIZE_BYTES;
                 if run.from > 0 && known == Some(run.start) {
-                    first.copy_from_slice(&last.bytes);
+                    blocks[..BLOCK_SIZE_BYTES].copy_from_slice(&last.bytes);
                 } else if run.from > 0 {
-                    self.read_part(first, run.start)?;
+                    self.read_part(&mut blocks[..BLOCK_SIZE_BYTES], run.start)?;
+                }
+                if behind == Behind::Nothing {
+                    blocks[run.to..].fill(0);
+                } else if run.to < run.size_bytes && (last_start > 0 || run.from == 0) {
+                    self.read_part(&mut blocks[last_start..], run.start + last_start as u64)?;
                 }
                 blocks[run.from..run.to].copy_from_slice(&bytes[run.place..][..run.to - run.from]);
-                blocks[run.to..].fill(0);
                 self.write_blocks(blocks, run.start)?;
-                if run.to < end {
-                    let start = end - BLOCK_SIZE_BYTES;
+                if behind == Behind::Nothing && run.to < run.size_bytes {
                     last.bytes.clear();
-                    last.bytes.extend_from_slice(&blocks[start..]);
-                    last.start = Some(run.start + start as u64);
+                    last.bytes.extend_from_slice(&blocks[last_start..]);
+                    last.start = Some(run.start + last_start as u64);
                 }
                 Ok(())
             })
@@ -267,13 +265,6 @@ impl DirectFile {
         }
         Ok(())
     }
-}
-
-/// No file is so long.
-fn check_end(bytes: &[u8], offset: u64) -> io::Result<()> {
-    let end = offset.checked_add(bytes.len() as u64);
-    end.map(drop)
-        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 fn check_all_read(count: usize, wanted: usize) -> io::Result<()> {
