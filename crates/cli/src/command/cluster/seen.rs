@@ -358,8 +358,7 @@ impl SeenRegion {
 }
 
 fn trouble_of(view: &View, (region, replica): (&RegionRecord, Replica)) -> Option<Trouble> {
-    let life = view.lives.get(&replica.server);
-    if life.is_some_and(|life| *life > replica.life) {
+    if view.lives.contains_key(&replica.server) && view.is_over(replica) {
         return Some(Trouble::Restarted);
     }
     let report = view.report(region.region, replica)?;
