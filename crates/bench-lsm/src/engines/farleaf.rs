@@ -19,12 +19,11 @@ pub(super) struct Farleaf {
 
 impl Farleaf {
     pub(super) fn open(directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+        // The others' memtables have the values, too.
         let options = EngineOptions {
-            // The others' memtables have the values, too.
-            l0_size_bytes_max: shape.memtable_size_bytes / 2,
             log_memory_size_bytes: shape.memtable_size_bytes / 2,
             cache_size_bytes: shape.cache_size_bytes,
-            ..EngineOptions::new()
+            ..EngineOptions::new().with_l0_size(shape.memtable_size_bytes / 2)
         };
         let storage = Arc::new(DirectoryStorage::open(directory)?);
         let engine = farleaf_lsm::Engine::open(storage, options)?;

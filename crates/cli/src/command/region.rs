@@ -87,8 +87,9 @@ struct ServeArguments {
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     index: IndexName,
 
-    /// How much a region gathers in memory before it is written as a tree; half as much of its
-    /// log's end, with the values, stays in memory besides
+    /// How much a region gathers in memory before it is written as a tree, at the latest after four
+    /// times as much of its log; half as much of the log's end, with the values, stays in memory
+    /// besides
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: u64,
@@ -319,8 +320,7 @@ impl ServeArguments {
         options.is_candidate = !self.no_master;
         // One in this process is served to others.
         options.serves_coordinator = matches!(coordinator, CoordinatorAddress::Directory(_));
-        options.engine.l0_size_bytes_max = self.l0_size as usize;
-        options.engine.log_memory_size_bytes = self.l0_size as usize / 2;
+        options.engine = options.engine.with_l0_size(self.l0_size as usize);
         options.engine.cache_size_bytes = self.cache as usize;
         options.engine.growth_factor = self.growth_factor;
         options.replication.index = match self.index {

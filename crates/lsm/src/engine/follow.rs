@@ -149,18 +149,17 @@ impl Engine {
         Ok(base)
     }
 
-    /// FO7: the memtable that takes in what is followed, and whether it is full.
-    pub(crate) fn active(&self) -> (Arc<Memtable>, bool) {
+    /// FO7: takes in what is followed, a record that ends at a place; L0 is frozen there if it is
+    /// full then. Nobody else writes into it.
+    pub(crate) fn follow_record(
+        &self,
+        (key, is_delete): (&[u8], bool),
+        place: (LogPosition, u64),
+        end: LogPosition,
+    ) {
         let active = Arc::clone(&self.core.version().active);
-        let is_full = self.core.is_full(&active);
-        (active, is_full)
-    }
-
-    /// FO7: freezes L0, which has everything up to a place and nothing behind it. Nobody else
-    /// writes into it.
-    pub(crate) fn freeze_at(&self, end: LogPosition) {
-        let (active, _) = self.active();
-        if active.entry_count() > 0 {
+        active.insert(key, place, is_delete);
+        if self.core.is_full(&active, end) {
             self.core.replace_active(active, end);
         }
     }

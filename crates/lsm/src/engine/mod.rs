@@ -1,4 +1,4 @@
-//! The engine: an ordered map in a directory (LC1 to LC7).
+//! The engine: an ordered map in a directory (LC1 to LC8).
 //!
 //! A write is a record of the log and an entry of L0, both under the log's lock (VL4), so there is
 //! one order of all writes, that of their places in the log. A full L0 is frozen; everything after
@@ -84,8 +84,11 @@ pub struct EngineOptions {
     pub id: Option<EngineId>,
     /// L0 is frozen when it has so many bytes,
     pub l0_size_bytes_max: usize,
-    /// or so many entries.
+    /// or so many entries,
     pub l0_entry_count_max: usize,
+    /// or when the log has grown by so many bytes since it was begun (LC8). Until it is flushed
+    /// none of these is free, and a directory that is opened again reads them.
+    pub l0_log_size_bytes_max: u64,
     /// Level 1 is merged when it has more trees.
     pub level_1_tree_count_max: usize,
     /// Level i is merged when it has more than L0's entries times this to the i.
@@ -111,7 +114,7 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
+    /// L0 of 64 MiB, 512 Ki entries or 256 MiB of the log, up to 4 trees in level 1, levels that grow by 8, log
     /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB of the log in
     /// memory, 20 µs of delay, rests of a second to five minutes; and an id that is drawn.
     pub const fn new() -> Self {
@@ -119,6 +122,7 @@ impl EngineOptions {
             id: None,
             l0_size_bytes_max: 64 << 20,
             l0_entry_count_max: 512 << 10,
+            l0_log_size_bytes_max: 256 << 20,
             level_1_tree_count_max: 4,
             growth_factor: 8,
             live_percent_min: 50,
@@ -159,11 +163,24 @@ impl EngineOptions {
                 return Err(bad(option, 0, least_one));
             }
         }
+        if self.l0_log_size_bytes_max == 0 {
+            return Err(bad("l0_log_size_bytes_max", 0, least_one));
+        }
         if self.l0_size_bytes_max > Memtable::SIZE_BYTES_MAX {
             let given = self.l0_size_bytes_max;
             return Err(bad("l0_size_bytes_max", given as u64, "up to 16 GiB"));
         }
         Ok(())
+    }
+
+    /// The same, with an L0 of so many bytes: half as much of the log's end stays in memory, and
+    /// it is frozen when the log has grown by four times as much.
+    #[must_use]
+    pub const fn with_l0_size(mut self, size_bytes: usize) -> Self {
+        self.l0_size_bytes_max = size_bytes;
+        self.log_memory_size_bytes = size_bytes / 2;
+        self.l0_log_size_bytes_max = size_bytes as u64 * 4;
+        self
     }
 
     /// The same, but a directory that is made has this id.

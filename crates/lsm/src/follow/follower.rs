@@ -276,12 +276,8 @@ impl Follower {
         };
         let since = Instant::now();
         let fed = feed.take(at, bytes, is_closed, &mut |record, end| {
-            let (active, _) = engine.active();
             let place = (record.position, record.size_bytes);
-            active.insert(record.key, place, record.is_delete);
-            if engine.active().1 {
-                engine.freeze_at(end);
-            }
+            engine.follow_record((record.key, record.is_delete), place, end);
         });
         self.feed_time += since.elapsed();
         fed

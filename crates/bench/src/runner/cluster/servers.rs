@@ -70,11 +70,7 @@ impl OwnServers {
             options.secret = Some(secret.clone());
             options.connection_count_max = thread_count + PEER_CONNECTION_COUNT_MAX;
             options.storage = own.counters.opener();
-            options.engine = EngineOptions {
-                l0_size_bytes_max: l0_size_bytes,
-                log_memory_size_bytes: l0_size_bytes / 2,
-                ..EngineOptions::new()
-            };
+            options.engine = EngineOptions::new().with_l0_size(l0_size_bytes);
             // The first one stops first, and nobody is master then, who would give its regions to
             // the others.
             options.is_candidate = index == 0;

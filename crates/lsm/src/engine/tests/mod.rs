@@ -54,6 +54,7 @@ pub(super) fn any_options(number: u64) -> EngineOptions {
     EngineOptions {
         l0_entry_count_max: one_of(0, [6, 24, 90]) as usize,
         l0_size_bytes_max: one_of(8, [1_000, 10_000, 1 << 20]) as usize,
+        l0_log_size_bytes_max: one_of(56, [3_000, 1 << 20, 1 << 30]),
         level_1_tree_count_max: one_of(16, [1, 2, 5]) as usize,
         growth_factor: one_of(24, [2, 3, 8]),
         live_percent_min: one_of(32, [0, 50, 100]),

@@ -223,10 +223,11 @@ fn fail_sync(faulty: &FaultyStorage) {
 /// Promise: options that no engine can work with are refused by name, and nothing is made.
 #[test]
 fn options_that_cannot_be_are_refused() {
-    let changes: [fn(&mut EngineOptions); 5] = [
+    let changes: [fn(&mut EngineOptions); 6] = [
         |options| options.growth_factor = 1,
         |options| options.live_percent_min = 101,
         |options| options.l0_size_bytes_max = 0,
+        |options| options.l0_log_size_bytes_max = 0,
         |options| options.level_1_tree_count_max = 0,
         |options| options.merge_step_entry_count = 0,
     ];

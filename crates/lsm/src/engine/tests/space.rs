@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Engine, Model, assert_is, maintain_all, open, tiny, value_of};
-use crate::engine::{Durability, EngineOptions};
+use crate::engine::{Durability, EngineOptions, Worked};
 use crate::storage::{CrashStorage, Storage};
 
 /// Writes ten keys of 700 KB so many times over, with all background work.
@@ -42,6 +42,45 @@ fn what_was_written_over_is_free() {
         again.counts()
     );
     assert_is(&again.snapshot(), &model, "after all");
+}
+
+/// Promise (LC8): values that are written over do not pile up where keys are too few to fill an L0:
+/// it is frozen when the log has grown by so much, and then what is dead is free. A directory that
+/// is opened again has no more to read.
+#[test]
+fn few_large_values_do_not_pile_up() {
+    let storage = CrashStorage::new(7);
+    let options = EngineOptions {
+        l0_entry_count_max: 1_000,
+        l0_log_size_bytes_max: 8 << 20,
+        ..tiny()
+    };
+    let shared: std::sync::Arc<dyn Storage> = std::sync::Arc::new(storage.clone());
+    let engine = Engine::open(shared, options).expect("made");
+    let mut flush_count = 0;
+    for round in 0..100_u64 {
+        let value = value_of(round, 1 << 20);
+        engine.put(b"one", &value, Durability::Memory).expect("put");
+        loop {
+            match engine.maintain().expect("no fault is set") {
+                Worked::Nothing => break,
+                worked => flush_count += u32::from(worked == Worked::Flushed),
+            }
+        }
+        let counts = engine.counts();
+        // Four trees of level 1 and L0 lead to one value each, or to what came since; 32 segments
+        // may be reserved.
+        assert!(counts.log_segment_count <= 32 + 5 * 5, "{counts:?}");
+    }
+    // A segment has one of these values; the first L0 began with a segment, the others behind one.
+    assert_eq!(flush_count, 1 + (100 - 5) / 4, "each 8 MiB of the log");
+    engine.sync().expect("no fault is set");
+    drop(engine);
+    let again = open(&storage).expect("whole");
+    let entry_count = again.core.version().active.entry_count();
+    assert!(entry_count <= 4, "{entry_count} are read again");
+    let value = again.get(b"one").expect("read");
+    assert!(value == Some(value_of(99, 1 << 20)), "the newest one");
 }
 
 /// Promise (LC5): as long as a snapshot is there, what it needs is: also what only an L0 led to
