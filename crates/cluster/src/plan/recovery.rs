@@ -79,7 +79,8 @@ impl Planner<'_> {
         let report = self.view.reports.get(&server).map(|seen| &seen.record);
         let (Some(life), Some(report)) = (life, report.filter(|it| Some(it.life) == life)) else {
             return Found::Awaited(format!(
-                "{server} to come back with its copy, or to be given up"
+                "{server} to come back with its copy; only if it never will, give it up (`farleaf \
+                 cluster give-up`): what nobody else has is lost then"
             ));
         };
         if life == replica.life {
@@ -100,8 +101,8 @@ impl Planner<'_> {
                 copy.how
             )),
             Some(copy) => Found::Awaited(format!(
-                "{server} to be mended and started again, or to be given up; its copy cannot be \
-                 used: {}",
+                "{server} to be mended and started again, as its copy cannot be used: {}; only if it \
+                 never can, give it up (`farleaf cluster give-up`): what nobody else has is lost then",
                 copy.how
             )),
             None => Found::Awaited(format!(

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::ends::RecordEnds;
 use super::feed::Feed;
 use super::previous::Previous;
 use super::sent::SentTrees;
@@ -74,6 +75,7 @@ pub struct Follower {
     /// FO6: what was written before this process is not known.
     pub(super) knows_end: bool,
     pub(super) index: Index,
+    ends: RecordEnds,
     /// What it took to put records of the log into an L0 of its own.
     feed_time: Duration,
     /// FO9: the copy before, as long as it may be used.
@@ -127,6 +129,7 @@ impl Follower {
                 trees: SentTrees::new(Arc::new(trees)),
                 _lock: lock,
             },
+            ends: RecordEnds::new(state.engine, state.next_log.start()),
             feed_time: Duration::ZERO,
             previous: None,
             storage,
@@ -168,6 +171,7 @@ impl Follower {
             manifest,
             log,
             index,
+            ends: RecordEnds::new(state.engine, end),
             feed_time: Duration::ZERO,
             previous,
         })
@@ -240,7 +244,8 @@ impl Follower {
     }
 
     /// Takes in the log's bytes from where they were written to, up to some place in the same
-    /// segment; `is_closed`: nothing more comes into that one. One write; one edit for 16 segments.
+    /// segment; `is_closed`: nothing more comes into that one, and what is behind its last record is
+    /// not written. One write; one edit for 16 segments.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
@@ -260,8 +265,9 @@ impl Follower {
         } else {
             self.log.segments().place(at.number())?
         };
+        let counted = self.ends.counted(at, bytes, is_closed);
         let device = &self.log.segments().device;
-        device.append(place, at.offset() as u64, bytes)?;
+        device.append(place, at.offset() as u64, &bytes[..counted])?;
         if at.offset() == 0 {
             // Not before: where there was no room, it is tried again.
             self.log.segments().begin_next(&self.manifest)?;

@@ -18,9 +18,11 @@
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
 //! | `scrub` | looks for bits that have flipped there |
+//! | `ends` | how much of a log segment counts into which nothing more comes |
 //! | `feed` | trees that it makes itself, from the log's records (Build-Index) |
 
 mod edit;
+mod ends;
 mod feed;
 mod filling;
 mod follower;

@@ -1,0 +1,197 @@
+//! Where the records of a log end that comes in pieces, segment by segment.
+
+use crate::log::record::{
+    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
+    SEGMENT_HEADER_SIZE_BYTES,
+};
+use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
+
+/// How much counts of segments into which nothing more comes. Who follows gets all of their bytes;
+/// of those behind the last record, which are nothing's, it need not write any: with records of
+/// half a segment that would be as much again.
+///
+/// Costs a look at each record's header. Where anything is not as it should be, all counts from
+/// then on.
+#[derive(Debug)]
+pub(super) struct RecordEnds {
+    engine: EngineId,
+    /// Where the next record begins, in the segment that comes or in a later one (VL3); `None`: not
+    /// known.
+    next: Option<LogPosition>,
+    /// Behind the last byte that counts of the segment that this is in.
+    end: Option<LogPosition>,
+}
+
+impl RecordEnds {
+    /// Of a log whose next record begins a segment.
+    pub(super) const fn new(engine: EngineId, from: LogPosition) -> Self {
+        Self {
+            engine,
+            next: Some(from),
+            end: None,
+        }
+    }
+
+    /// How many of the bytes from a place on count, which are side by side with those before.
+    /// `is_closed`: nothing more comes into this segment.
+    pub(super) fn counted(&mut self, at: LogPosition, bytes: &[u8], is_closed: bool) -> usize {
+        while let Some(next) = self.next.filter(|it| it.number() == at.number()) {
+            let offset = next.offset().max(SEGMENT_HEADER_SIZE_BYTES);
+            let is_full = offset + RECORD_HEADER_SIZE_BYTES > SEGMENT_SIZE_BYTES as usize;
+            let index = offset.checked_sub(at.offset());
+            let has_come = index.is_none_or(|it| it + RECORD_HEADER_SIZE_BYTES <= bytes.len());
+            if is_full || !(has_come || is_closed) {
+                break;
+            }
+            let rest = index.and_then(|it| bytes.get(it..)).unwrap_or_default();
+            self.next = self.pass(at.number(), offset, rest);
+        }
+        if !is_closed {
+            return bytes.len();
+        }
+        // One whose rest is too small for a header has no record that says that it ends.
+        if self.next.is_some_and(|it| it.number() == at.number()) {
+            self.next = Some(at.number().next().start());
+        }
+        let end = self.end.filter(|it| it.number() == at.number());
+        let counted = end.map(|it| it.offset().saturating_sub(at.offset()));
+        counted.unwrap_or(bytes.len()).min(bytes.len())
+    }
+
+    /// Passes the record that begins at an offset of a segment; where the next one begins. `None`:
+    /// that is not known.
+    fn pass(&mut self, number: LogNumber, offset: usize, rest: &[u8]) -> Option<LogPosition> {
+        let position = number.start().plus(offset as u64);
+        let (_, header) = RecordHeader::decode(rest.first_chunk()?)?;
+        let size_bytes = header.record_size_bytes();
+        if size_bytes > PAYLOAD_SIZE_BYTES {
+            if offset != SEGMENT_HEADER_SIZE_BYTES {
+                return None;
+            }
+            let whole_count = (size_bytes - 1) / PAYLOAD_SIZE_BYTES;
+            let last_size_bytes = size_bytes - whole_count * PAYLOAD_SIZE_BYTES;
+            let last = LogNumber(number.0 + whole_count as u64).start();
+            let size_bytes = (SEGMENT_HEADER_SIZE_BYTES + last_size_bytes) as u64;
+            self.end = Some(last.plus(size_bytes));
+            return Some(last.number().next().start());
+        }
+        let end = position.plus(size_bytes as u64);
+        if header.kind == RecordKind::End {
+            // What is behind it counts for nothing, so it must be one.
+            RecordView::decode(rest, self.engine, position)?;
+            self.end = Some(end);
+            return Some(number.next().start());
+        }
+        (end <= number.next().start()).then_some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::record::{RecordSum, encode_record_header, encode_segment_header};
+
+    const ENGINE: EngineId = EngineId(7);
+    const SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize;
+
+    /// A segment of records with values of so many bytes, up to a record *end* if that fits.
+    fn segment(number: LogNumber, sizes: &[usize]) -> (Vec<u8>, usize) {
+        let mut bytes = encode_segment_header(ENGINE, number).to_vec();
+        let mut push = |kind, value: &[u8]| {
+            let at = number.start().plus(bytes.len() as u64);
+            let (header, sum) = RecordSum::of(kind, b"key", value);
+            bytes.extend(encode_record_header(header, sum.at(ENGINE, at)));
+            bytes.extend(b"key");
+            bytes.extend(value);
+        };
+        for size_bytes in sizes {
+            push(RecordKind::Put, &vec![5; *size_bytes]);
+        }
+        if bytes.len() + RECORD_HEADER_SIZE_BYTES <= SIZE_BYTES {
+            let at = number.start().plus(bytes.len() as u64);
+            let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
+            bytes.extend(encode_record_header(header, sum.at(ENGINE, at)));
+        }
+        let end = bytes.len();
+        // What was there before, which no one wrote into this segment.
+        bytes.resize(SIZE_BYTES.max(end), 0xab);
+        (bytes, end)
+    }
+
+    fn ends() -> RecordEnds {
+        RecordEnds::new(ENGINE, LogNumber(3).start())
+    }
+
+    /// Promise: of a segment that is closed what is behind its last record does not count, in
+    /// however many pieces it comes; of one that is not, everything does.
+    #[test]
+    fn what_is_behind_the_last_record_does_not_count() {
+        for sizes in [&[1_000_000][..], &[], &[0, 5, 700_000, 1]] {
+            let (bytes, end) = segment(LogNumber(3), sizes);
+            let at = LogNumber(3).start();
+            assert_eq!(ends().counted(at, &bytes, true), end, "{sizes:?}");
+            assert_eq!(ends().counted(at, &bytes, false), SIZE_BYTES);
+            let first = SEGMENT_HEADER_SIZE_BYTES
+                + sizes.first().map_or(0, |it| RECORD_HEADER_SIZE_BYTES + 3 + it);
+            let mut ends = ends();
+            assert_eq!(ends.counted(at, &bytes[..first], false), first);
+            let behind = at.plus(first as u64);
+            assert_eq!(ends.counted(behind, &bytes[first..], true), end - first);
+            // And of the next one.
+            let (bytes, end) = segment(LogNumber(4), &[1_500_000]);
+            assert_eq!(ends.counted(LogNumber(4).start(), &bytes, true), end);
+        }
+    }
+
+    /// Promise (VL3): of a record that no segment is large enough for all counts, and nothing
+    /// behind it; a segment that is full to less than a header counts as a whole.
+    #[test]
+    fn large_records_and_full_segments_count() {
+        let size_bytes = 2 * PAYLOAD_SIZE_BYTES + 100;
+        let value = vec![1; size_bytes - RECORD_HEADER_SIZE_BYTES];
+        let (header, sum) = RecordSum::of(RecordKind::Put, b"", &value);
+        let at = LogNumber(3).start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
+        let mut record = encode_record_header(header, sum.at(ENGINE, at)).to_vec();
+        record.extend(value);
+        let mut ends = ends();
+        for (index, part) in record.chunks(PAYLOAD_SIZE_BYTES).enumerate() {
+            let number = LogNumber(3 + index as u64);
+            let mut bytes = encode_segment_header(ENGINE, number).to_vec();
+            bytes.extend(part);
+            let end = bytes.len();
+            bytes.resize(SIZE_BYTES, 0xab);
+            assert_eq!(ends.counted(number.start(), &bytes, true), end, "{index}");
+        }
+        let overhead = SEGMENT_HEADER_SIZE_BYTES + RECORD_HEADER_SIZE_BYTES + 3;
+        for left in [0, 11, 12] {
+            let number = ends.next.expect("it is known").number();
+            let (bytes, end) = segment(number, &[SIZE_BYTES - overhead - left]);
+            assert_eq!(bytes.len(), SIZE_BYTES, "{left}");
+            let expected = if left == 11 { SIZE_BYTES } else { end };
+            assert_eq!(ends.counted(number.start(), &bytes, true), expected);
+        }
+    }
+
+    /// Promise: where a header is not one, or an end has not the right sum, all counts, there and
+    /// from then on.
+    #[test]
+    fn what_is_not_known_counts() {
+        let (good, end) = segment(LogNumber(3), &[1_000, 2_000]);
+        let at = LogNumber(3).start();
+        for broken in [SEGMENT_HEADER_SIZE_BYTES + 6, end - RECORD_HEADER_SIZE_BYTES] {
+            let mut bytes = good.clone();
+            bytes[broken] ^= 0x40;
+            let mut ends = ends();
+            assert_eq!(ends.counted(at, &bytes, true), SIZE_BYTES, "{broken}");
+            let (next, _) = segment(LogNumber(4), &[1_000]);
+            assert_eq!(ends.counted(LogNumber(4).start(), &next, true), SIZE_BYTES);
+        }
+        // A piece that ends within a header.
+        let mut ends = ends();
+        let part = SEGMENT_HEADER_SIZE_BYTES + 5;
+        assert_eq!(ends.counted(at, &good[..part], false), part);
+        let behind = at.plus(part as u64);
+        let rest = SIZE_BYTES - part;
+        assert_eq!(ends.counted(behind, &good[part..], true), rest);
+    }
+}
