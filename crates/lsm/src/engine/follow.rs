@@ -11,7 +11,6 @@ use crate::follow::{Edit, Follow, FreshBlocks, FreshRoom, SharedTree};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::Change;
-use crate::memtable::Memtable;
 use crate::place::{BLOCK_SIZE_BYTES, LogNumber, LogPosition, TreeId};
 use crate::version::{LiveTree, Version};
 

@@ -114,9 +114,10 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// L0 of 64 MiB, 512 Ki entries or 256 MiB of the log, up to 4 trees in level 1, levels that grow by 8, log
-    /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB of the log in
-    /// memory, 20 µs of delay, rests of a second to five minutes; and an id that is drawn.
+    /// L0 of 64 MiB, 512 Ki entries or 256 MiB of the log, up to 4 trees in level 1, levels that
+    /// grow by 8, log segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB
+    /// of the log in memory, 20 µs of delay, rests of a second to five minutes; and an id that is
+    /// drawn.
     pub const fn new() -> Self {
         Self {
             id: None,

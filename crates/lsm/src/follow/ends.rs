@@ -132,7 +132,9 @@ mod tests {
             assert_eq!(ends().counted(at, &bytes, true), end, "{sizes:?}");
             assert_eq!(ends().counted(at, &bytes, false), SIZE_BYTES);
             let first = SEGMENT_HEADER_SIZE_BYTES
-                + sizes.first().map_or(0, |it| RECORD_HEADER_SIZE_BYTES + 3 + it);
+                + sizes
+                    .first()
+                    .map_or(0, |it| RECORD_HEADER_SIZE_BYTES + 3 + it);
             let mut ends = ends();
             assert_eq!(ends.counted(at, &bytes[..first], false), first);
             let behind = at.plus(first as u64);
@@ -178,7 +180,10 @@ mod tests {
     fn what_is_not_known_counts() {
         let (good, end) = segment(LogNumber(3), &[1_000, 2_000]);
         let at = LogNumber(3).start();
-        for broken in [SEGMENT_HEADER_SIZE_BYTES + 6, end - RECORD_HEADER_SIZE_BYTES] {
+        for broken in [
+            SEGMENT_HEADER_SIZE_BYTES + 6,
+            end - RECORD_HEADER_SIZE_BYTES,
+        ] {
             let mut bytes = good.clone();
             bytes[broken] ^= 0x40;
             let mut ends = ends();

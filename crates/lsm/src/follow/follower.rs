@@ -244,8 +244,8 @@ impl Follower {
     }
 
     /// Takes in the log's bytes from where they were written to, up to some place in the same
-    /// segment; `is_closed`: nothing more comes into that one, and what is behind its last record is
-    /// not written. One write; one edit for 16 segments.
+    /// segment; `is_closed`: nothing more comes into that one, and what is behind its last record
+    /// is not written. One write; one edit for 16 segments.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
