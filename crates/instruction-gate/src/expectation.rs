@@ -86,8 +86,8 @@ fn parse(text: &str) -> Result<Expectations, ExpectationError> {
 
 fn render(expectations: &Expectations) -> String {
     let mut text = String::from(
-        "# Instructions per operation, as callgrind counts them in a release build.\n\
-         # Written by `cargo run --release --locked -p farleaf-instruction-gate -- --bless`.\n",
+        "# Instructions per operation, as callgrind counts them in a build of profile `gate`.\n\
+         # Written by `cargo run --profile gate --locked -p farleaf-instruction-gate -- --bless`.\n",
     );
     for (name, expectation) in expectations {
         let Expectation {

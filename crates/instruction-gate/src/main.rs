@@ -1,8 +1,8 @@
 //! The instruction gate's program: measures every case and exits 1 when one left its tolerance.
 //!
 //! ```text
-//! cargo run --release --locked -p farleaf-instruction-gate             # compare
-//! cargo run --release --locked -p farleaf-instruction-gate -- --bless  # record
+//! cargo run --profile gate --locked -p farleaf-instruction-gate             # compare
+//! cargo run --profile gate --locked -p farleaf-instruction-gate -- --bless  # record
 //! ```
 //!
 //! Without valgrind it prints `skipped: valgrind not found` and exits 0.
@@ -51,7 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     ensure!(
         !cfg!(debug_assertions),
-        "the expectations are for release builds: run with `cargo run --release`"
+        "the expectations are for optimized builds: run with `cargo run --profile gate`"
     );
     let measured = measure_all()?;
     let path = expectation::path();

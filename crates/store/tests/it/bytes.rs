@@ -237,9 +237,9 @@ fn loads_are_found_with_one_look() {
             let session = session(&pool);
             let options = options(page_size, inline_size);
             let table = session.create_byte_table("t", &options).expect("a table");
-            let mut map = loaded(20_000, value_size);
+            let mut map = loaded(8_000, value_size);
             let summary = table.bulk_load(&map, |_| {}).expect("a load");
-            assert_eq!(summary.record_count, 20_000);
+            assert_eq!(summary.record_count, 8_000);
             let before = session.counters(OperationKind::Get);
             for (key, value) in &map {
                 let found = table.get(key).expect("got");
@@ -248,16 +248,16 @@ fn loads_are_found_with_one_look() {
             let after = session.counters(OperationKind::Get);
             let round_trips = after.cost.round_trips - before.cost.round_trips;
             let least = if value_size as u64 <= inline_size {
-                20_000
+                8_000
             } else {
-                40_000
+                16_000
             };
             let most = least + least / 50;
             assert!(
                 (least..=most).contains(&round_trips),
                 "{round_trips} of {least}"
             );
-            let metadata = table.metadata_bytes() as f64 / 20_000.0;
+            let metadata = table.metadata_bytes() as f64 / 8_000.0;
             assert!(metadata < 0.8, "{metadata} bytes a key");
             for key in map.keys().step_by(100) {
                 let absent = [key, &b"!"[..]].concat();

@@ -102,8 +102,8 @@ fn loads_are_whole_or_nothing() {
     for pool in pools(64) {
         let session = session(&pool);
         let table = session.create_byte_table("t", &remote()).expect("a table");
-        let mut map = loaded(5_000, 60);
-        for (number, value) in map.values_mut().enumerate().step_by(250) {
+        let mut map = loaded(2_500, 60);
+        for (number, value) in map.values_mut().enumerate().step_by(125) {
             *value = value_of(13_000 + number as u32 * 10, 1);
         }
         let mut records: Vec<_> = map.clone().into_iter().collect();
@@ -112,7 +112,7 @@ fn loads_are_whole_or_nothing() {
         assert!(
             error
                 .to_string()
-                .starts_with("record 5000 of the load has key 'user0'"),
+                .starts_with("record 2500 of the load has key 'user0'"),
             "{error}"
         );
         let error = table.bulk_load([(vec![1; 4097], b"")], |_| {});
@@ -128,7 +128,7 @@ fn loads_are_whole_or_nothing() {
         table.bulk_load(none, |_| {}).expect("nothing");
         let mut told_count = 0;
         let summary = table.bulk_load(&map, |count| told_count = count);
-        assert_eq!(summary.expect("a load").record_count, 5_000);
+        assert_eq!(summary.expect("a load").record_count, 2_500);
         assert_eq!(told_count, 0, "it is told every 16,384 records");
         assert_scans(&table, &map);
         let error = table
@@ -138,7 +138,7 @@ fn loads_are_whole_or_nothing() {
             error.to_string(),
             "a bulk load needs a table that has never held a record; this one has"
         );
-        assert_eq!(table.delete_prefix(b"user").expect("removed"), 5_000);
+        assert_eq!(table.delete_prefix(b"user").expect("removed"), 2_500);
         assert_eq!(table.range(b"", None).keys_only().count(), 0);
     }
 }
