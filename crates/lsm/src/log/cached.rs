@@ -7,10 +7,13 @@ use crate::cache::{BlockCache, LogBlock};
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition};
 use crate::tree::mix;
 
-/// A record of more bytes is not looked for in blocks: few are in one, and many go on in the next,
-/// so for each that is found whole blocks were read for others. (With records of 1 KiB, and eight
-/// times as many as the cache has room for, scans took a fifth longer.)
-pub(super) const CACHED_SIZE_BYTES_MAX: usize = BLOCK_SIZE_BYTES / 8;
+/// For a record of more bytes no block is kept: few are in one, and many go on in the next, so for
+/// each that is found whole blocks were read for others. (With records of 1 KiB, and eight times as
+/// many as the cache has room for, scans took a fifth longer.)
+pub(super) const KEEPING_SIZE_BYTES_MAX: usize = BLOCK_SIZE_BYTES / 8;
+
+/// One of up to so many is found in blocks that are kept for others.
+pub(super) const FOUND_SIZE_BYTES_MAX: usize = BLOCK_SIZE_BYTES;
 
 /// Which blocks were read of late is remembered for so many at the most.
 const REMEMBERED_COUNT_MAX: usize = 1 << 20;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ValueLog;
-use super::cached::{CACHED_SIZE_BYTES_MAX, block_of};
+use super::cached::{FOUND_SIZE_BYTES_MAX, KEEPING_SIZE_BYTES_MAX, block_of};
 use super::record::{
     PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES,
@@ -63,8 +63,18 @@ impl ValueLog {
         if self.read_from_memory(position, record) {
             return Ok(());
         }
+        let (first, _) = block_of(position);
+        // The block instead of the record, where that is likely to be as small as others of late.
+        let is_asked = self.mean_size_bytes() <= KEEPING_SIZE_BYTES_MAX;
+        if is_asked
+            && self.keep_block(position.number(), first)
+            && self.read_from_memory(position, record)
+        {
+            return Ok(());
+        }
         self.read_in_parts(position, record)?;
-        self.keep_blocks(position, record.bytes.len());
+        let asked_count = u32::from(is_asked);
+        self.keep_blocks(position, asked_count, record.bytes.len());
         Ok(())
     }
 
@@ -95,8 +105,7 @@ impl ValueLog {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return Span::EMPTY;
         }
-        let mean = self.record_size_bytes.load(Ordering::Relaxed) as usize;
-        let size_bytes = mean.min(PREFETCHED_SIZE_BYTES_MAX);
+        let size_bytes = self.mean_size_bytes().min(PREFETCHED_SIZE_BYTES_MAX);
         let span = |bytes: &[u8]| Span::of(&bytes[..bytes.len().min(size_bytes)]);
         let place = (position.number(), position.offset());
         let span = self
@@ -150,7 +159,7 @@ impl ValueLog {
                 RECORD_HEADER_SIZE_BYTES.. => record_header(bytes)?.record_size_bytes(),
                 _ => RECORD_HEADER_SIZE_BYTES,
             };
-            if size_bytes > CACHED_SIZE_BYTES_MAX {
+            if size_bytes > FOUND_SIZE_BYTES_MAX {
                 return None;
             }
             to.extend_from_slice(&bytes[..bytes.len().min(size_bytes)]);
@@ -167,7 +176,7 @@ impl ValueLog {
     /// Goes on with what there is of a record, until there are so many bytes; not if a block is not
     /// kept.
     fn append_kept(&self, position: LogPosition, size_bytes: usize, to: &mut Vec<u8>) -> bool {
-        if size_bytes > CACHED_SIZE_BYTES_MAX {
+        if size_bytes > FOUND_SIZE_BYTES_MAX {
             return false;
         }
         while to.len() < size_bytes {
@@ -186,36 +195,46 @@ impl ValueLog {
         true
     }
 
-    /// VL9: keeps the blocks of a record that was read from the device, if they were asked for
-    /// before. A read of each.
-    fn keep_blocks(&self, position: LogPosition, size_bytes: usize) {
-        let number = position.number();
-        let is_open = number >= LogNumber(self.tail_number.load(Ordering::Acquire));
-        if is_open || size_bytes > CACHED_SIZE_BYTES_MAX {
+    /// VL9: keeps the blocks of a record that was read from the device, but for so many that were
+    /// asked for already, if they were asked for before. A read of each.
+    fn keep_blocks(&self, position: LogPosition, asked_count: u32, size_bytes: usize) {
+        if size_bytes > KEEPING_SIZE_BYTES_MAX {
             return;
         }
         let (first, offset) = block_of(position);
-        for index in 0..(offset + size_bytes).div_ceil(BLOCK_SIZE_BYTES) {
-            let block_number = BlockNumber(first.0 + index as u32);
-            let start = block_number.0 as usize * BLOCK_SIZE_BYTES;
-            if !self.cached.is_wanted(number, block_number) {
-                continue;
-            }
-            let mut block = [0; BLOCK_SIZE_BYTES];
-            let read = self.segments.place(number).and_then(|place| {
-                let device = &self.segments.device;
-                device.read(place, start as u64, &mut block)
-            });
-            // Who needs it reads it again, and is told.
-            if read.is_ok() {
-                self.cached.keep(number, block_number, &Arc::new(block));
-            }
+        let count = (offset + size_bytes).div_ceil(BLOCK_SIZE_BYTES) as u32;
+        for index in asked_count..count {
+            self.keep_block(position.number(), BlockNumber(first.0 + index));
         }
     }
 
+    /// VL9: reads a block and keeps it, if it was asked for before; false: it was not, or cannot be
+    /// read.
+    fn keep_block(&self, segment: LogNumber, number: BlockNumber) -> bool {
+        let is_open = segment >= LogNumber(self.tail_number.load(Ordering::Acquire));
+        if is_open || !self.cached.is_wanted(segment, number) {
+            return false;
+        }
+        let start = number.0 as usize * BLOCK_SIZE_BYTES;
+        let mut block = [0; BLOCK_SIZE_BYTES];
+        let read = self.segments.place(segment).and_then(|place| {
+            let device = &self.segments.device;
+            device.read(place, start as u64, &mut block)
+        });
+        // Who needs what is in it reads that, and is told.
+        if read.is_ok() {
+            self.cached.keep(segment, number, &Arc::new(block));
+        }
+        read.is_ok()
+    }
+
+    /// What records of late take on the average.
+    fn mean_size_bytes(&self) -> usize {
+        self.record_size_bytes.load(Ordering::Relaxed) as usize
+    }
+
     fn first_read_size_bytes(&self) -> usize {
-        let mean = self.record_size_bytes.load(Ordering::Relaxed) as usize;
-        (2 * mean).clamp(FIRST_READ_SIZE_BYTES_MIN, FIRST_READ_SIZE_BYTES_MAX)
+        (2 * self.mean_size_bytes()).clamp(FIRST_READ_SIZE_BYTES_MIN, FIRST_READ_SIZE_BYTES_MAX)
     }
 
     /// Appends up to so many bytes from a place on, not beyond its segment; the place behind them.
