@@ -15,7 +15,7 @@ use farleaf_lsm::{Engine, LsmError};
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::member::Member;
 use crate::request::{Reply, Request};
-use crate::ship::{ShipError, ask, call, put};
+use crate::ship::{ShipError, ask, call, keep_counted, put};
 
 /// So many pieces are read and summed ahead of the one that is asked for: 2 MiB each.
 const AHEAD_COUNT: usize = 2;
@@ -77,11 +77,13 @@ fn read_pieces(
     for (number, end) in &base.log {
         let mut bytes = Vec::new();
         engine.log().read_raw(number.start(), &mut bytes)?;
-        let size_bytes = extents.size_of(*number, *end, &bytes);
+        let counted = &bytes[..extents.size_of(*number, *end, &bytes)];
+        let counted = (counted.len() as u32, PieceSum::of(counted));
+        keep_counted(&mut bytes, counted.0 as usize);
         let piece = Piece::Log {
             number: *number,
             end: *end,
-            counted: (size_bytes as u32, PieceSum::of(&bytes[..size_bytes])),
+            counted,
             bytes,
         };
         if to.send(Ok(piece)).is_err() {

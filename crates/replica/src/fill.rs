@@ -8,6 +8,7 @@ use farleaf_fabric::Endpoint;
 use farleaf_lsm::Engine;
 use farleaf_lsm::engine::Base;
 use farleaf_lsm::follow::BaseEnd;
+use farleaf_lsm::log::extent::Extents;
 use farleaf_lsm::place::LogPosition;
 
 use crate::adopt::{offer_base, unexpected};
@@ -18,7 +19,7 @@ use crate::links::Links;
 use crate::log_way::{LogWay, WayError};
 use crate::member::Member;
 use crate::request::{Reply, Request, VERSION};
-use crate::ship::{ShipError, ask, call, put, send_tree, way_of};
+use crate::ship::{ShipError, ask, call, keep_counted, put, send_tree, way_of};
 
 /// The ways to a backup: two sessions, and where its words are.
 #[derive(Debug)]
@@ -179,8 +180,11 @@ fn send_pieces<E: Endpoint>(
     base: &Base,
 ) -> Result<(), ShipError> {
     let mut bytes = Vec::new();
+    let mut extents = Extents::new(base.engine, base.read_from);
     for (number, end) in &base.log {
         engine.log().read_raw(number.start(), &mut bytes)?;
+        let counted_size_bytes = extents.size_of(*number, *end, &bytes);
+        keep_counted(&mut bytes, counted_size_bytes);
         let request = Request::LogSegment {
             number: *number,
             end: *end,

@@ -7,6 +7,7 @@ use std::sync::{PoisonError, TryLockError};
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
 use farleaf_lsm::follow::{Edit, InstalledEdit, SharedTree};
+use farleaf_lsm::log::record::SEGMENT_HEADER_SIZE_BYTES;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use thiserror::Error;
 
@@ -127,6 +128,12 @@ pub(crate) fn send_tree<E: Endpoint>(
         put(way, member, blocks, &request)?;
     }
     Ok(())
+}
+
+/// Drops what does not count of a log segment, which need not be sent, nor written; but for what a
+/// segment begins with, so that it is told from others.
+pub(crate) fn keep_counted(bytes: &mut Vec<u8>, counted_size_bytes: usize) {
+    bytes.truncate(counted_size_bytes.max(SEGMENT_HEADER_SIZE_BYTES));
 }
 
 pub(crate) fn put<E: Endpoint>(

@@ -19,8 +19,9 @@ pub(super) struct Farleaf {
 
 impl Farleaf {
     pub(super) fn open(directory: &Path, shape: Shape) -> anyhow::Result<Self> {
-        // The others' memtables have the values, too.
         let options = EngineOptions {
+            // The others' memtables have the values, too. (And L0 is frozen when these take twice
+            // as much as a memtable.)
             log_memory_size_bytes: shape.memtable_size_bytes / 2,
             cache_size_bytes: shape.cache_size_bytes,
             ..EngineOptions::new().with_l0_size(shape.memtable_size_bytes / 2)

@@ -40,8 +40,9 @@ pub(super) struct PersistentBenchArguments {
     #[command(flatten)]
     durability: DurabilityArgument,
 
-    /// Of own servers: how much a region gathers in memory before it is written as a tree; half as
-    /// much of its log's end, with the values, stays in memory besides [default: 64MiB]
+    /// Of own servers: how much a region gathers in memory before it is written as a tree, at the
+    /// latest after four times as much of its log; half as much of the log's end, with the values,
+    /// stays in memory besides [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: Option<u64>,

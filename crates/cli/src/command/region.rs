@@ -83,7 +83,8 @@ struct ServeArguments {
     #[arg(value_parser = |text: &str| parse_seconds(text, 1..=600))]
     lease: u32,
 
-    /// How backups come to their search trees: `sent`, by the primary; or `built`, by each itself
+    /// How backups come to their search trees: `sent`, by the primary; or `built`, by each itself,
+    /// which takes more processor time, and more room as long as anything lives in a log segment
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     index: IndexName,
 

@@ -7,6 +7,10 @@ use crate::omission::Check;
 use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, Room, ServerReport};
 use crate::view::Seen;
 
+/// The last way out where a region waits for a server.
+const OR_GIVE_UP: &str =
+    "(or to be given up by `farleaf cluster give-up`: what nobody else has is lost then)";
+
 /// A member that has come back with its copy: in a new life, or since there is room for it.
 #[derive(Clone, Copy, Debug)]
 struct Returned {
@@ -78,10 +82,7 @@ impl Planner<'_> {
         let life = self.view.lives.get(&server).copied();
         let report = self.view.reports.get(&server).map(|seen| &seen.record);
         let (Some(life), Some(report)) = (life, report.filter(|it| Some(it.life) == life)) else {
-            return Found::Awaited(format!(
-                "{server} to come back with its copy; only if it never will, give it up (`farleaf \
-                 cluster give-up`): what nobody else has is lost then"
-            ));
+            return Found::Awaited(format!("{server} to come back with its copy {OR_GIVE_UP}"));
         };
         if life == replica.life {
             return self.found_broken(record, replica, report);
@@ -101,13 +102,13 @@ impl Planner<'_> {
                 copy.how
             )),
             Some(copy) => Found::Awaited(format!(
-                "{server} to be mended and started again, as its copy cannot be used: {}; only if it \
-                 never can, give it up (`farleaf cluster give-up`): what nobody else has is lost then",
+                "{server} to be mended and started again, as its copy cannot be used: {} \
+                 {OR_GIVE_UP}",
                 copy.how
             )),
             None => Found::Awaited(format!(
                 "the copy of {server}, which is back without it: have its directory restored and \
-                 start it again, or give it up (`farleaf cluster give-up`)"
+                 start it again {OR_GIVE_UP}"
             )),
         }
     }

@@ -158,7 +158,7 @@ impl Engine {
     ) {
         let active = Arc::clone(&self.core.version().active);
         active.insert(key, place, is_delete);
-        if self.core.is_full(&active, end) {
+        if self.core.is_full(&active) {
             self.core.replace_active(active, end);
         }
     }

@@ -86,8 +86,8 @@ pub struct EngineOptions {
     pub l0_size_bytes_max: usize,
     /// or so many entries,
     pub l0_entry_count_max: usize,
-    /// or when the log has grown by so many bytes since it was begun (LC8). Until it is flushed
-    /// none of these is free, and a directory that is opened again reads them.
+    /// or when its records take so many bytes of the log (LC8). Until it is flushed none of these
+    /// is free, and a directory that is opened again reads them.
     pub l0_log_size_bytes_max: u64,
     /// Level 1 is merged when it has more trees.
     pub level_1_tree_count_max: usize,
@@ -175,12 +175,12 @@ impl EngineOptions {
     }
 
     /// The same, with an L0 of so many bytes: half as much of the log's end stays in memory, and
-    /// it is frozen when the log has grown by four times as much.
+    /// it is frozen when its records take four times as much of the log.
     #[must_use]
     pub const fn with_l0_size(mut self, size_bytes: usize) -> Self {
         self.l0_size_bytes_max = size_bytes;
         self.log_memory_size_bytes = size_bytes / 2;
-        self.l0_log_size_bytes_max = size_bytes as u64 * 4;
+        self.l0_log_size_bytes_max = (size_bytes as u64).saturating_mul(4);
         self
     }
 

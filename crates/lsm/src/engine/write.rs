@@ -80,7 +80,7 @@ impl Engine {
 
     /// Freezes L0 if it has anything, full or not: the next [`Self::maintain`] flushes it.
     pub fn freeze(&self) {
-        self.core.freeze_if(|active, _| active.entry_count() > 0);
+        self.core.freeze_if(|active| active.entry_count() > 0);
     }
 
     /// LC6: how long a write waits now.
@@ -118,10 +118,10 @@ impl Core {
             let active = &self.version().active;
             let is_delete = kind == RecordKind::Delete;
             active.insert(key, (appended.position, size_bytes), is_delete);
-            is_full = self.is_full(active, appended.end);
+            is_full = self.is_full(active);
         })?;
         if is_full {
-            self.freeze_if(|active, end| self.is_full(active, end));
+            self.freeze_if(|active| self.is_full(active));
         }
         if durability == Durability::Sync {
             self.log.sync_to(appended.end)?;
@@ -129,23 +129,22 @@ impl Core {
         Ok(appended.end)
     }
 
-    /// Whether a memtable, which has everything up to a place in the log, is to be frozen (LC8).
-    pub(super) fn is_full(&self, memtable: &Memtable, end: LogPosition) -> bool {
+    /// Whether a memtable is to be frozen (LC8).
+    pub(super) fn is_full(&self, memtable: &Memtable) -> bool {
         let entry_count = memtable.entry_count();
-        let log_size_bytes = end.0.saturating_sub(memtable.start().0);
         let has_room = memtable.size_bytes() < self.options.l0_size_bytes_max
             && entry_count < self.options.l0_entry_count_max
-            && log_size_bytes < self.options.l0_log_size_bytes_max;
+            && memtable.log_size_bytes() < self.options.l0_log_size_bytes_max;
         // An empty one takes some bytes, too.
         entry_count > 0 && !has_room
     }
 
     /// Replaces L0 by an empty one. No record is appended meanwhile: what is before the place is in
     /// the old one, what is behind it will be in the new one.
-    fn freeze_if(&self, is_due: impl FnOnce(&Memtable, LogPosition) -> bool) {
+    fn freeze_if(&self, is_due: impl FnOnce(&Memtable) -> bool) {
         self.log.between_records(|end| {
             let active = Arc::clone(&self.version().active);
-            if !is_due(&active, end) {
+            if !is_due(&active) {
                 return;
             }
             self.replace_active(active, end);

@@ -38,6 +38,7 @@ mod tree;
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::cursor::MemtableCursor;
 use self::key::{Meta, Sought};
@@ -54,6 +55,8 @@ pub struct Memtable {
     tree: Tree,
     /// The log is read again from there for what is in here.
     start: LogPosition,
+    /// What the records take in the log that it leads to, or has led to.
+    log_size_bytes: AtomicU64,
     /// When it is frozen: where it ends, and the log that it leads to.
     end: OnceLock<(LogPosition, LogPin)>,
 }
@@ -87,6 +90,7 @@ impl Memtable {
         Self {
             tree: Tree::new(),
             start,
+            log_size_bytes: AtomicU64::new(0),
             end: OnceLock::new(),
         }
     }
@@ -104,6 +108,8 @@ impl Memtable {
             record_size_bytes,
         };
         self.tree.insert(key, position, meta);
+        self.log_size_bytes
+            .fetch_add(record_size_bytes, Ordering::Relaxed);
     }
 
     /// The newest version of a key of those that were written before a place.
@@ -122,6 +128,11 @@ impl Memtable {
     /// Bytes that it takes.
     pub fn size_bytes(&self) -> usize {
         self.tree.size_bytes()
+    }
+
+    /// Bytes of the log that the records of all its versions take.
+    pub fn log_size_bytes(&self) -> u64 {
+        self.log_size_bytes.load(Ordering::Relaxed)
     }
 
     /// Versions in it, all of each key.

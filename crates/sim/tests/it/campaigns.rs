@@ -35,7 +35,7 @@ fn campaign(
     run_campaign(&campaign, &AtomicBool::new(false), |_| {})
 }
 
-/// Some hundreds of runs that nobody has made before. The seed is in the message of a failure, and
+/// A thousand runs that nobody has made before. The seed is in the message of a failure, and
 /// `farleaf sim check --seed SEED --runs 1 --profile PROFILE` repeats it.
 #[test]
 fn fresh_seeds_find_nothing() {
@@ -43,7 +43,7 @@ fn fresh_seeds_find_nothing() {
     let seed = since.map_or(0, |since| since.as_nanos() as u64) >> 10;
     println!("fresh seeds from {seed} on");
     for profile in Profile::ALL {
-        let report = campaign(seed, 60, profile, None);
+        let report = campaign(seed, 120, profile, None);
         if let Some(finding) = report.finding {
             panic!(
                 "farleaf sim check --seed {} --runs 1 --profile {profile} finds: {}",

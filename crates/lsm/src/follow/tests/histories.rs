@@ -1,9 +1,9 @@
 //! What a follower has, whatever the engine does.
 
-use super::{IndexKind, Pair, all, maintain_all, options};
-use crate::Durability;
+use super::{FollowOptions, IndexKind, Pair, all, follow_options, maintain_all, options};
 use crate::storage::CrashStorage;
 use crate::tree::{mix, random_numbers};
+use crate::{Durability, EngineOptions};
 
 /// Promise (FO3 to FO8): a follower that was filled at any moment, and is promoted at any later
 /// one, has what the engine has; one to which trees are sent has flushed and merged nothing; and
@@ -92,4 +92,31 @@ fn a_large_record_that_has_not_come_is_left_out() {
         let expected = if part_count == 3 { 2 } else { 1 };
         assert_eq!(all(&promoted).len(), expected, "{index:?}, {part_count}");
     }
+}
+
+/// Promise (LC8, FO7): a directory that makes its trees itself freezes its L0, too, when its records
+/// take so much of the log.
+#[test]
+fn a_follower_freezes_by_the_log() {
+    let mut pair = Pair::new(&CrashStorage::new(1));
+    let options = FollowOptions {
+        engine: EngineOptions {
+            l0_entry_count_max: 1_000,
+            l0_log_size_bytes_max: 8 << 20,
+            ..options()
+        },
+        ..follow_options(IndexKind::Built)
+    };
+    let filled = pair.fill_beside(&CrashStorage::new(2), options);
+    filled.expect("filled");
+    for round in 0..50_u8 {
+        let put = (pair.engine).put(b"1", &vec![round; 1 << 20], Durability::Memory);
+        put.expect("put");
+        pair.follow_log().expect("it follows");
+        let follower = pair.follower.as_mut().expect("it was filled");
+        while follower.maintain().expect("no fault is set") {}
+    }
+    let work = pair.follower.as_ref().expect("it was filled").work();
+    // The last one has not come whole.
+    assert_eq!(work.flush_count, 49 / 8);
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::engine::tests::tiny as options;
 use crate::engine::{Direction, Worked};
 use crate::log::extent::Extents;
-use crate::place::{LogNumber, LogPosition, TreeId};
+use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
 use crate::storage::{CrashStorage, Storage};
 use crate::{Durability, Engine, LsmError};
 
@@ -66,12 +66,18 @@ struct Filled {
     sent_trees: Vec<(TreeId, usize)>,
 }
 
+fn slots() -> [Vec<u8>; 3] {
+    [(); 3].map(|()| vec![0; SEGMENT_SIZE_BYTES as usize])
+}
+
 /// An engine, and what follows it.
 struct Pair {
     engine: Engine,
     edits: Arc<Edits>,
     follower: Option<Follower>,
     model: Model,
+    /// As a backup's buffers: three segments, of which a new one has what was there before.
+    slots: [Vec<u8>; 3],
 }
 
 impl Pair {
@@ -84,6 +90,7 @@ impl Pair {
             edits,
             follower: None,
             model: Model::new(),
+            slots: slots(),
         }
     }
 
@@ -128,6 +135,7 @@ impl Pair {
             engine,
             edits,
             follower: None,
+            slots: slots(),
         }
     }
 
@@ -203,7 +211,13 @@ impl Pair {
             if next == at {
                 return Ok(());
             }
-            follower.write_log(at, &buffer, next.number() > at.number())?;
+            // Of a segment that is closed all comes that its buffer has.
+            let slot = &mut self.slots[at.number().0 as usize % 3];
+            let end = at.offset() + buffer.len();
+            slot[at.offset()..end].copy_from_slice(&buffer);
+            let is_closed = next.number() > at.number();
+            let end = if is_closed { slot.len() } else { end };
+            follower.write_log(at, &slot[at.offset()..end], is_closed)?;
         }
     }
 
