@@ -94,8 +94,8 @@ fn a_large_record_that_has_not_come_is_left_out() {
     }
 }
 
-/// Promise (LC8, FO7): a directory that makes its trees itself freezes its L0, too, when its records
-/// take so much of the log.
+/// Promise (LC8, FO7): a directory that makes its trees itself freezes its L0, too, when its
+/// records take so much of the log.
 #[test]
 fn a_follower_freezes_by_the_log() {
     let mut pair = Pair::new(&CrashStorage::new(1));
