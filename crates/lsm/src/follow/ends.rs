@@ -1,8 +1,9 @@
-//! Where the records of a log end that comes in pieces, segment by segment.
+//! Where the records of a log end that comes in pieces, segment by segment (FO5).
 
+use crate::log::part_sum::PartSum;
 use crate::log::record::{
-    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordSum,
-    RecordView, SEGMENT_HEADER_SIZE_BYTES,
+    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
+    SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
@@ -27,12 +28,9 @@ pub(super) struct RecordEnds {
 /// VL3: a record that no segment is large enough for, as far as it has come.
 #[derive(Debug)]
 struct Large {
-    position: LogPosition,
-    expected: u32,
-    sum: RecordSum,
+    sum: PartSum,
     /// Everything before that place is in the sum.
     summed_to: LogPosition,
-    left_size_bytes: usize,
 }
 
 impl RecordEnds {
@@ -84,11 +82,8 @@ impl RecordEnds {
                 return None;
             }
             self.large = Some(Large {
-                position,
-                expected,
-                sum: RecordSum::begin(header),
+                sum: PartSum::begin(position, (expected, header)),
                 summed_to: position.plus(RECORD_HEADER_SIZE_BYTES as u64),
-                left_size_bytes: size_bytes - RECORD_HEADER_SIZE_BYTES,
             });
             let segment_count = size_bytes.div_ceil(PAYLOAD_SIZE_BYTES) as u64;
             return Some(LogNumber(number.0 + segment_count).start());
@@ -113,15 +108,12 @@ impl RecordEnds {
         large.summed_to = large.summed_to.max(payload);
         // What comes again is in there already.
         let index = large.summed_to.0.saturating_sub(at.0) as usize;
-        let more = bytes.get(index..).unwrap_or_default();
-        let more = &more[..more.len().min(large.left_size_bytes)];
-        large.sum.add(more);
-        large.summed_to = large.summed_to.plus(more.len() as u64);
-        large.left_size_bytes -= more.len();
-        if large.left_size_bytes > 0 {
+        let added_size_bytes = large.sum.add(bytes.get(index..).unwrap_or_default());
+        large.summed_to = large.summed_to.plus(added_size_bytes as u64);
+        if large.sum.left_size_bytes() > 0 {
             return;
         }
-        if large.sum.at(self.engine, large.position) == large.expected {
+        if large.sum.is_right(self.engine) {
             self.end = Some(large.summed_to);
         } else {
             self.next = None;
@@ -133,7 +125,7 @@ impl RecordEnds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::record::{encode_record_header, encode_segment_header};
+    use crate::log::record::{RecordSum, encode_record_header, encode_segment_header};
 
     const ENGINE: EngineId = EngineId(7);
     const SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize;

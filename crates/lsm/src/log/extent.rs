@@ -1,8 +1,9 @@
 //! How much of a log segment counts, for who compares two of them (FO9).
 
+use super::part_sum::PartSum;
 use super::record::{
-    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordSum,
-    RecordView, SEGMENT_HEADER_SIZE_BYTES,
+    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
+    SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
@@ -20,12 +21,9 @@ pub struct Extents {
 /// VL3: a record that no segment is large enough for, as far as it has come.
 #[derive(Clone, Debug)]
 struct Large {
-    position: LogPosition,
-    expected: u32,
-    sum: RecordSum,
-    /// The segment that it goes on in, and how much is to come from there on.
+    sum: PartSum,
+    /// The segment that it goes on in.
     next: LogNumber,
-    left_size_bytes: usize,
 }
 
 impl Extents {
@@ -54,12 +52,10 @@ impl Extents {
 
     /// The end of a record that has begun before; `None`: it is not here, or not known.
     fn large_end(&mut self, mut large: Large, bytes: &[u8]) -> Option<usize> {
-        let size_bytes = large.left_size_bytes.min(PAYLOAD_SIZE_BYTES);
-        let end = SEGMENT_HEADER_SIZE_BYTES + size_bytes;
+        let end = SEGMENT_HEADER_SIZE_BYTES + large.sum.left_size_bytes().min(PAYLOAD_SIZE_BYTES);
         large.sum.add(bytes.get(SEGMENT_HEADER_SIZE_BYTES..end)?);
-        large.left_size_bytes -= size_bytes;
-        if large.left_size_bytes == 0 {
-            return (large.sum.at(self.engine, large.position) == large.expected).then_some(end);
+        if large.sum.left_size_bytes() == 0 {
+            return large.sum.is_right(self.engine).then_some(end);
         }
         large.next = large.next.next();
         self.large = Some(large);
@@ -80,15 +76,10 @@ impl Extents {
             let size_bytes = header.record_size_bytes();
             if size_bytes > PAYLOAD_SIZE_BYTES {
                 if at == SEGMENT_HEADER_SIZE_BYTES && rest.len() == PAYLOAD_SIZE_BYTES {
-                    let mut sum = RecordSum::begin(header);
+                    let mut sum = PartSum::begin(position, (expected, header));
                     sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
-                    self.large = Some(Large {
-                        position,
-                        expected,
-                        sum,
-                        next: number.next(),
-                        left_size_bytes: size_bytes - PAYLOAD_SIZE_BYTES,
-                    });
+                    let next = number.next();
+                    self.large = Some(Large { sum, next });
                 }
                 return None;
             }
@@ -105,7 +96,7 @@ impl Extents {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{encode_record_header, encode_segment_header};
+    use super::super::record::{RecordSum, encode_record_header, encode_segment_header};
     use super::*;
 
     const ENGINE: EngineId = EngineId(7);

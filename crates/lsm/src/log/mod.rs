@@ -10,6 +10,7 @@
 //! | `read` | reading a record |
 //! | `cached` | blocks of other segments in the engine's cache |
 //! | `recent` | the segments that were filled last, in memory |
+//! | `part_sum` | the sum of a record that comes in parts |
 //! | `raw` | reading bytes as they are, for who follows |
 //! | [`extent`] | how much of a segment counts |
 //! | [`replay`] | reading the log again |
@@ -21,6 +22,7 @@ pub mod replay;
 
 mod append;
 mod cached;
+pub(crate) mod part_sum;
 mod raw;
 mod read;
 mod recent;

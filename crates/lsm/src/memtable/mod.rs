@@ -38,7 +38,6 @@ mod tree;
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::cursor::MemtableCursor;
 use self::key::{Meta, Sought};
@@ -55,8 +54,6 @@ pub struct Memtable {
     tree: Tree,
     /// The log is read again from there for what is in here.
     start: LogPosition,
-    /// What the records take in the log that it leads to, or has led to.
-    log_size_bytes: AtomicU64,
     /// When it is frozen: where it ends, and the log that it leads to.
     end: OnceLock<(LogPosition, LogPin)>,
 }
@@ -90,7 +87,6 @@ impl Memtable {
         Self {
             tree: Tree::new(),
             start,
-            log_size_bytes: AtomicU64::new(0),
             end: OnceLock::new(),
         }
     }
@@ -108,8 +104,6 @@ impl Memtable {
             record_size_bytes,
         };
         self.tree.insert(key, position, meta);
-        self.log_size_bytes
-            .fetch_add(record_size_bytes, Ordering::Relaxed);
     }
 
     /// The newest version of a key of those that were written before a place.
@@ -132,7 +126,7 @@ impl Memtable {
 
     /// Bytes of the log that the records of all its versions take.
     pub fn log_size_bytes(&self) -> u64 {
-        self.log_size_bytes.load(Ordering::Relaxed)
+        self.tree.log_size_bytes()
     }
 
     /// Versions in it, all of each key.

@@ -26,6 +26,8 @@ pub(super) struct Tree {
     writer: Mutex<Given>,
     size_bytes: AtomicUsize,
     entry_count: AtomicUsize,
+    /// What the records of all versions take in the log.
+    log_size_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +59,7 @@ impl Tree {
             writer: Mutex::default(),
             size_bytes: AtomicUsize::new(0),
             entry_count: AtomicUsize::new(0),
+            log_size_bytes: AtomicU64::new(0),
         };
         let mut given = Given::default();
         let root = tree.new_leaf(&mut given, &[]);
@@ -73,6 +76,10 @@ impl Tree {
 
     pub(super) fn entry_count(&self) -> usize {
         self.entry_count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn log_size_bytes(&self) -> u64 {
+        self.log_size_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes a version in. One at a time; who inserts while another one does waits.
@@ -96,6 +103,8 @@ impl Tree {
             self.change(given, path, (number, change));
         }
         self.note_size(given, self.entry_count() + 1);
+        let log_size_bytes = self.log_size_bytes() + meta.record_size_bytes;
+        self.log_size_bytes.store(log_size_bytes, Ordering::Relaxed);
     }
 
     /// The first version that is not before a place.

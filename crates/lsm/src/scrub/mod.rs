@@ -243,14 +243,14 @@ impl Scrub {
             if seen.can_go_on {
                 return Ok(());
             }
-            let error = damaged(large.position, "the record does not go on");
-            let head = large.position.number();
+            let error = damaged(large.position(), "the record does not go on");
+            let head = large.position().number();
             return self.confirm(whole, (head, (head, large.segment)), error);
         };
         // Whatever becomes of it: in the others no record begins.
         self.place = Place::Log(large.end());
         self.read_log(whole, segment, end)?;
-        let head = large.position.number();
+        let head = large.position().number();
         match large.take(&self.buffer, whole.log().segments().engine) {
             Ok(true) => Ok(()),
             Ok(false) => {

@@ -2,9 +2,10 @@
 
 use crate::error::LsmError;
 use crate::log::damaged;
+use crate::log::part_sum::PartSum;
 use crate::log::record::{
-    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordSum,
-    RecordView, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
+    EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
+    SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 
@@ -23,14 +24,11 @@ pub(super) enum Part {
 /// A record that no segment is large enough for (VL3), as far as it was read.
 #[derive(Debug)]
 pub(super) struct Large {
-    pub(super) position: LogPosition,
+    sum: PartSum,
     /// Where the segment is in which it begins.
     pub(super) segment: SegmentId,
     /// The segment that it goes on in.
     pub(super) next: LogNumber,
-    expected: u32,
-    sum: RecordSum,
-    left_size_bytes: usize,
 }
 
 /// Checks what a segment has on the device.
@@ -57,15 +55,12 @@ pub(super) fn check_segment(
                 let error = damaged(position, "the record does not go on");
                 return Ok(Part::NotAll(error));
             }
-            let mut sum = RecordSum::begin(header);
+            let mut sum = PartSum::begin(position, (expected, header));
             sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
             return Ok(Part::GoesOn(Box::new(Large {
-                position,
+                sum,
                 segment,
                 next: number.next(),
-                expected,
-                sum,
-                left_size_bytes: size_bytes - rest.len(),
             })));
         }
         let Some(view) = RecordView::decode(rest, engine, position) else {
@@ -89,30 +84,33 @@ fn check_header(bytes: &[u8], engine: EngineId, number: LogNumber) -> Result<(),
 }
 
 impl Large {
+    /// Where it begins.
+    pub(super) const fn position(&self) -> LogPosition {
+        self.sum.position()
+    }
+
     /// Up to where it is in the next segment.
     pub(super) fn end_in_next(&self) -> usize {
-        SEGMENT_HEADER_SIZE_BYTES + self.left_size_bytes.min(PAYLOAD_SIZE_BYTES)
+        SEGMENT_HEADER_SIZE_BYTES + self.sum.left_size_bytes().min(PAYLOAD_SIZE_BYTES)
     }
 
     /// The first segment behind it.
     pub(super) fn end(&self) -> LogNumber {
-        let count = self.left_size_bytes.div_ceil(PAYLOAD_SIZE_BYTES);
+        let count = self.sum.left_size_bytes().div_ceil(PAYLOAD_SIZE_BYTES);
         LogNumber(self.next.0 + count as u64)
     }
 
     /// Takes in what the next segment has of it; true: that was all.
     pub(super) fn take(&mut self, bytes: &[u8], engine: EngineId) -> Result<bool, LsmError> {
         check_header(bytes, engine, self.next)?;
-        let part = &bytes[SEGMENT_HEADER_SIZE_BYTES..];
-        self.sum.add(part);
-        self.left_size_bytes -= part.len();
+        self.sum.add(&bytes[SEGMENT_HEADER_SIZE_BYTES..]);
         self.next = self.next.next();
-        if self.left_size_bytes > 0 {
+        if self.sum.left_size_bytes() > 0 {
             return Ok(false);
         }
-        if self.sum.at(engine, self.position) != self.expected {
+        if !self.sum.is_right(engine) {
             let how = "the record's checksum does not match";
-            return Err(damaged(self.position, how));
+            return Err(damaged(self.position(), how));
         }
         Ok(true)
     }

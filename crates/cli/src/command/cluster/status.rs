@@ -165,8 +165,8 @@ fn fault_text(fault: &Fault) -> String {
         format!(
             "region {region} is damaged on server {server}: {how}; what is whole is served, and no \
              other replica is without it: if a copy of that directory is elsewhere, stop the server, \
-             put it there, and start it again; else write anew what cannot be \
-             read by `farleaf load` (`put` and `del` look at what is there)"
+             put it there, and start it again; else write anew what cannot be read by `farleaf load` \
+             (`put` and `del` look at what is there)"
         )
     } else {
         format!("a copy of region {region} that server {server} had is kept, and not used: {how}")
