@@ -71,6 +71,13 @@ impl RecordEnds {
         counted.unwrap_or(bytes.len()).min(bytes.len())
     }
 
+    /// Where a record ends before which, or at which, all that was passed ends, of what was written
+    /// up to a place; `None`: not all of the last record was, or that is not known.
+    pub(super) fn whole_to(&self, written_to: LogPosition) -> Option<LogPosition> {
+        let next = self.next.filter(|_| self.large.is_none());
+        next.filter(|next| *next <= written_to)
+    }
+
     /// Passes the record that begins at an offset of a segment; where the next one begins. `None`:
     /// that is not known.
     fn pass(&mut self, number: LogNumber, offset: usize, rest: &[u8]) -> Option<LogPosition> {

@@ -307,13 +307,19 @@ impl Follower {
         }
     }
 
-    /// Makes durable what was written of the log. One sync.
+    /// Makes durable what was written of the log. One sync, and one edit of the manifest for 8 MiB
+    /// of log.
     ///
     /// # Errors
-    /// It cannot be synced.
+    /// It cannot be synced, or the manifest cannot be written.
     pub fn sync_log(&mut self) -> Result<(), LsmError> {
         if self.synced_to < self.written_to {
             self.log.segments().device.sync()?;
+            // VL6. Of one that was opened to be promoted nobody knows yet what is there.
+            let whole_to = self.ends.whole_to(self.written_to);
+            if let Some(whole_to) = whole_to.filter(|_| self.knows_end) {
+                self.log.say_synced(whole_to)?;
+            }
             self.synced_to = self.written_to;
             self.log.note_synced(self.synced_to);
         }

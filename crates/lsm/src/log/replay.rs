@@ -49,7 +49,7 @@ pub fn replay(
 ) -> Result<Replayed, LsmError> {
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, take)?;
-    replay.check_what_was_synced(state.read_from, end)?;
+    replay.check_what_was_synced(state, end)?;
     replay.check_nothing_was_behind(end)?;
     if !is_shared {
         check_all_are_named(device, state)?;
@@ -60,11 +60,11 @@ pub fn replay(
 
 /// FO6: where a log ends that was copied from another device, up to a place if that is known. What
 /// marks say of that device, nobody has promised of this one, so what is behind the end does not
-/// count. Costs as [`replay`] does.
+/// count but for what the manifest says. Costs as [`replay`] does.
 ///
 /// # Errors
-/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, or what was copied,
-/// is not there. Or it cannot be read.
+/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, or what was copied
+/// or synced, is not there. Or it cannot be read.
 pub fn find_end(
     device: &Device,
     state: &ManifestState,
@@ -72,7 +72,7 @@ pub fn find_end(
 ) -> Result<Replayed, LsmError> {
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, &mut |_| {})?;
-    replay.check_what_was_synced(state.read_from, end)?;
+    replay.check_what_was_synced(state, end)?;
     // Where all segments were read there is nothing more: of the numbers up to the next one, those
     // that the log had reserved when it was opened last were never anybody's.
     let is_cut = replay.index < replay.segments.len();
@@ -313,16 +313,17 @@ impl Replay<'_> {
     }
 
     /// VL6: what a manifest says that the log had on the device is there: up to where it is read
-    /// from, and up to where it ended when it was read before.
+    /// from, up to where it ended when it was read before, and up to where syncs have said.
     fn check_what_was_synced(
         &self,
-        read_from: LogPosition,
+        state: &ManifestState,
         end: LogPosition,
     ) -> Result<(), LsmError> {
         let mut ends = self.segments.iter().rev();
-        let known =
+        let ended =
             ends.find_map(|(number, entry)| Some(number.start().plus(u64::from(entry.end?))));
-        let known = known.unwrap_or(read_from).max(read_from);
+        let said = state.read_from.max(state.log_synced_to);
+        let known = ended.map_or(said, |ended| ended.max(said));
         if end < known {
             return Err(self.lacks(end, known));
         }

@@ -5,7 +5,12 @@ use std::sync::{MutexGuard, PoisonError};
 use super::record::{Mark, RecordKind, RecordSum};
 use super::{Appended, ValueLog};
 use crate::error::LsmError;
-use crate::place::LogPosition;
+use crate::manifest::Change;
+use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
+
+/// VL6: when so much more of the log is durable, the manifest says so. Of a log that lost its end,
+/// with the marks in it, less than this is not missed.
+const SAID_SIZE_BYTES: u64 = 4 * SEGMENT_SIZE_BYTES;
 
 /// How far the log is on the device.
 #[derive(Debug)]
@@ -16,6 +21,9 @@ pub(super) struct SyncState {
     is_busy: bool,
     /// Where the last marks begin that have nothing between them, and where they end.
     marks: Option<(LogPosition, LogPosition)>,
+    /// The manifest says up to where the log is durable; `None`: nothing of what was written since
+    /// the log was opened.
+    said_to: Option<LogPosition>,
 }
 
 impl SyncState {
@@ -24,6 +32,7 @@ impl SyncState {
             synced_to,
             is_busy: false,
             marks: None,
+            said_to: None,
         }
     }
 
@@ -65,7 +74,7 @@ impl ValueLog {
     }
 
     /// Makes the log durable up to a place. One write and one sync, by one of those who wait for
-    /// all of them.
+    /// all of them; and one edit of the manifest for 8 MiB of log.
     ///
     /// # Errors
     /// There is no room to write it: what was appended is in memory still, and is written when it
@@ -86,7 +95,11 @@ impl ValueLog {
         state.is_busy = true;
         let before = state.synced_to;
         drop(state);
-        let synced = self.write_and_sync(before);
+        let synced = self.write_and_sync(before).and_then(|mark| {
+            let said = self.say_synced(mark.end);
+            said.inspect_err(|error| Self::stop(&mut self.tail(), error))?;
+            Ok(mark)
+        });
         let mut state = self.sync_state();
         state.is_busy = false;
         if let Ok(mark) = synced {
@@ -96,6 +109,22 @@ impl ValueLog {
         drop(state);
         self.has_synced.notify_all();
         synced.map(|_| ())
+    }
+
+    /// VL6: everything before a place where a record ends is durable, and the manifest says so, if
+    /// that is the first of this log since it was opened, or 8 MiB more than it says. Then one
+    /// edit.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn say_synced(&self, end: LogPosition) -> Result<(), LsmError> {
+        let said_to = self.sync_state().said_to;
+        if said_to.is_some_and(|said_to| end.0 < said_to.0 + SAID_SIZE_BYTES) {
+            return Ok(());
+        }
+        self.manifest.commit(&[Change::LogSynced(end)])?;
+        self.sync_state().said_to = Some(end);
+        Ok(())
     }
 
     /// The mark, up to the end of which the log is durable then.

@@ -30,6 +30,7 @@ impl CheckedState {
         }
         check_reserved_to(state.next_log.0)?;
         check_read_from(state.read_from, state.next_log)?;
+        check_synced_to(state.log_synced_to, state.next_log)?;
         let mut log_places = BTreeSet::new();
         for (number, entry) in &state.log {
             if *number >= state.next_log {
@@ -86,6 +87,7 @@ impl CheckedState {
             now: self,
             next_log: self.state.next_log,
             read_from: self.state.read_from,
+            log_synced_to: self.state.log_synced_to,
             log_places: BTreeSet::new(),
             freed: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -137,6 +139,7 @@ impl CheckedState {
                 }
             }
             Change::ReadFrom(position) => state.read_from = *position,
+            Change::LogSynced(position) => state.log_synced_to = *position,
             Change::AddTree { level, tree } => {
                 state.next_tree = state.next_tree.max(TreeId(tree.id.0 + 1));
                 if state.levels.len() < *level {
@@ -169,6 +172,7 @@ struct Edit<'s> {
     now: &'s CheckedState,
     next_log: LogNumber,
     read_from: LogPosition,
+    log_synced_to: LogPosition,
     log_places: BTreeSet<SegmentId>,
     freed: BTreeSet<LogNumber>,
     removed: BTreeSet<TreeId>,
@@ -202,6 +206,15 @@ impl Edit<'_> {
                 }
                 self.read_from = *position;
                 check_read_from(*position, self.next_log)
+            }
+            Change::LogSynced(position) => {
+                if *position < self.log_synced_to {
+                    return Err(format!(
+                        "the log was on the device up to {position}, which is before"
+                    ));
+                }
+                self.log_synced_to = *position;
+                check_synced_to(*position, self.next_log)
             }
             Change::AddTree { level, tree } => self.add_tree(*level, tree),
             Change::RemoveTrees { ids } => ids.iter().try_for_each(|id| self.remove_tree(*id)),
@@ -308,6 +321,15 @@ fn check_read_from(position: LogPosition, next_log: LogNumber) -> Result<(), Str
     Ok(())
 }
 
+fn check_synced_to(position: LogPosition, next_log: LogNumber) -> Result<(), String> {
+    if position > next_log.start() {
+        return Err(format!(
+            "the log was on the device up to {position}, which is behind its end"
+        ));
+    }
+    Ok(())
+}
+
 fn check_end(number: LogNumber, end: u32) -> Result<(), String> {
     let range = SEGMENT_HEADER_SIZE_BYTES as u64..=SEGMENT_SIZE_BYTES;
     if !range.contains(&u64::from(end)) {
@@ -382,6 +404,10 @@ mod tests {
         Change::EndLog { last }
     }
 
+    fn synced(position: u64) -> Change {
+        Change::LogSynced(LogPosition(position))
+    }
+
     /// Log segments 0 to 3, of which the first two are not read again; tree 1 in level 1, tree 2
     /// in level 2.
     fn checked() -> CheckedState {
@@ -401,7 +427,7 @@ mod tests {
     fn what_cannot_follow_is_refused() {
         let state = checked();
         let unknown_end = "the log ends in segment 7";
-        let refused: [(&[Change], &str); 19] = [
+        let refused: [(&[Change], &str); 21] = [
             (&[reserve(5, &[9])], "out of turn"),
             (&[reserve(4, &[3])], "segment 3 is used twice"),
             (&[reserve(4, &[9, 9])], "segment 9 is used twice"),
@@ -414,6 +440,8 @@ mod tests {
             (&[free(&[0, 0])], "is not there"),
             (&[Change::ReadFrom(LogPosition(7))], "which is before"),
             (&[Change::ReadFrom(LogPosition(u64::MAX))], "behind its end"),
+            (&[synced(9), synced(8)], "up to 0:0x8, which is before"),
+            (&[synced(u64::MAX)], "behind its end"),
             (&[add(0, tree(3, 5))], "cannot be added to level 0"),
             (&[add(usize::MAX, tree(3, 5))], "cannot be added"),
             (&[add(1, tree(2, 5))], "tree 2 cannot be added"),

@@ -11,7 +11,8 @@ use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::TreeShape;
 
 /// The version of the directory's format. 2: leaves have hashes of 48 bits, and heads that are as
-/// long as their keys need; of 1, all trees are others.
+/// long as their keys need; of 1, all trees are others. Manifests of before `log_synced_to` are of
+/// 2 as well, and say nothing of it.
 pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// A log segment.
@@ -64,6 +65,8 @@ pub enum Change {
     },
     /// LC4: the log need not be read again from before this place.
     ReadFrom(LogPosition),
+    /// VL6: the log was on the device up to this place, where a record ends.
+    LogSynced(LogPosition),
     /// A tree is the newest one of a level.
     AddTree {
         /// Of which, from 1 on.
@@ -95,6 +98,9 @@ pub struct ManifestState {
     pub next_log: LogNumber,
     /// The log is read again from there.
     pub read_from: LogPosition,
+    /// VL6: the log was on the device up to there, if not further.
+    #[serde(default, skip_serializing_if = "is_start")]
+    pub log_synced_to: LogPosition,
     /// The first number that no tree has ever had.
     pub next_tree: TreeId,
     /// The trees of each level, from level 1 on, newest first.
@@ -111,6 +117,7 @@ impl ManifestState {
             log: BTreeMap::new(),
             next_log: LogNumber(0),
             read_from: LogPosition(0),
+            log_synced_to: LogPosition(0),
             next_tree: TreeId(1),
             levels: Vec::new(),
         }
@@ -128,6 +135,11 @@ impl ManifestState {
             .flat_map(|tree| tree.segments.iter().copied())
             .collect()
     }
+}
+
+/// Whether it is where a log begins: what a manifest does not say.
+const fn is_start(position: &LogPosition) -> bool {
+    position.0 == 0
 }
 
 /// A map in which no key is there twice: of two, JSON would take the last.

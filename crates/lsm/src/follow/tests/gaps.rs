@@ -1,6 +1,7 @@
-//! Logs whose numbers have gaps.
+//! Logs whose numbers have gaps, and logs that lost their end.
 
 use super::*;
+use crate::storage::PowerLoss;
 
 /// A bug that was found: a directory that was opened again has reserved numbers of log segments
 /// that nobody gets. Promise: one that is filled from it, and to which nothing comes then, is
@@ -43,4 +44,55 @@ fn a_follower_is_promoted_with_nothing_behind_its_base() {
         let promoted = follower.promote(options()).expect("all is there");
         assert_eq!(all(&promoted), all(&pair.engine));
     }
+}
+
+/// A bug that was found: of a copy whose log had lost what was synced there nobody could tell that.
+/// Promise (VL6, FO6): one that was cut before what a first sync made durable is not promoted.
+#[test]
+fn a_follower_that_lost_its_log_is_not_promoted() {
+    for index in [IndexKind::Sent, IndexKind::Built] {
+        let (from, to) = (CrashStorage::new(7), CrashStorage::new(8));
+        let mut pair = Pair::new(&from);
+        pair.fill(&to, index).expect("filled");
+        let put = pair.engine.put(b"17", b"value", Durability::Memory);
+        put.expect("put");
+        pair.follow_log().expect("written");
+        let mut follower = pair.follower.take().expect("it was filled");
+        follower.sync_log().expect("synced");
+        drop(follower);
+        let [cut, whole] = [(); 2].map(|()| to.lose_power(PowerLoss::Everything));
+        cut.open("log").expect("there").set_size(0).expect("cut");
+        let follower = Follower::open(Arc::new(cut)).expect("its manifest is whole");
+        let failed = follower.promote(options()).expect_err("its log is not");
+        assert!(matches!(failed, LsmError::DamagedLog { .. }), "{failed}");
+        let follower = Follower::open(Arc::new(whole)).expect("its manifest is whole");
+        let promoted = follower.promote(options()).expect("all is there");
+        assert_eq!(all(&promoted), all(&pair.engine));
+    }
+}
+
+/// Promise (VL6): a sync of a follower says nothing of a record larger than a segment that has not
+/// come to its end: one that never does is no damage.
+#[test]
+fn half_a_record_is_not_said_to_be_there() {
+    let (from, to) = (CrashStorage::new(9), CrashStorage::new(10));
+    let mut pair = Pair::new(&from);
+    pair.fill(&to, IndexKind::Sent).expect("filled");
+    let value = vec![7; 5 << 20];
+    pair.engine
+        .put(b"17", &value, Durability::Memory)
+        .expect("put");
+    let mut follower = pair.follower.take().expect("it was filled");
+    let mut buffer = Vec::new();
+    for _ in 0..2 {
+        let at = follower.written_to();
+        let next = pair.engine.log().read_raw(at, &mut buffer).expect("read");
+        assert!(next.number() > at.number(), "it goes on in the next one");
+        follower.write_log(at, &buffer, true).expect("written");
+        follower.sync_log().expect("synced");
+    }
+    drop(follower);
+    let follower = Follower::open(Arc::new(to)).expect("its manifest is whole");
+    let promoted = follower.promote(options()).expect("nothing is lost");
+    assert_eq!(all(&promoted), Model::new());
 }

@@ -8,7 +8,7 @@ use crate::error::LsmError;
 use crate::log::FILE;
 use crate::manifest::Change;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
-use crate::storage::{CrashStorage, PowerLoss, Storage};
+use crate::storage::{CrashStorage, Fault, FaultyStorage, PowerLoss, Storage};
 
 fn shared(storage: &CrashStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -115,9 +115,19 @@ fn a_lost_edit_is_damage() {
         (storage, log)
     };
     let edit = [Change::ReadFrom(LogPosition(0))];
-    // The edit that reserved the segment: nothing else says that there is a log at all.
-    let (storage, _log) = made();
+    // The edit that reserved the segments, of which one is written: nothing else says that there is
+    // a log at all.
+    let storage = CrashStorage::new(4);
+    let log = open(&shared(&storage)).expect("made");
+    for index in 0..3 {
+        log.put(&[index], 1 << 20).expect("written");
+    }
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
+
+    // The one that says how far the log is durable (VL6).
+    let (storage, _log) = made();
+    let count = open(&without_the_last_edit(&storage)).map(|it| it.replayed.len());
+    assert_eq!(count.expect("no mark tells of it"), 1);
 
     let (storage, log) = made();
     log.manifest.commit(&edit).expect("committed");
@@ -138,12 +148,108 @@ fn a_lost_edit_is_damage() {
         panic!("a mark tells of it");
     };
     assert_eq!(size_bytes(), before, "what may have been in force is there");
-    assert!(how.contains("1 edits") && how.contains("2 once"), "{how}");
+    assert!(how.contains("2 edits") && how.contains("3 once"), "{how}");
 
     // A record that begins in segments of one edit and goes on in those of the next.
     let (storage, log) = made();
-    put_synced(&log, b"large", 17 << 21);
+    log.put(b"large", 17 << 21).expect("written");
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
+}
+
+/// A bug that was found: a log of which nothing was left, or not the mark behind what was lost,
+/// passed for one that was never written. Promise (VL6): what a first sync has made durable is
+/// missed, wherever the file was cut, and so is all but the last 8 MiB of what was synced later, of
+/// each life of the log; for one edit in 8 MiB.
+#[test]
+fn a_log_that_lost_its_end_is_damaged() {
+    let cut = |storage: &CrashStorage, size_bytes: u64| {
+        let copy = storage.lose_power(PowerLoss::Everything);
+        let file = copy.open(FILE).expect("there");
+        file.set_size(size_bytes).expect("cut");
+        open(&shared(&copy))
+    };
+    let storage = CrashStorage::new(6);
+    let log = open(&shared(&storage)).expect("made");
+    log.log.sync_to(LogPosition(0)).expect("nothing is to do");
+    assert_eq!(log.manifest.edit_count(), 0);
+    put_synced(&log, b"first", 30);
+    let said = log.log.synced_to();
+    // What a mark ends with is zeros, as a file has them that is cut there and is read as long.
+    for size_bytes in 0..said.0 - 7 {
+        let Err(LsmError::DamagedLog { how, .. }) = cut(&storage, size_bytes).map(drop) else {
+            panic!("{size_bytes} bytes are left");
+        };
+        let synced = format!("was on the device up to {said}");
+        assert!(how.contains(&synced), "{how}");
+        assert!(how.contains("restore the directory"), "{how}");
+    }
+    let whole = cut(&storage, said.0).expect("all is there");
+    assert_eq!(whole.replayed.len(), 1);
+
+    let storage = CrashStorage::new(7);
+    let log = open(&shared(&storage)).expect("made");
+    for index in 0..30 {
+        put_synced(&log, &[index], 1 << 20);
+    }
+    // To reserve 16 segments, twice, when the last ones are begun; of the first sync; of others,
+    // whenever 8 MiB have come.
+    assert_eq!(log.manifest.edit_count(), 2 + 1 + 7);
+    drop(log);
+    // What was read again is said then; of what comes next the first sync says it anew.
+    let again = open(&shared(&storage)).expect("whole");
+    let first = put_synced(&again, b"again", 30).number();
+    let place = again.log.segments().place(first).expect("it is there");
+    drop(again);
+    for size_bytes in [0, 11 << 20, place.offset(), place.offset() + 40] {
+        let opened = cut(&storage, size_bytes);
+        assert!(is_damaged(&opened), "{size_bytes} bytes are left");
+    }
+}
+
+/// Promise (VL6): of a log that is written on and on all is missed but the last 8 MiB.
+#[test]
+fn the_manifest_follows_the_log() {
+    let storage = CrashStorage::new(8);
+    let log = open(&shared(&storage)).expect("made");
+    for index in 0..30 {
+        put_synced(&log, &[index], 1 << 20);
+    }
+    let synced_to = log.log.synced_to();
+    let said = log.manifest.with_state(|it| it.log_synced_to);
+    assert!(said.plus(8 << 20) > synced_to, "{said}, {synced_to}");
+    for (size_bytes, expected) in [(said.0 - 8, true), (said.0, false)] {
+        let copy = storage.lose_power(PowerLoss::Everything);
+        let file = copy.open(FILE).expect("there");
+        file.set_size(size_bytes).expect("cut");
+        assert_eq!(is_damaged(&open(&shared(&copy))), expected);
+    }
+}
+
+/// Promise (VL6, VL7): where there is no room in the manifest to say how far the log is durable,
+/// the write is not acknowledged, and is when there is.
+#[test]
+fn what_is_not_said_is_not_acknowledged() {
+    let storage = CrashStorage::new(7);
+    let faulty = FaultyStorage::new(shared(&storage));
+    let log = open(&(Arc::new(faulty.clone()) as Arc<dyn Storage>)).expect("made");
+    let put = log.put(b"key", 30).expect("written");
+    // For the record and the mark behind it, and less than an edit.
+    faulty.set(Fault::Full {
+        after_bytes: put.end.0 + 28 + 20,
+    });
+    let failed = log.log.sync_to(put.end).expect_err("there is no room");
+    assert!(failed.is_no_room(), "{failed}");
+    assert!(failed.to_string().contains("MANIFEST-1"), "{failed}");
+    assert!(log.log.synced_to() < put.end);
+    faulty.lift_all();
+    log.log.sync_to(put.end).expect("there is room");
+    assert_eq!(
+        log.manifest.with_state(|it| it.log_synced_to),
+        log.log.synced_to()
+    );
+    let left = storage.lose_power(PowerLoss::Nothing);
+    left.open(FILE).expect("there").set_size(0).expect("cut");
+    assert!(is_damaged(&open(&shared(&left))));
 }
 
 /// Promise: without its file, or with a shorter one, a log is damaged, and not empty.

@@ -83,11 +83,11 @@ fn a_lost_edit_is_found_all_the_same() {
         file.set_size(last as u64 + 1).expect("cut");
         size_bytes > last as u64 + 1
     };
-    // An edit that names log segments, which are written then.
+    // An edit that names log segments, of which one is written then, and nothing is synced.
     let lost = Pair::over(promoted(&copy));
-    for number in 0..2 {
+    for number in 0..3 {
         lost.engine
-            .put(&[number], &[1; 4096], Durability::Sync)
+            .put(&[number], &vec![1; 1 << 20], Durability::Memory)
             .expect("put");
     }
     drop(lost);
