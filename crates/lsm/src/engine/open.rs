@@ -13,8 +13,10 @@ use crate::error::LsmError;
 use crate::follow::follows;
 use crate::log::record::EngineId;
 use crate::log::{self, LogMemory, ValueLog};
-use crate::manifest::{Manifest, ManifestState};
+use crate::manifest::{Manifest, ManifestState, TreeEntry};
 use crate::memtable::Memtable;
+use crate::place::BlockNumber;
+use crate::scrub::block_text;
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
@@ -119,6 +121,21 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
     })
 }
 
+/// SC6: damage of a tree that a directory cannot be opened with, and where it is: there is no
+/// engine that could be asked for the place.
+fn with_place(error: LsmError, device: &Device, entry: &TreeEntry) -> LsmError {
+    let LsmError::DamagedTree { tree, block, how } = error else {
+        return error;
+    };
+    let place = block_text(device, entry, BlockNumber(block));
+    let place = place.map_or_else(String::new, |place| format!(" ({place})"));
+    let how = format!(
+        "{how}{place}: restore the directory from a copy, or a replica; until then nothing of it \
+         is read"
+    );
+    LsmError::DamagedTree { tree, block, how }
+}
+
 fn recover(
     storage: Arc<dyn Storage>,
     (manifest, options): (Arc<Manifest>, EngineOptions),
@@ -139,7 +156,10 @@ fn recover(
     };
     let mut levels = Vec::new();
     for entries in &state.levels {
-        let opened = entries.iter().map(|entry| place.open(entry.clone()));
+        let opened = entries.iter().map(|entry| {
+            let opened = place.open(entry.clone());
+            opened.map_err(|error| with_place(error, &trees, entry))
+        });
         levels.push(opened.collect::<Result<Vec<_>, _>>()?);
     }
     for tree in levels.iter().flatten() {

@@ -23,9 +23,11 @@ pub(crate) use self::trees::OpenedTrees;
 pub(crate) use self::whole::{Seen, Whole};
 
 use self::segment::{Large, Part, check_segment};
+use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::damaged;
 use crate::log::record::SEGMENT_HEADER_SIZE_BYTES;
+use crate::manifest::TreeEntry;
 use crate::place::{
     BLOCK_SIZE_BYTES, BlockNumber, LogNumber, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId,
     TreeId,
@@ -59,17 +61,21 @@ pub(crate) fn place_of_damage(whole: &dyn Whole, error: &LsmError) -> Option<Str
             Some(segments.device.byte_text(segment, position.offset() as u64))
         }
         LsmError::DamagedTree { tree, block, .. } => {
-            let index = (block / SEGMENT_SIZE_BLOCKS) as usize;
-            let segment = whole.manifest().with_state(|state| {
+            let device = whole.tree_device();
+            whole.manifest().with_state(|state| {
                 let mut entries = state.levels.iter().flatten();
                 let entry = entries.find(|it| it.id == *tree)?;
-                entry.segments.get(index).copied()
-            })?;
-            let offset = u64::from(block % SEGMENT_SIZE_BLOCKS) * BLOCK_SIZE_BYTES as u64;
-            Some(whole.tree_device().byte_text(segment, offset))
+                block_text(device, entry, BlockNumber(*block))
+            })
         }
         _ => None,
     }
+}
+
+/// Where a block of a tree begins, in words; `None`: the tree does not have it.
+pub(crate) fn block_text(device: &Device, tree: &TreeEntry, block: BlockNumber) -> Option<String> {
+    let segment = tree.segments.get(block.segment_index())?;
+    Some(device.byte_text(*segment, block.offset()))
 }
 
 /// What comes next.

@@ -139,6 +139,32 @@ fn damage_is_told() {
     }
 }
 
+/// Promise (SC6): where a tree is too short, or a block damaged that is read when a directory is
+/// opened, the error says which byte of which file that is, and what to do; with the file put back,
+/// everything is there.
+#[test]
+fn a_tree_that_is_cut_is_told_with_its_place() {
+    let storage = filled(8);
+    let file = storage.open("trees").expect("there");
+    let mut bytes = vec![0; file.size().expect("known") as usize];
+    file.read_at(&mut bytes, 0).expect("read");
+    for size_bytes in [0, 4096] {
+        file.set_size(size_bytes).expect("cut");
+        let refused = open(&storage).expect_err("it is damaged").to_string();
+        for told in [
+            "of tree 1 is damaged",
+            "(byte ",
+            " of memory/trees)",
+            "restore",
+        ] {
+            assert!(refused.contains(told), "no {told:?} in {refused}");
+        }
+        file.write_at(&bytes, 0).expect("written");
+        let engine = open(&storage).expect("whole");
+        assert_eq!(engine.get(b"key").expect("got"), Some(b"value".to_vec()));
+    }
+}
+
 /// Promise: after an edit that failed nothing is written, and reads go on; opened again, everything
 /// is there.
 #[test]
