@@ -158,14 +158,18 @@ fn keys_below_all_others_are_put_without_a_detour() {
         for index in 0..20_000 {
             table.put(FIRST - index * 9, index).unwrap();
         }
-        // One leaf that was split off behind the last retraining is too little for another one: the
-        // table grows on until there is one.
-        let next = Cell::new(20_000);
+        // One leaf that was split off behind the last retraining is too little for another one; of
+        // ten there is one, when the table is at rest then.
+        let (next, grown_at) = (Cell::new(20_000), Cell::new(None));
         eventually(&pool, "every leaf is trained", |_, table, stats| {
             let is_trained = stats.leaves == stats.trained_leaves;
-            if !is_trained {
-                table.put(FIRST - next.get() * 9, next.get()).unwrap();
-                next.set(next.get() + 1);
+            let rests = |at: Instant| at.elapsed() < Duration::from_secs(15);
+            if !is_trained && !grown_at.get().is_some_and(rests) {
+                for index in next.get()..next.get() + 80 {
+                    table.put(FIRST - index * 9, index).unwrap();
+                }
+                next.set(next.get() + 80);
+                grown_at.set(Some(Instant::now()));
             }
             is_trained
         });
