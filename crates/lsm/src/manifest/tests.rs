@@ -266,6 +266,26 @@ fn nothing_is_committed_after_a_failure() {
     assert_eq!(again.edit_count(), 1);
 }
 
+/// Promise (MF3, VL6): a manifest that is written anew says still how far the log was durable.
+#[test]
+fn what_was_synced_is_said_anew() {
+    let storage = CrashStorage::new(1);
+    let manifest = made(&storage).rewritten_from(0);
+    let to = LogNumber(1).start().plus(300);
+    manifest.commit(&[reserve(0, 2)]).expect("committed");
+    manifest
+        .commit(&[Change::LogSynced(to)])
+        .expect("committed");
+    for index in 0..40 {
+        let edit = reserve(2 + index * 20, 20);
+        manifest.commit(&[edit]).expect("committed");
+    }
+    let names = storage.list().expect("listed");
+    assert!(!names.iter().any(|name| name == "MANIFEST-1"), "{names:?}");
+    let (again, _) = Manifest::open(Arc::new(storage)).expect("it is whole");
+    assert_eq!(again.state().log_synced_to, to);
+}
+
 /// Promise: an edit for which there is no room was not made, nor half of it; and others can be,
 /// when there is, also where the manifest is being written anew, and where the power goes then.
 #[test]
