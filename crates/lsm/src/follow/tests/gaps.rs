@@ -101,3 +101,53 @@ fn half_a_record_is_not_said_to_be_there() {
     let promoted = follower.promote(options()).expect("nothing is lost");
     assert_eq!(all(&promoted), Model::new());
 }
+
+/// Its log is cut to nothing, and then it is not promoted.
+fn assert_missed(to: &CrashStorage) {
+    let cut = to.lose_power(PowerLoss::Everything);
+    cut.open("log").expect("there").set_size(0).expect("cut");
+    let follower = Follower::open(Arc::new(cut)).expect("its manifest is whole");
+    let failed = follower.promote(options()).expect_err("its log is not");
+    assert!(matches!(failed, LsmError::DamagedLog { .. }), "{failed}");
+}
+
+/// Promise (VL6, FO6): what was whole when a follower was synced is missed when it is lost, also
+/// where half of a record larger than a segment had come behind it.
+#[test]
+fn what_is_before_half_a_record_is_said() {
+    let (from, to) = (CrashStorage::new(9), CrashStorage::new(10));
+    let mut pair = Pair::new(&from);
+    pair.fill(&to, IndexKind::Sent).expect("filled");
+    let sizes: [(&[u8], _); 2] = [(b"1", 5), (b"17", 5 << 20)];
+    for (key, size_bytes) in sizes {
+        let put = pair
+            .engine
+            .put(key, &vec![7; size_bytes], Durability::Memory);
+        put.expect("put");
+    }
+    let mut follower = pair.follower.take().expect("it was filled");
+    let mut buffer = Vec::new();
+    for _ in 0..2 {
+        let at = follower.written_to();
+        pair.engine.log().read_raw(at, &mut buffer).expect("read");
+        follower.write_log(at, &buffer, true).expect("written");
+    }
+    follower.sync_log().expect("synced");
+    drop(follower);
+    assert_missed(&to);
+}
+
+/// Promise (VL6, FO5): what a follower was filled with is missed when it is lost, also when nothing
+/// has come since.
+#[test]
+fn what_it_was_filled_with_is_missed() {
+    for index in [IndexKind::Sent, IndexKind::Built] {
+        let to = CrashStorage::new(10);
+        let mut pair = Pair::new(&CrashStorage::new(9));
+        let put = pair.engine.put(b"17", b"value", Durability::Sync);
+        put.expect("put");
+        pair.fill(&to, index).expect("filled");
+        drop(pair.follower.take());
+        assert_missed(&to);
+    }
+}
