@@ -71,11 +71,14 @@ impl RecordEnds {
         counted.unwrap_or(bytes.len()).min(bytes.len())
     }
 
-    /// Where a record ends before which, or at which, all that was passed ends, of what was written
-    /// up to a place; `None`: not all of the last record was, or that is not known.
+    /// The end of the last record that has come as a whole, or where the segment behind it begins,
+    /// if everything has come up to a place; `None`: that is not known.
     pub(super) fn whole_to(&self, written_to: LogPosition) -> Option<LogPosition> {
-        let next = self.next.filter(|_| self.large.is_none());
-        next.filter(|next| *next <= written_to)
+        if let Some(large) = &self.large {
+            return Some(large.sum.position().number().start());
+        }
+        // The header of the last one may be all of it that has come.
+        self.next.filter(|next| *next <= written_to)
     }
 
     /// Passes the record that begins at an offset of a segment; where the next one begins. `None`:

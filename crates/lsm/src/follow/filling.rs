@@ -229,8 +229,12 @@ impl Filling {
         let edit_count = edit_count.ok_or_else(|| LsmError::CannotFollow {
             how: format!("it has {} edits", end.edit_count),
         })?;
+        // VL6. The engine's last segment was ended for this, and numbers behind it may be nobody's.
+        let last = self.log.last_key_value();
+        let log_synced_to = last.map_or(LogPosition(0), |(number, _)| number.next().start());
         let state = ManifestState {
             edit_count,
+            log_synced_to,
             log: self.log,
             next_log: end.next_log,
             read_from: end.read_from,

@@ -138,7 +138,7 @@ impl ValueLog {
         let appended = self.append_locked(&mut tail, (header, sum), [key, value]);
         match &appended {
             Ok(appended) => enter(*appended),
-            Err(error) => Self::stop(&mut tail, error),
+            Err(error) => self.stop(&mut tail, error),
         }
         appended
     }
@@ -255,7 +255,7 @@ impl ValueLog {
         let mut tail = self.tail();
         tail.check()?;
         let ended = self.end_segment(&mut tail);
-        ended.inspect_err(|error| Self::stop(&mut tail, error))?;
+        ended.inspect_err(|error| self.stop(&mut tail, error))?;
         let next = self.segments.next_number();
         self.tail_number.store(next.0, Ordering::Release);
         Ok((then(), next))
@@ -318,9 +318,10 @@ impl ValueLog {
     }
 
     /// What a failure to write means for those who write later. For want of room: nothing. What
-    /// there was room for will be written over by the same bytes, or is behind the log's end.
-    pub(super) fn stop(tail: &mut Tail, error: &LsmError) {
-        if !error.is_no_room() {
+    /// there was room for will be written over by the same bytes, or is behind the log's end. But
+    /// where it was a sync of the manifest for which there was none, nobody knows what that says.
+    pub(super) fn stop(&self, tail: &mut Tail, error: &LsmError) {
+        if !error.is_no_room() || self.manifest.check().is_err() {
             Self::stop_for_good(tail, error);
         }
     }

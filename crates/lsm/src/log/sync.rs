@@ -97,7 +97,7 @@ impl ValueLog {
         drop(state);
         let synced = self.write_and_sync(before).and_then(|mark| {
             let said = self.say_synced(mark.end);
-            said.inspect_err(|error| Self::stop(&mut self.tail(), error))?;
+            said.inspect_err(|error| self.stop(&mut self.tail(), error))?;
             Ok(mark)
         });
         let mut state = self.sync_state();
@@ -143,7 +143,7 @@ impl ValueLog {
             Ok(marked)
         });
         if let Err(error) = &marked {
-            Self::stop(&mut tail, error);
+            self.stop(&mut tail, error);
         }
         drop(tail);
         let mark = marked?;

@@ -458,6 +458,25 @@ mod tests {
         assert_eq!(state.check(&merge), Ok(()));
     }
 
+    /// Promise (MF4): neither can a first line say more than its log may have.
+    #[test]
+    fn a_state_ends_with_its_log() {
+        let state = checked().state().clone();
+        let end = state.next_log.start();
+        for (read_from, log_synced_to, is_possible) in [
+            (end, end, true),
+            (end.plus(1), end, false),
+            (end, end.plus(1), false),
+        ] {
+            let state = ManifestState {
+                read_from,
+                log_synced_to,
+                ..state.clone()
+            };
+            assert_eq!(CheckedState::new(state).is_ok(), is_possible);
+        }
+    }
+
     /// Promise: what is in use is what the state says, whatever edits led there.
     #[test]
     fn what_is_in_use_is_kept() {

@@ -138,6 +138,7 @@ impl ManifestState {
 }
 
 /// Whether it is where a log begins: what a manifest does not say.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 const fn is_start(position: &LogPosition) -> bool {
     position.0 == 0
 }

@@ -8,7 +8,7 @@ use crate::error::LsmError;
 use crate::log::FILE;
 use crate::manifest::Change;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
-use crate::storage::{CrashStorage, Fault, FaultyStorage, PowerLoss, Storage};
+use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
 
 fn shared(storage: &CrashStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -250,6 +250,29 @@ fn what_is_not_said_is_not_acknowledged() {
     let left = storage.lose_power(PowerLoss::Nothing);
     left.open(FILE).expect("there").set_size(0).expect("cut");
     assert!(is_damaged(&open(&shared(&left))));
+}
+
+/// Promise (VL6, VL7): where the edit that says how far the log is durable cannot be written or
+/// synced, for want of room, too, nothing is appended any more: nobody knows what the manifest says.
+#[test]
+fn a_failed_edit_stops_the_log() {
+    for operation in [&[Operation::Write], &[Operation::Sync]] {
+        let faulty = FaultyStorage::new(shared(&CrashStorage::new(9)));
+        let log = open(&(Arc::new(faulty.clone()) as Arc<dyn Storage>)).expect("made");
+        let put = log.put(b"key", 30).expect("written");
+        faulty.set(Fault::Fail {
+            operations: operation,
+            file: Some("MANIFEST-1".to_owned()),
+            nth: 1,
+            times: 1,
+        });
+        log.log.sync_to(put.end).expect_err("it was not said");
+        let stopped = log.put(b"more", 30).map(drop);
+        assert!(
+            matches!(stopped, Err(LsmError::Stopped { .. })),
+            "{stopped:?}"
+        );
+    }
 }
 
 /// Promise: without its file, or with a shorter one, a log is damaged, and not empty.
