@@ -13,7 +13,7 @@ use crate::record::{
     CLUSTER_KEY, Cluster, Drain, FORMAT_VERSION, IDS_KEY, Ids, NUMBER_END, Record, RegionRecord,
     TableName, TableRecord, Wish, WishAnswer, WishKind, drain_key, name_key, table_key, wish_key,
 };
-use crate::view::Seen;
+use crate::view::{Seen, View};
 
 /// A table has so many regions at the most when it is made: they are made by one transaction, with
 /// three records more. Splits make more.
@@ -79,7 +79,7 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
 ///
 /// # Errors
 /// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),
-/// [`Contended`](ClusterError::Contended), and those of the coordinator.
+/// [`UnknownCopy`](ClusterError::UnknownCopy), [`Contended`](ClusterError::Contended), and those of the coordinator.
 pub fn create_table(
     coordinator: &impl Coordinator,
     name: &str,
@@ -92,7 +92,16 @@ pub fn create_table(
         if read::<TableName>(coordinator, &name_key(name))?.is_some() {
             return Err(ClusterError::TableExists(name.to_owned()));
         }
-        let ids = read::<Ids>(coordinator, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
+        let all = coordinator.range("")?;
+        let view = View::of(all.revision, &all.entries);
+        if let Some((region, server)) = view.copies_of_the_unknown().pop_first() {
+            return Err(ClusterError::UnknownCopy { region, server });
+        }
+        // If it cannot be decoded, that is told.
+        let ids = match view.ids {
+            Some(ids) => ids,
+            None => read::<Ids>(coordinator, IDS_KEY)?.ok_or(ClusterError::NoCluster)?,
+        };
         let table = TableRecord {
             version: FORMAT_VERSION,
             table: ids.record.next_table,

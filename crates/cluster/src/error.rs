@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::coordinator::CoordinatorError;
-use crate::ids::{ClusterId, ServerId, TableId};
+use crate::ids::{ClusterId, RegionId, ServerId, TableId};
 use crate::record::RecordError;
 
 /// An operating failure of the control plane.
@@ -60,6 +60,18 @@ pub enum ClusterError {
     /// A name is taken.
     #[error("there is a table {0} already")]
     TableExists(String),
+    /// CP23: a server has a copy of a region that would be given its number again.
+    #[error(
+        "{server} has a copy of {region}, of which the coordinator has never heard: its data are \
+         older than that copy, or were cut; `farleaf cluster status` says what to do; nothing was \
+         changed"
+    )]
+    UnknownCopy {
+        /// Of which region.
+        region: RegionId,
+        /// Which server.
+        server: ServerId,
+    },
     /// Nothing has this name.
     #[error("there is no table {0}")]
     NoTable(String),

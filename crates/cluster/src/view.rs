@@ -200,6 +200,23 @@ impl View {
         is_current.then_some(report)
     }
 
+    /// CP23: copies that servers say they have of regions whose numbers were never given away.
+    pub fn copies_of_the_unknown(&self) -> BTreeSet<(RegionId, ServerId)> {
+        let Some(ids) = &self.ids else {
+            return BTreeSet::new();
+        };
+        let servers = self.lives.keys().copied();
+        let reports = servers.filter_map(|server| Some((server, self.server_report(server)?)));
+        reports
+            .flat_map(|(server, report)| {
+                let copies = report.copies.iter().map(|it| it.region);
+                let unusable = report.unusable.iter().map(|it| it.region);
+                copies.chain(unusable).map(move |region| (region, server))
+            })
+            .filter(|(region, _)| !ids.record.have_given(*region))
+            .collect()
+    }
+
     /// How much room a server says that it has.
     pub fn room_of(&self, server: ServerId) -> Room {
         let report = self.server_report(server);

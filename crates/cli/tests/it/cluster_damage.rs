@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::time::Instant;
 
 use crate::cluster::{Crew, refused, serve};
@@ -16,11 +17,11 @@ fn port_of(crew: &Crew) -> String {
 }
 
 /// What `cluster status` says when a server has reported what is wrong.
-fn wait_not_whole(crew: &Crew) -> String {
+fn wait_not_whole(crew: &Crew, told: &str) -> String {
     let since = Instant::now();
     loop {
         let status = crew.farleaf(&["cluster", "status"]);
-        if status.status == Some(1) && status.stdout.contains("the log is damaged") {
+        if status.status == Some(1) && status.stdout.contains(told) {
             return status.stdout;
         }
         assert!(since.elapsed() < PATIENCE, "{status:?}");
@@ -76,7 +77,7 @@ fn a_damaged_region_is_told() {
     );
     let whole = crew.run(&["get", "k000008"]);
     assert_eq!(whole, format!("k000008\t{}\n", value(8)));
-    let status = wait_not_whole(&crew);
+    let status = wait_not_whole(&crew, "the log is damaged");
     let more = [
         "region 1 is damaged on server 1: ",
         "stop the server, put it there, and start it again",
@@ -113,7 +114,7 @@ fn a_log_of_which_nothing_is_left_is_told() {
     fs::copy(&log, &copy).expect("copied");
     fs::write(&log, b"").expect("truncated");
     crew.servers[0] = serve(&crew.place, 1, &["--listen", &port_of(&crew)]);
-    let status = wait_not_whole(&crew);
+    let status = wait_not_whole(&crew, "the log is damaged");
     for told in [
         "the log is damaged at 0:0x0: no record is whole there (byte 0 of ",
         "data-1/regions/1-1/data-0/log), and the log was on the device up to 0:0x",
@@ -126,4 +127,54 @@ fn a_log_of_which_nothing_is_left_is_told() {
     crew.servers[0] = serve(&crew.place, 1, &["--listen", &port_of(&crew)]);
     crew.wait_whole();
     assert_eq!(crew.run(&["get", "c"]), "c\tvalue\n");
+}
+
+/// A bug that was found: a server whose coordinator's data were older than a table removed the
+/// table's copy. Promise (CP23): it is kept, `cluster status` and `table create` say why and what to
+/// do, and with the newer data back the table is served.
+#[test]
+fn a_copy_outlives_an_old_coordinator() {
+    let mut crew = Crew::new(1);
+    let coordinator = crew.place.path().join("data-1/coordinator");
+    let (old, new) = (crew.place.path().join("old"), crew.place.path().join("new"));
+    let copy = |from: &Path, to: &Path| {
+        let _ = fs::remove_dir_all(to);
+        fs::create_dir(to).expect("made");
+        for entry in fs::read_dir(from).expect("there") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    };
+    let start = |crew: &mut Crew| {
+        crew.servers[0] = serve(&crew.place, 1, &["--listen", &port_of(crew)]);
+    };
+    crew.kill(1);
+    copy(&coordinator, &old);
+    start(&mut crew);
+    crew.run(&["table", "create", "default", "--replicas", "1"]);
+    crew.run(&["put", "a", "value", "--durability", "sync"]);
+    crew.kill(1);
+    copy(&coordinator, &new);
+    copy(&old, &coordinator);
+    start(&mut crew);
+    let status = wait_not_whole(&crew, "has never heard of it");
+    for told in [
+        "region 1 waits for the coordinator to have back what it lost: server 1 has a copy",
+        "remove regions/1-* of its directory",
+        "not whole: 1 region waits",
+    ] {
+        assert!(status.contains(told), "no {told:?} in {status}");
+    }
+    let refusal = "server 1 has a copy of region 1, of which the coordinator has never heard";
+    let made = crew.farleaf(&["table", "create", "default", "--replicas", "1"]);
+    refused(
+        &made,
+        1,
+        &[refusal, "`farleaf cluster status`", "nothing was changed"],
+    );
+    crew.kill(1);
+    copy(&new, &coordinator);
+    start(&mut crew);
+    crew.wait_whole();
+    assert_eq!(crew.run(&["get", "a"]), "a\tvalue\n");
 }

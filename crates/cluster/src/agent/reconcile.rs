@@ -12,7 +12,7 @@ use crate::coordinator::{Coordinator, Revision};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::omission::{Check, Omission};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
-use crate::record::{Phase, RegionRecord, Replica, region_key};
+use crate::record::{IDS_KEY, Ids, Phase, RegionRecord, Replica, region_key};
 use crate::view::View;
 
 /// A replica as the host was told to have it.
@@ -62,12 +62,34 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 is_own.then(|| (seen.record.clone(), seen.modified, replica))
             })
             .collect();
-        self.close_unwanted(&wanted);
+        let given = self.given();
+        self.close_unwanted(&wanted, given);
         for (record, seen, replica) in &wanted {
             self.follow_record(record, *seen, *replica);
         }
         self.stop_splitters();
-        self.discard_copies();
+        self.discard_copies(given);
+    }
+
+    /// CP23: up to which number regions were given away, as far as that matters now. Where a
+    /// replica or a copy is of a region that has no record any more, the coordinator is asked: one
+    /// round trip. If it does not say, none was.
+    fn given(&self) -> Ids {
+        let view = self.mirror.view();
+        let held = self.held.keys().copied();
+        let found = self.found.copies.iter().map(|it| it.region);
+        let left = self.left.keys().map(|(region, _)| *region);
+        let mut here = held.chain(found).chain(left);
+        if here.all(|region| view.regions.contains_key(&region)) {
+            return Ids {
+                next_region: RegionId(u64::MAX),
+                ..Ids::default()
+            };
+        }
+        let ids = crate::admin::read::<Ids>(&self.coordinator, IDS_KEY);
+        ids.ok()
+            .flatten()
+            .map_or_else(Ids::default, |seen| seen.record)
     }
 
     /// Replicas that the host cannot go on with are closed (CP16).
@@ -87,8 +109,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
     }
 
-    /// Closes what no record names any more. A record that cannot be decoded changes nothing.
-    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)]) {
+    /// Closes what no record names any more. A record that cannot be decoded changes nothing; of a
+    /// region of which the coordinator has never heard, the copy stays (CP23).
+    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: Ids) {
         let numbers: BTreeMap<_, _> = wanted
             .iter()
             .map(|(record, _, replica)| (record.region, replica.number))
@@ -105,11 +128,17 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             // One that was accepted is a region of its own, which may be this server's.
             if let Some(child) = held.splitting
                 && !regions.contains_key(&child)
+                && given.have_given(child)
                 && !damaged.contains_key(&region_key(held.table, child))
             {
                 host.abandon_split(child);
             }
             match &held.broken {
+                None if !given.have_given(*region) => {
+                    host.close(*region, held.replica, Closing::Broken);
+                    let how = "the coordinator has never heard of this region".to_owned();
+                    left.insert((*region, held.replica), Some(how));
+                }
                 None => host.close(*region, held.replica, Closing::Removed),
                 Some(failure) => {
                     let how = (!failure.lacked_room).then(|| failure.how.clone());
@@ -298,11 +327,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
     /// not name, while two members or more have everything; and those of regions that are gone.
-    /// Whether they were found when this life began or are of replicas that broke since.
+    /// Whether they were found when this life began or are of replicas that broke since. Those of
+    /// regions of which the coordinator has never heard stay (CP23).
     /// What cannot be used stays, for whoever looks into it; and so does, in this life, what a
     /// replica has left that broke, while another one here has damage, or is filled and may get
     /// some: it may have what is lost (RS8).
-    fn discard_copies(&mut self) {
+    fn discard_copies(&mut self, given: Ids) {
         let view = self.mirror.view();
         if !view.damaged.is_empty() {
             return;
@@ -334,7 +364,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     let alive = members.filter(|it| !servers.is_over(*it));
                     is_named || record.is_unproven || alive.count() < 2
                 }
-                None => is_being_made(region),
+                None => is_being_made(region) || !given.have_given(region),
             };
             if !is_wanted {
                 host.discard_copy(region, replica);

@@ -296,9 +296,17 @@ impl Planner<'_> {
         self.view.regions.values().filter(is_moving).count() + begun.count()
     }
 
-    /// Draws the number of another region: the transaction takes it, if nobody else has.
-    pub(super) fn draw_region(&self) -> Option<(RegionId, Transaction)> {
-        let seen = self.view.ids.as_ref()?;
+    /// Draws the number of another region: the transaction takes it, if nobody else has. `Err`: the
+    /// record with the counters cannot be read, or has forgotten some (CP23).
+    pub(super) fn draw_region(&self) -> Result<(RegionId, Transaction), String> {
+        let seen = self.view.ids.as_ref();
+        let seen = seen.ok_or("the record with the counters cannot be read")?;
+        if let Some((region, server)) = self.view.copies_of_the_unknown().first() {
+            return Err(format!(
+                "{server} has a copy of {region}, of which the coordinator has never heard \
+                 (`farleaf cluster status` says more)"
+            ));
+        }
         let child = seen.record.next_region;
         let ids = Ids {
             next_region: RegionId(child.0 + 1),
@@ -307,6 +315,6 @@ impl Planner<'_> {
         let transaction = Transaction::new()
             .when(Compare::Modified(IDS_KEY.to_owned(), seen.modified))
             .put(IDS_KEY, ids.encode());
-        Some((child, transaction))
+        Ok((child, transaction))
     }
 }

@@ -186,6 +186,7 @@ pub fn plan(view: &View, options: &PlanOptions) -> Plan {
     for seen in view.regions.values() {
         planner.region(seen);
     }
+    planner.tell_of_the_unknown();
     planner.wishes();
     if options.balances && planner.plan.steps.is_empty() {
         planner.balance();
@@ -236,6 +237,21 @@ impl Planner<'_> {
             region: Some(record.region),
             transaction,
         });
+    }
+
+    /// CP23: says of which regions there are copies that the coordinator has forgotten.
+    fn tell_of_the_unknown(&mut self) {
+        for (region, server) in self.view.copies_of_the_unknown() {
+            let what = format!(
+                "the coordinator to have back what it lost: {server} has a copy of this region, \
+                 and the coordinator has never heard of it, so its own data are older than that, \
+                 or were cut. Stop the servers and restore the coordinator's data; or, if nobody \
+                 needs the copy, stop {server}, remove regions/{}-* of its directory, and start \
+                 it again; until then no table is created and no region is split",
+                region.0
+            );
+            self.wait(region, what);
+        }
     }
 
     fn wait(&mut self, region: RegionId, what: String) {

@@ -111,8 +111,7 @@ impl Planner<'_> {
                 "{at} is not within the region, behind its first key"
             ));
         }
-        let drawn = self.draw_region();
-        let (child, more) = drawn.ok_or("the record with the counters cannot be read")?;
+        let (child, more) = self.draw_region()?;
         record.phase = Phase::Splitting {
             at: at.clone(),
             child,

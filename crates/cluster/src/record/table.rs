@@ -48,6 +48,13 @@ impl Default for Ids {
     }
 }
 
+impl Ids {
+    /// CP23: whether a region of this number ever was, or is being made.
+    pub fn have_given(&self, region: RegionId) -> bool {
+        region < self.next_region
+    }
+}
+
 impl Record for Ids {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.next_table.0, self.next_region.0])?;

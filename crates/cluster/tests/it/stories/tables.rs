@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use farleaf_cluster::client::{AfterStale, Lookup, MapCache, Stale};
-use farleaf_cluster::ids::{Epoch, TableId};
+use farleaf_cluster::coordinator::{Coordinator, Transaction};
+use farleaf_cluster::ids::{Epoch, ServerId, TableId};
+use farleaf_cluster::plan::{PlanOptions, Waiting, plan};
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{WishAnswer, WishKind};
+use farleaf_cluster::record::{IDS_KEY, WishAnswer, WishKind};
+use farleaf_cluster::view::View;
 use farleaf_cluster::{ClusterError, admin};
 
 use super::{Story, found, servers};
@@ -107,6 +110,58 @@ fn a_dropped_table_goes() {
     assert!(fleet.servers.values().all(|server| server.open.is_empty()));
     drop(fleet);
     assert_ne!(story.table(1, &[]), table);
+}
+
+/// A bug that was found: where the coordinator's data were older than a table, servers removed all
+/// copies of it. Promise (CP23): they are kept, open or found on disks; the master says so; no
+/// table is made and no region split, as they would get the same numbers; and when the coordinator
+/// has its data back, all is served again.
+#[test]
+fn copies_that_the_coordinator_has_forgotten_are_kept() {
+    let mut story = Story::new(2);
+    let before = story.coordinator.range("").expect("there").entries;
+    let ids = before.iter().find(|it| it.key == IDS_KEY).expect("founded");
+    let table = story.table(2, &[]);
+    story.settle();
+    let route = found(&mut MapCache::new(story.coordinator.clone()), table, b'k');
+    story.execute(&route, b'k', Some(7));
+    let records = story.coordinator.range("").expect("there").entries;
+    let of_table = |key: &str| {
+        let prefixes = ["region/", "table/", "name/"];
+        prefixes.iter().any(|it| key.starts_with(it)) || key == IDS_KEY
+    };
+    let mut lost = Transaction::new().put(IDS_KEY, ids.value.clone());
+    let mut back = Transaction::new();
+    for entry in records.iter().filter(|it| of_table(&it.key)) {
+        back = back.put(entry.key.clone(), entry.value.clone());
+        if entry.key != IDS_KEY {
+            lost = lost.delete(entry.key.clone());
+        }
+    }
+    story.coordinator.transact(&lost).expect("it is there");
+    let mut cache = MapCache::new(story.coordinator.clone());
+    for restarted in [None, Some(ServerId(1)), Some(ServerId(2))] {
+        if let Some(server) = restarted {
+            story.crash(server);
+            story.start(server);
+        }
+        story.settle();
+        let made = admin::create_table(&story.coordinator, "u", 1, &[]);
+        assert!(
+            matches!(made, Err(ClusterError::UnknownCopy { .. })),
+            "{made:?}"
+        );
+        let all = story.coordinator.range("").expect("there");
+        let view = View::of(all.revision, &all.entries);
+        let waiting = plan(&view, &PlanOptions::default()).waiting;
+        let is_told = |it: &Waiting| it.what.contains("has never heard of it");
+        assert!(waiting.iter().any(is_told), "{restarted:?}: {waiting:?}");
+    }
+    story.coordinator.transact(&back).expect("it is there");
+    story.settle();
+    let route = found(&mut cache, table, b'k');
+    let read = story.execute(&route, b'k', None);
+    assert!(matches!(read, Answer::Read(7)), "{read:?}");
 }
 
 /// Tables that cannot be are refused, and nothing is made.
