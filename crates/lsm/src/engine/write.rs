@@ -78,6 +78,17 @@ impl Engine {
         self.core.log.sync_to(end)
     }
 
+    /// Has the manifest say how far the log is durable, which it says of the last 8 MiB otherwise
+    /// only when more has come: so that a log that loses its end when nothing more is written is
+    /// found to be damaged (VL6). One sync, if there is anything new to say.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn note_synced(&self) -> Result<(), LsmError> {
+        self.core.check()?;
+        self.core.log.say_all_synced()
+    }
+
     /// Freezes L0 if it has anything, full or not: the next [`Self::maintain`] flushes it.
     pub fn freeze(&self) {
         self.core.freeze_if(|active| active.entry_count() > 0);

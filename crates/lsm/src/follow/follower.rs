@@ -326,6 +326,20 @@ impl Follower {
         Ok(())
     }
 
+    /// Has the manifest say how far the log is durable, as
+    /// [`Engine::note_synced`](crate::Engine::note_synced) does, up to the end of the last record
+    /// that has come as a whole.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn note_synced(&mut self) -> Result<(), LsmError> {
+        let whole_to = self.ends.whole_to(self.synced_to);
+        match whole_to.filter(|_| self.knows_end) {
+            Some(whole_to) => self.log.say_synced_to(whole_to),
+            None => Ok(()),
+        }
+    }
+
     /// Takes in the next segment of a tree. One write.
     ///
     /// # Errors

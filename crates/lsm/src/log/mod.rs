@@ -48,6 +48,7 @@ use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::manifest::Manifest;
+use crate::place::LogPosition;
 
 /// The name of the log's file.
 pub const FILE: &str = "log";
@@ -66,6 +67,9 @@ pub struct ValueLog {
     tail_number: AtomicU64,
     synced: Mutex<SyncState>,
     has_synced: Condvar,
+    /// VL6: the manifest says up to where the log is durable; `None`: nothing of what was written
+    /// since it was opened.
+    said_to: Mutex<Option<LogPosition>>,
     /// What records take, on the average of late.
     record_size_bytes: AtomicU64,
 }
@@ -104,6 +108,7 @@ impl ValueLog {
             tail_number: AtomicU64::new(next.0),
             synced: Mutex::new(SyncState::new(next.start())),
             has_synced: Condvar::new(),
+            said_to: Mutex::new(None),
             record_size_bytes: AtomicU64::new(RECORD_SIZE_BYTES_EXPECTED),
         }
     }

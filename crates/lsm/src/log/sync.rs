@@ -21,9 +21,6 @@ pub(super) struct SyncState {
     is_busy: bool,
     /// Where the last marks begin that have nothing between them, and where they end.
     marks: Option<(LogPosition, LogPosition)>,
-    /// The manifest says up to where the log is durable; `None`: nothing of what was written since
-    /// the log was opened.
-    said_to: Option<LogPosition>,
 }
 
 impl SyncState {
@@ -32,7 +29,6 @@ impl SyncState {
             synced_to,
             is_busy: false,
             marks: None,
-            said_to: None,
         }
     }
 
@@ -96,8 +92,7 @@ impl ValueLog {
         let before = state.synced_to;
         drop(state);
         let synced = self.write_and_sync(before).and_then(|mark| {
-            let said = self.say_synced(mark.end);
-            said.inspect_err(|error| self.stop(&mut self.tail(), error))?;
+            self.say_synced(mark.end)?;
             Ok(mark)
         });
         let mut state = self.sync_state();
@@ -118,12 +113,44 @@ impl ValueLog {
     /// # Errors
     /// The manifest cannot be written.
     pub(crate) fn say_synced(&self, end: LogPosition) -> Result<(), LsmError> {
-        let said_to = self.sync_state().said_to;
-        if said_to.is_some_and(|said_to| end.0 < said_to.0 + SAID_SIZE_BYTES) {
+        self.say(|said_to| {
+            let is_due = said_to.is_none_or(|it| end.0 >= it.0 + SAID_SIZE_BYTES);
+            is_due.then_some(end)
+        })
+    }
+
+    /// VL6: the manifest says of all that is durable that it is, if it says that only of some. One
+    /// edit at the most. For an engine's log: what is durable of it ends with a record.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn say_all_synced(&self) -> Result<(), LsmError> {
+        self.say_synced_to(self.synced_to())
+    }
+
+    /// VL6: everything before a place where a record ends is durable, and the manifest says so. One
+    /// edit, if it does not yet.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn say_synced_to(&self, end: LogPosition) -> Result<(), LsmError> {
+        // Before a first sync, which says it, nothing has come since the log was opened.
+        self.say(|said_to| said_to.and(Some(end)))
+    }
+
+    /// One at a time says how far the log is durable, and so each says more than the last.
+    fn say(
+        &self,
+        due: impl FnOnce(Option<LogPosition>) -> Option<LogPosition>,
+    ) -> Result<(), LsmError> {
+        let mut said_to = self.said_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = due(*said_to).filter(|due| Some(*due) > *said_to);
+        let Some(end) = due else {
             return Ok(());
-        }
-        self.manifest.commit(&[Change::LogSynced(end)])?;
-        self.sync_state().said_to = Some(end);
+        };
+        let said = self.manifest.commit(&[Change::LogSynced(end)]);
+        said.inspect_err(|error| self.stop(&mut self.tail(), error))?;
+        *said_to = Some(end);
         Ok(())
     }
 

@@ -285,6 +285,7 @@ impl<E: Endpoint> Backup<E> {
         self.take_log(log::Extent::All)?;
         if let State::Following(follower) = &mut self.state {
             follower.sync_log()?;
+            follower.note_synced()?;
         }
         Ok(())
     }

@@ -282,7 +282,9 @@ impl PrimaryReplica {
         let Some(end) = due else {
             return;
         };
-        if let Err(error) = self.primary.wait_for(end, Durability::Sync)
+        let synced = self.primary.wait_for(end, Durability::Sync);
+        let noted = synced.and_then(|()| Ok(self.primary.engine().note_synced()?));
+        if let Err(error) = noted
             && !waits(&error)
         {
             self.served.note(&error);
@@ -319,7 +321,8 @@ impl PrimaryReplica {
         let mut ending = self.ending;
         ending.extend(self.links.into_values().filter_map(Link::end));
         // What is not durable is lost with this.
-        let synced = self.primary.engine().sync();
+        let engine = self.primary.engine();
+        let synced = engine.sync().and_then(|()| engine.note_synced());
         drop(self.primary);
         let since = Instant::now();
         // Each has the engine, and so its directory, as long as it is there.

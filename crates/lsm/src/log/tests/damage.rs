@@ -156,6 +156,50 @@ fn a_lost_edit_is_damage() {
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
 }
 
+/// A bug that was found: an old manifest, which names for what was to come the segments that the log
+/// has had since, was taken for the newest, and what it knows nothing of was given up. Promise (MF2):
+/// it is damage; with the right one put back, all is there.
+#[test]
+fn an_old_manifest_is_damage() {
+    let storage = CrashStorage::new(11);
+    let read = |name: &str| {
+        let file = storage.open(name).expect("there");
+        let mut bytes = vec![0; file.size().expect("known") as usize];
+        file.read_at(&mut bytes, 0).expect("read");
+        bytes
+    };
+    let log = open(&shared(&storage)).expect("made");
+    put_synced(&log, b"first", 30);
+    drop(log);
+    let log = open(&shared(&storage)).expect("whole");
+    log.log.reserve_ahead().expect("nothing is to do");
+    let first = read("MANIFEST-1");
+    // It has reserved segments for the first one: they are given back, and taken again, when the
+    // log is opened.
+    put_synced(&log, b"second", 30);
+    drop(log);
+    let second = read("MANIFEST-1");
+    let log = open(&shared(&storage)).expect("whole");
+    put_synced(&log, b"third", 30);
+    drop(log);
+    let last = read("MANIFEST-1");
+    let with = |manifest: &[u8]| {
+        let copy = storage.lose_power(PowerLoss::Everything);
+        let file = copy.open("MANIFEST-1").expect("there");
+        file.set_size(0).expect("cut");
+        file.write_at(manifest, 0).expect("written");
+        open(&shared(&copy)).map(|it| it.replayed.len())
+    };
+    for old in [&first, &second] {
+        let refused = with(old);
+        let Err(LsmError::DamagedLog { how, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(how.contains("or an old one"), "{how}");
+    }
+    assert_eq!(with(&last).expect("whole"), 3);
+}
+
 /// A bug that was found: a log of which nothing was left, or not the mark behind what was lost,
 /// passed for one that was never written. Promise (VL6): what a first sync has made durable is
 /// missed, wherever the file was cut, and so is all but the last 8 MiB of what was synced later, of
@@ -223,6 +267,31 @@ fn the_manifest_follows_the_log() {
         file.set_size(size_bytes).expect("cut");
         assert_eq!(is_damaged(&open(&shared(&copy))), expected);
     }
+}
+
+/// Promise (VL6): when the manifest was asked to say how far the log is durable, all of that is
+/// missed; which costs an edit if there is anything to say, and says nothing of what is not synced.
+#[test]
+fn all_that_was_said_is_missed() {
+    let storage = CrashStorage::new(12);
+    let log = open(&shared(&storage)).expect("made");
+    log.log.say_all_synced().expect("nothing is to do");
+    assert_eq!(log.manifest.edit_count(), 0);
+    for index in 0..3 {
+        put_synced(&log, &[index], 30);
+    }
+    let synced_to = log.log.synced_to();
+    log.put(b"late", 30).expect("written");
+    for _ in 0..2 {
+        log.log.say_all_synced().expect("said");
+        assert_eq!(log.manifest.edit_count(), 3);
+    }
+    assert_eq!(log.manifest.with_state(|it| it.log_synced_to), synced_to);
+    drop(log);
+    let copy = storage.lose_power(PowerLoss::Everything);
+    let file = copy.open(FILE).expect("there");
+    file.set_size(synced_to.0 - 8).expect("cut");
+    assert!(is_damaged(&open(&shared(&copy))));
 }
 
 /// Promise (VL6, VL7): where there is no room in the manifest to say how far the log is durable,
