@@ -334,7 +334,10 @@ impl Cluster {
             Status::Stale(stale) => {
                 let after = self.map().stale(route, stale);
                 Ok(Tried::Again(match after {
-                    AfterStale::LookAgain => "its region has moved".to_owned(),
+                    AfterStale::LookAgain => format!(
+                        "{} at {} does not serve its region, or not any more",
+                        route.server, route.address
+                    ),
                     AfterStale::AskAgain => "its new primary does not know of it yet".to_owned(),
                 }))
             }

@@ -30,6 +30,9 @@ use crate::note_file;
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 1;
+/// What to do where something of a copy is missing or damaged.
+const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have everything, \
+                       remove the replica's directory (where there is no other, all would be lost)";
 
 /// How a directory of data is opened, and how much room there is: tests have others, that fail.
 #[derive(Clone)]
@@ -137,7 +140,7 @@ impl Note {
         let damaged = |how| ServerError::Damaged {
             path: path.to_owned(),
             how,
-            remedy: "restore it from a copy, or remove the replica's directory if others have all",
+            remedy: RESTORE,
         };
         match version_of(bytes).map_err(damaged)? {
             VERSION => serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string())),
@@ -199,7 +202,7 @@ impl ReplicaPlace {
         let damaged = |how: &str| ServerError::Damaged {
             path: path.clone(),
             how: how.to_owned(),
-            remedy: "restore it from a copy, or remove the replica's directory if others have all",
+            remedy: RESTORE,
         };
         if !path.try_exists().map_err(failed("find", &path))? {
             return Err(damaged("the copy in force is not there"));
