@@ -79,7 +79,8 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
 ///
 /// # Errors
 /// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),
-/// [`UnknownCopy`](ClusterError::UnknownCopy), [`Contended`](ClusterError::Contended), and those of the coordinator.
+/// [`UnknownCopy`](ClusterError::UnknownCopy), [`Contended`](ClusterError::Contended), and those of
+/// the coordinator.
 pub fn create_table(
     coordinator: &impl Coordinator,
     name: &str,

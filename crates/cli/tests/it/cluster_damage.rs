@@ -130,8 +130,8 @@ fn a_log_of_which_nothing_is_left_is_told() {
 }
 
 /// A bug that was found: a server whose coordinator's data were older than a table removed the
-/// table's copy. Promise (CP23): it is kept, `cluster status` and `table create` say why and what to
-/// do, and with the newer data back the table is served.
+/// table's copy. Promise (CP23): it is kept, `cluster status` and `table create` say why and what
+/// to do, and with the newer data back the table is served.
 #[test]
 fn a_copy_outlives_an_old_coordinator() {
     let mut crew = Crew::new(1);

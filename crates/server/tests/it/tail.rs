@@ -84,8 +84,8 @@ fn write_at_once(disks: &[Disk], table: &PersistentTable, round: u8) -> Option<V
 }
 
 /// Promise (RS11): what was written with `memory` to a region that is idle then is synced on its
-/// disk, by one sync and one of its manifest, a second after the last write. From then on the region does nothing at all
-/// with the disk, as the mark of a sync is no write.
+/// disk, by one sync and one of its manifest, a second after the last write. From then on the
+/// region does nothing at all with the disk, as the mark of a sync is no write.
 #[test]
 fn an_idle_region_of_one_disk_syncs_once() {
     check_one_sync(1);

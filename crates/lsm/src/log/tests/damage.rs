@@ -156,9 +156,9 @@ fn a_lost_edit_is_damage() {
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
 }
 
-/// A bug that was found: an old manifest, which names for what was to come the segments that the log
-/// has had since, was taken for the newest, and what it knows nothing of was given up. Promise (MF2):
-/// it is damage; with the right one put back, all is there.
+/// A bug that was found: an old manifest, which names for what was to come the segments that the
+/// log has had since, was taken for the newest, and what it knows nothing of was given up. Promise
+/// (MF2): it is damage; with the right one put back, all is there.
 #[test]
 fn an_old_manifest_is_damage() {
     let storage = CrashStorage::new(11);
@@ -322,7 +322,8 @@ fn what_is_not_said_is_not_acknowledged() {
 }
 
 /// Promise (VL6, VL7): where the edit that says how far the log is durable cannot be written or
-/// synced, for want of room, too, nothing is appended any more: nobody knows what the manifest says.
+/// synced, but for want of room to write it, nothing is appended any more: nobody knows what the
+/// manifest says.
 #[test]
 fn a_failed_edit_stops_the_log() {
     for operation in [&[Operation::Write], &[Operation::Sync]] {
