@@ -21,7 +21,7 @@ mod load;
 mod recovery;
 mod wishes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use self::load::Loads;
@@ -241,13 +241,18 @@ impl Planner<'_> {
 
     /// CP23: says of which regions there are copies that the coordinator has forgotten.
     fn tell_of_the_unknown(&mut self) {
+        let mut servers: BTreeMap<RegionId, Vec<String>> = BTreeMap::new();
         for (region, server) in self.view.copies_of_the_unknown() {
+            servers.entry(region).or_default().push(server.to_string());
+        }
+        for (region, servers) in servers {
             let what = format!(
-                "the coordinator to have back what it lost: {server} has a copy of this region, \
-                 and the coordinator has never heard of it, so its own data are older than that, \
+                "the coordinator to have back what it lost: there are copies of this region ({}), \
+                 and the coordinator has never heard of it, so its own data are older than these, \
                  or were cut. Stop the servers and restore the coordinator's data; or, if nobody \
-                 needs the copy, stop {server}, remove regions/{}-* of its directory, and start \
-                 it again; until then no table is created and no region is split",
+                 needs the copies, stop those servers, remove regions/{}-* of their directories, \
+                 and start them again; until then no table is created and no region is split",
+                servers.join(", "),
                 region.0
             );
             self.wait(region, what);
