@@ -19,8 +19,8 @@ pub enum ClientError {
     },
     /// Nobody serves the key, and did not for as long as was waited.
     #[error(
-        "nobody has served the key for {waited_ms} ms: {last}; nothing was done. `farleaf cluster status` \
-         says whether its servers are up, and what it waits for"
+        "nobody has served the key for {waited_ms} ms: {last}; nothing was done. `farleaf cluster \
+         status` says whether its servers are up, and what it waits for"
     )]
     NotServed {
         /// For how long it was tried.

@@ -74,8 +74,8 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
 }
 
 /// Makes a table whose regions are cut at these keys, and each of which is to have so many
-/// replicas. Three round trips if nobody is in the way. A region is served when a master has given
-/// it to a server.
+/// replicas. Three round trips if nobody is in the way, of which one reads everything. A region is
+/// served when a master has given it to a server.
 ///
 /// # Errors
 /// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),

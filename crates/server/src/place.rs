@@ -31,8 +31,9 @@ use crate::note_file;
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 1;
 /// What to do where something of a copy is missing or damaged.
-const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have everything, \
-                       remove the replica's directory (where there is no other, all would be lost)";
+const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
+                       everything, remove the replica's directory (where there is no other, all \
+                       would be lost)";
 
 /// How a directory of data is opened, and how much room there is: tests have others, that fail.
 #[derive(Clone)]

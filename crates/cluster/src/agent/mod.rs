@@ -7,6 +7,7 @@
 //! | `reconcile` | from records to calls of the host |
 //! | `reporting` | from the host's status to a report |
 
+mod given;
 pub mod host;
 mod reconcile;
 mod reporting;
@@ -16,6 +17,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::given::GivenAt;
 use self::host::{DiskCopies, RegionHost};
 use self::reconcile::Held;
 use crate::admin;
@@ -87,6 +89,8 @@ pub struct Agent<C: Debug, H> {
     /// Copies that nobody can go on with: of replicas that broke in this life, which is told with
     /// why; and of earlier ones, of regions that have another replica here by now.
     left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
+    /// CP23: what the coordinator has said of numbers of regions.
+    given_at: GivenAt,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -116,6 +120,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             held: BTreeMap::new(),
             found: DiskCopies::default(),
             left: BTreeMap::new(),
+            given_at: None,
             reported: None,
             reported_at: Duration::ZERO,
         }
@@ -262,6 +267,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
         // Copies are given up by what the records say now, not by what they said once.
         self.mirror = Mirror::new(self.coordinator.clone(), REGION_PREFIX);
+        self.given_at = None;
         self.reported = None;
     }
 

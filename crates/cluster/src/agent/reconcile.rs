@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use super::Agent;
+use super::given::{FORGOTTEN, Given};
 use super::host::{
     BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaFailure, ReplicaStatus, Source,
 };
@@ -12,7 +13,7 @@ use crate::coordinator::{Coordinator, Revision};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::omission::{Check, Omission};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
-use crate::record::{IDS_KEY, Ids, Phase, RegionRecord, Replica, region_key};
+use crate::record::{Phase, RegionRecord, Replica, region_key};
 use crate::view::View;
 
 /// A replica as the host was told to have it.
@@ -71,27 +72,6 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.discard_copies(given);
     }
 
-    /// CP23: up to which number regions were given away, as far as that matters now. Where a
-    /// replica or a copy is of a region that has no record any more, the coordinator is asked: one
-    /// round trip. If it does not say, none was.
-    fn given(&self) -> Ids {
-        let view = self.mirror.view();
-        let held = self.held.keys().copied();
-        let found = self.found.copies.iter().map(|it| it.region);
-        let left = self.left.keys().map(|(region, _)| *region);
-        let mut here = held.chain(found).chain(left);
-        if here.all(|region| view.regions.contains_key(&region)) {
-            return Ids {
-                next_region: RegionId(u64::MAX),
-                ..Ids::default()
-            };
-        }
-        let ids = crate::admin::read::<Ids>(&self.coordinator, IDS_KEY);
-        ids.ok()
-            .flatten()
-            .map_or_else(Ids::default, |seen| seen.record)
-    }
-
     /// Replicas that the host cannot go on with are closed (CP16).
     fn note_failures(&mut self) {
         for status in self.host.status() {
@@ -110,8 +90,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 
     /// Closes what no record names any more. A record that cannot be decoded changes nothing; of a
-    /// region of which the coordinator has never heard, the copy stays (CP23).
-    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: Ids) {
+    /// region of which the coordinator has never heard, the copy stays, and where it does not say
+    /// whether it has, all does (CP23).
+    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: Given) {
         let numbers: BTreeMap<_, _> = wanted
             .iter()
             .map(|(record, _, replica)| (record.region, replica.number))
@@ -125,24 +106,33 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
                 return true;
             }
+            let was_given = if regions.contains_key(region) {
+                true
+            } else {
+                match given.have(*region) {
+                    Some(was_given) => was_given,
+                    None => return true,
+                }
+            };
             // One that was accepted is a region of its own, which may be this server's.
             if let Some(child) = held.splitting
                 && !regions.contains_key(&child)
-                && given.have_given(child)
+                && given.have(child) == Some(true)
                 && !damaged.contains_key(&region_key(held.table, child))
             {
                 host.abandon_split(child);
             }
             match &held.broken {
-                None if !given.have_given(*region) => {
-                    host.close(*region, held.replica, Closing::Broken);
-                    let how = "the coordinator has never heard of this region".to_owned();
-                    left.insert((*region, held.replica), Some(how));
-                }
-                None => host.close(*region, held.replica, Closing::Removed),
-                Some(failure) => {
+                None if was_given => host.close(*region, held.replica, Closing::Removed),
+                Some(failure) if was_given => {
                     let how = (!failure.lacked_room).then(|| failure.how.clone());
                     left.insert((*region, held.replica), how);
+                }
+                broken => {
+                    if broken.is_none() {
+                        host.close(*region, held.replica, Closing::Broken);
+                    }
+                    left.insert((*region, held.replica), Some(FORGOTTEN.to_owned()));
                 }
             }
             false
@@ -332,7 +322,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// What cannot be used stays, for whoever looks into it; and so does, in this life, what a
     /// replica has left that broke, while another one here has damage, or is filled and may get
     /// some: it may have what is lost (RS8).
-    fn discard_copies(&mut self, given: Ids) {
+    fn discard_copies(&mut self, given: Given) {
         let view = self.mirror.view();
         if !view.damaged.is_empty() {
             return;
@@ -364,7 +354,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     let alive = members.filter(|it| !servers.is_over(*it));
                     is_named || record.is_unproven || alive.count() < 2
                 }
-                None => is_being_made(region) || !given.have_given(region),
+                None => is_being_made(region) || given.have(region) != Some(true),
             };
             if !is_wanted {
                 host.discard_copy(region, replica);

@@ -93,7 +93,6 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// What was found that cannot be used, and what replicas have left that broke in this life and
     /// are none any more: as long as they are kept, somebody may need to know why (RS8).
     fn unusable(&self) -> Vec<UnusableCopy> {
-        let mut unusable = self.found.unusable.clone();
         let left = self.left.iter().filter_map(|((region, replica), how)| {
             Some(UnusableCopy {
                 region: *region,
@@ -102,9 +101,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 how: how.clone()?,
             })
         });
-        unusable.extend(left);
-        unusable.truncate(UNUSABLE_COUNT_MAX);
-        unusable
+        // First what was lost in this life, of which nobody else tells.
+        let unusable = left.chain(self.found.unusable.iter().cloned());
+        unusable.take(UNUSABLE_COUNT_MAX).collect()
     }
 
     /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,

@@ -80,13 +80,18 @@ impl Engine {
 
     /// Has the manifest say how far the log is durable, which it says of the last 8 MiB otherwise
     /// only when more has come: so that a log that loses its end when nothing more is written is
-    /// found to be damaged (VL6). One sync, if there is anything new to say.
+    /// found to be damaged (VL6). One edit of the manifest, if there is anything new to say.
     ///
     /// # Errors
     /// The manifest cannot be written.
     pub fn note_synced(&self) -> Result<(), LsmError> {
         self.core.check()?;
         self.core.log.say_all_synced()
+    }
+
+    /// Up to where the log is durable, if [`note_synced`](Self::note_synced) has anything to do.
+    pub fn unnoted_to(&self) -> Option<LogPosition> {
+        self.core.log.unsaid_to()
     }
 
     /// Freezes L0 if it has anything, full or not: the next [`Self::maintain`] flushes it.

@@ -71,14 +71,16 @@ impl RecordEnds {
         counted.unwrap_or(bytes.len()).min(bytes.len())
     }
 
-    /// The end of the last record that has come as a whole, or where the segment behind it begins,
-    /// if everything has come up to a place; `None`: that is not known.
+    /// A place up to which all records are whole, where everything has come up to another one. It
+    /// is the end of the last one that is, or where the next segment begins. `None`: the last one
+    /// is not larger than a segment, and has not come to its end; or it is not known.
     pub(super) fn whole_to(&self, written_to: LogPosition) -> Option<LogPosition> {
-        if let Some(large) = &self.large {
-            return Some(large.sum.position().number().start());
-        }
+        let large = self.large.as_ref();
+        let before_large = large.map(|it| it.sum.position().number().start());
         // The header of the last one may be all of it that has come.
-        self.next.filter(|next| *next <= written_to)
+        before_large
+            .or(self.next)
+            .filter(|whole_to| *whole_to <= written_to)
     }
 
     /// Passes the record that begins at an offset of a segment; where the next one begins. `None`:

@@ -128,13 +128,20 @@ impl ValueLog {
         self.say_synced_to(self.synced_to())
     }
 
+    /// VL6: up to where the log is durable, if the manifest does not say so yet.
+    pub(crate) fn unsaid_to(&self) -> Option<LogPosition> {
+        let said_to = self.said_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let said_to = (*said_to)?;
+        Some(self.synced_to()).filter(|synced_to| *synced_to > said_to)
+    }
+
     /// VL6: everything before a place where a record ends is durable, and the manifest says so. One
     /// edit, if it does not yet.
     ///
     /// # Errors
     /// The manifest cannot be written.
     pub(crate) fn say_synced_to(&self, end: LogPosition) -> Result<(), LsmError> {
-        // Before a first sync, which says it, nothing has come since the log was opened.
+        // Before a first sync, which says it, nothing is known to be durable of what has come.
         self.say(|said_to| said_to.and(Some(end)))
     }
 

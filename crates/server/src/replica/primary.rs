@@ -52,6 +52,8 @@ pub(super) struct PrimaryReplica {
     looked_at: Instant,
     /// RS11.
     tail: LogTail,
+    /// What is durable, and the manifest does not say so (VL6).
+    unnoted: LogTail,
     /// RS8: background work has failed, so it rests: what it has begun it begins anew.
     has_failed: bool,
 }
@@ -85,6 +87,7 @@ impl PrimaryReplica {
             reach,
             looked_at: Instant::now(),
             tail: LogTail::default(),
+            unnoted: LogTail::default(),
             has_failed: false,
         }
     }
@@ -258,6 +261,7 @@ impl PrimaryReplica {
         }
         if !is_full {
             self.sync_tail();
+            self.note_tail();
         }
         let worked = match self.primary.maintain() {
             Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
@@ -282,12 +286,28 @@ impl PrimaryReplica {
         let Some(end) = due else {
             return;
         };
-        let synced = self.primary.wait_for(end, Durability::Sync);
-        let noted = synced.and_then(|()| Ok(self.primary.engine().note_synced()?));
-        if let Err(error) = noted
+        if let Err(error) = self.primary.wait_for(end, Durability::Sync)
             && !waits(&error)
         {
             self.served.note(&error);
+        }
+    }
+
+    /// RS11: has the manifest say how far the log is durable when nothing has been synced for a
+    /// while.
+    fn note_tail(&mut self) {
+        let engine = self.primary.engine();
+        let due = self.unnoted.due(Instant::now(), || engine.unnoted_to());
+        if due.is_none() {
+            return;
+        }
+        match engine.note_synced() {
+            // Nothing that is written needs it. It is tried again.
+            Err(error) if error.is_no_room() => {
+                tracing::debug!(%error, "no room to note how far a log is durable");
+            }
+            Err(error) => drop(self.served.note_engine(&error)),
+            Ok(()) => {}
         }
     }
 
@@ -322,7 +342,13 @@ impl PrimaryReplica {
         ending.extend(self.links.into_values().filter_map(Link::end));
         // What is not durable is lost with this.
         let engine = self.primary.engine();
-        let synced = engine.sync().and_then(|()| engine.note_synced());
+        let synced = engine.sync();
+        if synced.is_ok()
+            && let Err(error) = engine.note_synced()
+        {
+            // All is durable without it (VL6).
+            tracing::warn!(%error, "it is not noted how far a log is durable");
+        }
         drop(self.primary);
         let since = Instant::now();
         // Each has the engine, and so its directory, as long as it is there.

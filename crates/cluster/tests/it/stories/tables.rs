@@ -164,6 +164,36 @@ fn copies_that_the_coordinator_has_forgotten_are_kept() {
     assert!(matches!(read, Answer::Read(7)), "{read:?}");
 }
 
+/// Promise (CP23): while the coordinator does not say which regions there ever were, nothing of a
+/// region goes that has no record any more; when it does, all goes that a dropped table had.
+#[test]
+fn nothing_goes_while_nobody_says_what_there_was() {
+    let mut story = Story::new(2);
+    let table = story.table(2, &[]);
+    story.settle();
+    let seen = story.coordinator.range(IDS_KEY).expect("there").entries;
+    let put = |story: &Story, value: Vec<u8>| {
+        let transaction = Transaction::new().put(IDS_KEY, value);
+        story
+            .coordinator
+            .transact(&transaction)
+            .expect("it is there");
+    };
+    put(&story, b"none".to_vec());
+    admin::drop_table(&story.coordinator, table).expect("it is there");
+    story.settle();
+    assert!(story.regions(table).is_empty(), "it was dropped");
+    let open_count = |story: &Story| {
+        let fleet = story.fleet.lock().expect("one thread");
+        let open = fleet.servers.values().map(|server| server.open.len());
+        open.sum::<usize>()
+    };
+    assert_eq!(open_count(&story), 2);
+    put(&story, seen[0].value.clone());
+    story.settle();
+    assert_eq!(open_count(&story), 0);
+}
+
 /// Tables that cannot be are refused, and nothing is made.
 #[test]
 fn tables_that_cannot_be_are_refused() {

@@ -1,0 +1,72 @@
+//! CP23: whether the coordinator has ever heard of a region that has no record.
+
+use std::fmt::Debug;
+
+use super::Agent;
+use super::host::RegionHost;
+use crate::coordinator::{Coordinator, Revision};
+use crate::ids::RegionId;
+use crate::record::{IDS_KEY, Ids};
+
+/// Why a copy is kept that no record names.
+pub(super) const FORGOTTEN: &str = "the coordinator has never heard of this region";
+
+/// What the coordinator says of numbers of regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// Of no region is it to be known: all that are here have records.
+    NotAsked,
+    /// It has given away those before this one.
+    Before(RegionId),
+    /// It does not say.
+    Unknown,
+}
+
+impl Given {
+    /// Whether a region without a record was one that has gone. `None`: nobody knows.
+    pub(super) fn have(self, region: RegionId) -> Option<bool> {
+        match self {
+            Self::NotAsked => Some(true),
+            Self::Before(next) => Some(region < next),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// What is to be known now. Where a replica or a copy is of a region that has no record, the
+    /// coordinator is asked, once for each revision of the regions: one round trip.
+    pub(super) fn given(&mut self) -> Given {
+        let view = self.mirror.view();
+        let held = self.held.keys().copied();
+        let found = self.found.copies.iter().map(|it| it.region);
+        let left = self.left.keys().map(|(region, _)| *region);
+        let mut here = held.chain(found).chain(left);
+        if here.all(|region| view.regions.contains_key(&region)) {
+            return Given::NotAsked;
+        }
+        let revision = view.revision;
+        if let Some((at, given)) = self.given_at
+            && at == revision
+        {
+            return given;
+        }
+        let given = self.ask_for_given();
+        self.given_at = (given != Given::Unknown).then_some((revision, given));
+        given
+    }
+
+    fn ask_for_given(&self) -> Given {
+        match crate::admin::read::<Ids>(&self.coordinator, IDS_KEY) {
+            Ok(Some(seen)) => Given::Before(seen.record.next_region),
+            Ok(None) => Given::Unknown,
+            Err(error) => {
+                tracing::debug!(%error, "nobody says which regions there were");
+                Given::Unknown
+            }
+        }
+    }
+}
+
+/// An answer, and of which revision of the regions it is.
+pub(super) type GivenAt = Option<(Revision, Given)>;
