@@ -3,7 +3,8 @@
 //! is one.
 
 use crate::coordinator::{
-    Compare, Coordinator, Revision, TRANSACTION_PART_COUNT_MAX, Transaction, TransactionOutcome,
+    Compare, Coordinator, Entry, Revision, TRANSACTION_PART_COUNT_MAX, Transaction,
+    TransactionOutcome,
 };
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, RegionId, ServerId, TableId};
@@ -38,7 +39,10 @@ pub fn read<R: Record>(
     coordinator: &impl Coordinator,
     key: &str,
 ) -> Result<Option<Seen<R>>, ClusterError> {
-    let entries = coordinator.range(key)?.entries;
+    record_of(&coordinator.range(key)?.entries, key)
+}
+
+fn record_of<R: Record>(entries: &[Entry], key: &str) -> Result<Option<Seen<R>>, ClusterError> {
     let entry = entries.iter().find(|entry| entry.key == key);
     Ok(entry.map(Seen::decode).transpose()?)
 }
@@ -74,7 +78,7 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
 }
 
 /// Makes a table whose regions are cut at these keys, and each of which is to have so many
-/// replicas. Three round trips if nobody is in the way, of which one reads everything. A region is
+/// replicas. Two round trips if nobody is in the way, of which one reads everything. A region is
 /// served when a master has given it to a server.
 ///
 /// # Errors
@@ -90,19 +94,15 @@ pub fn create_table(
     check_name(name).map_err(ClusterError::BadTable)?;
     check_split_keys(split_keys)?;
     for _ in 0..TRY_COUNT {
-        if read::<TableName>(coordinator, &name_key(name))?.is_some() {
+        let all = coordinator.range("")?;
+        if record_of::<TableName>(&all.entries, &name_key(name))?.is_some() {
             return Err(ClusterError::TableExists(name.to_owned()));
         }
-        let all = coordinator.range("")?;
+        let ids = record_of::<Ids>(&all.entries, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
         let view = View::of(all.revision, &all.entries);
         if let Some((region, server)) = view.copies_of_the_unknown().pop_first() {
             return Err(ClusterError::UnknownCopy { region, server });
         }
-        // If it cannot be decoded, that is told.
-        let ids = match view.ids {
-            Some(ids) => ids,
-            None => read::<Ids>(coordinator, IDS_KEY)?.ok_or(ClusterError::NoCluster)?,
-        };
         let table = TableRecord {
             version: FORMAT_VERSION,
             table: ids.record.next_table,

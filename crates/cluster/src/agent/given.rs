@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use super::Agent;
 use super::host::RegionHost;
-use crate::coordinator::{Coordinator, Revision};
+use crate::coordinator::Coordinator;
 use crate::ids::RegionId;
 use crate::record::{IDS_KEY, Ids};
 
@@ -67,6 +67,3 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
     }
 }
-
-/// An answer, and of which revision of the regions it is.
-pub(super) type GivenAt = Option<(Revision, Given)>;

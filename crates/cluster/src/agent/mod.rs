@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`host`] | [`RegionHost`]: what the region server does, and promises |
 //! | `reconcile` | from records to calls of the host |
+//! | `given` | which regions there ever were |
 //! | `reporting` | from the host's status to a report |
 
 mod given;
@@ -17,12 +18,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::given::GivenAt;
+use self::given::Given;
 use self::host::{DiskCopies, RegionHost};
 use self::reconcile::Held;
 use crate::admin;
 use crate::clock::Clock;
-use crate::coordinator::{Coordinator, CoordinatorError};
+use crate::coordinator::{Coordinator, CoordinatorError, Revision};
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, Life, RegionId, ReplicaNumber, ServerId};
 use crate::lease::{LeaseGuard, LeaseTerms};
@@ -89,8 +90,8 @@ pub struct Agent<C: Debug, H> {
     /// Copies that nobody can go on with: of replicas that broke in this life, which is told with
     /// why; and of earlier ones, of regions that have another replica here by now.
     left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
-    /// CP23: what the coordinator has said of numbers of regions.
-    given_at: GivenAt,
+    /// CP23: what the coordinator has said of numbers of regions, and at which of their revisions.
+    given_at: Option<(Revision, Given)>,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -158,7 +159,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     /// Does what is due, and waits for a change of the records, for so long at the most. To be
     /// called again and again, several times in a
-    /// [`keep_alive_interval`](LeaseTerms::keep_alive_interval). No round trip if nothing is due.
+    /// [`keep_alive_interval`](LeaseTerms::keep_alive_interval). No round trip if nothing is due,
+    /// and all that is here has a record (CP23).
     ///
     /// # Errors
     /// Those of the coordinator: what could not be done is done by a later call, and what is open

@@ -106,18 +106,20 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
                 return true;
             }
-            let was_given = if regions.contains_key(region) {
-                true
-            } else {
-                match given.have(*region) {
-                    Some(was_given) => was_given,
-                    None => return true,
-                }
+            let was_given = |region: RegionId| {
+                let has_record = regions.contains_key(&region);
+                has_record.then_some(true).or_else(|| given.have(region))
+            };
+            let child = held.splitting;
+            let (Some(was_given), Some(child_was_given)) =
+                (was_given(*region), child.map_or(Some(true), was_given))
+            else {
+                return true;
             };
             // One that was accepted is a region of its own, which may be this server's.
-            if let Some(child) = held.splitting
+            if let Some(child) = child
+                && child_was_given
                 && !regions.contains_key(&child)
-                && given.have(child) == Some(true)
                 && !damaged.contains_key(&region_key(held.table, child))
             {
                 host.abandon_split(child);
