@@ -29,8 +29,8 @@ impl CheckedState {
             return Err(format!("no format has version {}", state.version));
         }
         check_reserved_to(state.next_log.0)?;
-        check_read_from(state.read_from, state.next_log)?;
-        check_synced_to(state.log_synced_to, state.next_log)?;
+        check_place(READ_FROM, state.read_from, state.next_log)?;
+        check_place(SYNCED_TO, state.log_synced_to, state.next_log)?;
         let mut log_places = BTreeSet::new();
         for (number, entry) in &state.log {
             if *number >= state.next_log {
@@ -199,22 +199,14 @@ impl Edit<'_> {
             }
             Change::FreeLog { numbers } => numbers.iter().try_for_each(|it| self.free_log(*it)),
             Change::ReadFrom(position) => {
-                if *position < self.read_from {
-                    return Err(format!(
-                        "the log is to be read from {position}, which is before"
-                    ));
-                }
+                check_goes_on(READ_FROM, self.read_from, *position)?;
                 self.read_from = *position;
-                check_read_from(*position, self.next_log)
+                check_place(READ_FROM, *position, self.next_log)
             }
             Change::LogSynced(position) => {
-                if *position < self.log_synced_to {
-                    return Err(format!(
-                        "the log was on the device up to {position}, which is before"
-                    ));
-                }
+                check_goes_on(SYNCED_TO, self.log_synced_to, *position)?;
                 self.log_synced_to = *position;
-                check_synced_to(*position, self.next_log)
+                check_place(SYNCED_TO, *position, self.next_log)
             }
             Change::AddTree { level, tree } => self.add_tree(*level, tree),
             Change::RemoveTrees { ids } => ids.iter().try_for_each(|id| self.remove_tree(*id)),
@@ -312,20 +304,23 @@ fn check_reserved_to(next: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn check_read_from(position: LogPosition, next_log: LogNumber) -> Result<(), String> {
+/// What a place in the log is.
+const READ_FROM: &str = "is to be read from";
+const SYNCED_TO: &str = "was on the device up to";
+
+fn check_place(what: &str, position: LogPosition, next_log: LogNumber) -> Result<(), String> {
     if position > next_log.start() {
         return Err(format!(
-            "the log is to be read from {position}, which is behind its end"
+            "the log {what} {position}, which is behind its end"
         ));
     }
     Ok(())
 }
 
-fn check_synced_to(position: LogPosition, next_log: LogNumber) -> Result<(), String> {
-    if position > next_log.start() {
-        return Err(format!(
-            "the log was on the device up to {position}, which is behind its end"
-        ));
+/// Such places only go forward.
+fn check_goes_on(what: &str, before: LogPosition, position: LogPosition) -> Result<(), String> {
+    if position < before {
+        return Err(format!("the log {what} {position}, which is before"));
     }
     Ok(())
 }
