@@ -84,13 +84,13 @@ impl Engine {
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn note_synced(&self) -> Result<(), LsmError> {
+    pub fn say_synced(&self) -> Result<(), LsmError> {
         self.core.check()?;
         self.core.log.say_all_synced()
     }
 
-    /// Up to where the log is durable, if [`note_synced`](Self::note_synced) has anything to do.
-    pub fn unnoted_to(&self) -> Option<LogPosition> {
+    /// Up to where the log is durable, if [`say_synced`](Self::say_synced) has anything to do.
+    pub fn unsaid_to(&self) -> Option<LogPosition> {
         self.core.log.unsaid_to()
     }
 

@@ -315,9 +315,7 @@ impl Follower {
     pub fn sync_log(&mut self) -> Result<(), LsmError> {
         if self.synced_to < self.written_to {
             self.log.segments().device.sync()?;
-            // VL6. Of one that was opened to be promoted nobody knows yet what is there.
-            let whole_to = self.ends.whole_to(self.written_to);
-            if let Some(whole_to) = whole_to.filter(|_| self.knows_end) {
+            if let Some(whole_to) = self.whole_to(self.written_to) {
                 self.log.say_synced(whole_to)?;
             }
             self.synced_to = self.written_to;
@@ -327,17 +325,23 @@ impl Follower {
     }
 
     /// Has the manifest say how far the log is durable, as
-    /// [`Engine::note_synced`](crate::Engine::note_synced) does, up to the end of the last record
+    /// [`Engine::say_synced`](crate::Engine::say_synced) does, up to the end of the last record
     /// that has come as a whole.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn note_synced(&mut self) -> Result<(), LsmError> {
-        let whole_to = self.ends.whole_to(self.synced_to);
-        match whole_to.filter(|_| self.knows_end) {
+    pub fn say_synced(&self) -> Result<(), LsmError> {
+        match self.whole_to(self.synced_to) {
             Some(whole_to) => self.log.say_synced_to(whole_to),
             None => Ok(()),
         }
+    }
+
+    /// VL6: up to where all records are whole of what came before a place, as far as that is known.
+    /// Of a directory that was opened to be promoted nobody knows yet what is there.
+    fn whole_to(&self, place: LogPosition) -> Option<LogPosition> {
+        let known = self.knows_end.then_some(&self.ends)?;
+        known.whole_to(place)
     }
 
     /// Takes in the next segment of a tree. One write.

@@ -286,8 +286,8 @@ impl<E: Endpoint> Backup<E> {
         if let State::Following(follower) = &mut self.state {
             follower.sync_log()?;
             // Nothing is lost without it (VL6).
-            if let Err(error) = follower.note_synced() {
-                tracing::warn!(%error, "it is not noted how far a backup's log is durable");
+            if let Err(error) = follower.say_synced() {
+                tracing::warn!(%error, "its manifest does not say how far a backup's log is durable");
             }
         }
         Ok(())

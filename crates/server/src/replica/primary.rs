@@ -53,7 +53,7 @@ pub(super) struct PrimaryReplica {
     /// RS11.
     tail: LogTail,
     /// What is durable, and the manifest does not say so (VL6).
-    unnoted: LogTail,
+    unsaid: LogTail,
     /// RS8: background work has failed, so it rests: what it has begun it begins anew.
     has_failed: bool,
 }
@@ -87,7 +87,7 @@ impl PrimaryReplica {
             reach,
             looked_at: Instant::now(),
             tail: LogTail::default(),
-            unnoted: LogTail::default(),
+            unsaid: LogTail::default(),
             has_failed: false,
         }
     }
@@ -261,7 +261,7 @@ impl PrimaryReplica {
         }
         if !is_full {
             self.sync_tail();
-            self.note_tail();
+            self.say_tail();
         }
         let worked = match self.primary.maintain() {
             Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
@@ -295,16 +295,16 @@ impl PrimaryReplica {
 
     /// RS11: has the manifest say how far the log is durable when nothing has been synced for a
     /// while.
-    fn note_tail(&mut self) {
+    fn say_tail(&mut self) {
         let engine = self.primary.engine();
-        let due = self.unnoted.due(Instant::now(), || engine.unnoted_to());
+        let due = self.unsaid.due(Instant::now(), || engine.unsaid_to());
         if due.is_none() {
             return;
         }
-        match engine.note_synced() {
+        match engine.say_synced() {
             // Nothing that is written needs it. It is tried again.
             Err(error) if error.is_no_room() => {
-                tracing::debug!(%error, "no room to note how far a log is durable");
+                tracing::debug!(%error, "no room to say how far a log is durable");
             }
             Err(error) => drop(self.served.note_engine(&error)),
             Ok(()) => {}
@@ -344,10 +344,10 @@ impl PrimaryReplica {
         let engine = self.primary.engine();
         let synced = engine.sync();
         if synced.is_ok()
-            && let Err(error) = engine.note_synced()
+            && let Err(error) = engine.say_synced()
         {
             // All is durable without it (VL6).
-            tracing::warn!(%error, "it is not noted how far a log is durable");
+            tracing::warn!(%error, "its manifest does not say how far a log is durable");
         }
         drop(self.primary);
         let since = Instant::now();

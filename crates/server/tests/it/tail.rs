@@ -100,7 +100,7 @@ fn an_idle_region_of_three_disks_syncs_once() {
 /// Promise (RS11, VL6): of what was written with `sync`, and is followed by nothing, the primary's
 /// manifest says that it is durable, by one sync more, and its disk is left alone then.
 #[test]
-fn what_is_durable_is_noted_when_nothing_follows() {
+fn what_is_durable_is_said_when_nothing_follows() {
     let disks = disks(1);
     let (_crew, table) = table_on(&disks);
     let table = table.with_durability(Durability::Sync);
