@@ -20,8 +20,10 @@ pub(super) struct RecordEnds {
     /// Where the next record begins, in the segment that comes or in a later one (VL3); `None`: not
     /// known.
     next: Option<LogPosition>,
-    /// Behind the last byte that counts of the segment that this is in.
-    end: Option<LogPosition>,
+    /// The last segment whose end is known, and how many of its bytes count. A segment that is
+    /// full to its last byte ends where the next one begins, so a position would not tell which of
+    /// the two ends there.
+    end: Option<(LogNumber, usize)>,
     large: Option<Large>,
 }
 
@@ -66,8 +68,8 @@ impl RecordEnds {
         if self.next.is_some_and(|it| it.number() == at.number()) {
             self.next = Some(at.number().next().start());
         }
-        let end = self.end.filter(|it| it.number() == at.number());
-        let counted = end.map(|it| it.offset().saturating_sub(at.offset()));
+        let end = self.end.filter(|(number, _)| *number == at.number());
+        let counted = end.map(|(_, size_bytes)| size_bytes.saturating_sub(at.offset()));
         counted.unwrap_or(bytes.len()).min(bytes.len())
     }
 
@@ -104,7 +106,7 @@ impl RecordEnds {
         if header.kind == RecordKind::End {
             // What is behind it counts for nothing, so it must be one.
             RecordView::decode(rest, self.engine, position)?;
-            self.end = Some(end);
+            self.end = Some((number, offset + size_bytes));
             return Some(number.next().start());
         }
         (end <= number.next().start()).then_some(end)
@@ -126,7 +128,8 @@ impl RecordEnds {
             return;
         }
         if large.sum.is_right(self.engine) {
-            self.end = Some(large.summed_to);
+            let end = large.summed_to.0 - at.number().start().0;
+            self.end = Some((at.number(), end as usize));
         } else {
             self.next = None;
         }
@@ -219,14 +222,64 @@ mod tests {
                 assert_eq!(counted, end - half, "{index}");
             }
         }
-        let overhead = SEGMENT_HEADER_SIZE_BYTES + RECORD_HEADER_SIZE_BYTES + 3;
-        for left in [0, 11, 12] {
+        for left in [0, 11, 12, 11, 12, 0] {
             let number = ends.next.expect("it is known").number();
-            let (bytes, end) = segment(number, &[SIZE_BYTES - overhead - left]);
-            assert_eq!(bytes.len(), SIZE_BYTES, "{left}");
-            let expected = if left == 11 { SIZE_BYTES } else { end };
+            let (bytes, expected) = full_segment(number, left);
             assert_eq!(ends.counted(number.start(), &bytes, true), expected);
         }
+    }
+
+    /// A segment of one record, which leaves so many bytes; how many bytes count.
+    fn full_segment(number: LogNumber, left: usize) -> (Vec<u8>, usize) {
+        let overhead = SEGMENT_HEADER_SIZE_BYTES + RECORD_HEADER_SIZE_BYTES + 3;
+        let (bytes, end) = segment(number, &[SIZE_BYTES - overhead - left]);
+        assert_eq!(bytes.len(), SIZE_BYTES, "{left}");
+        let has_end = left >= RECORD_HEADER_SIZE_BYTES;
+        (bytes, if has_end { end } else { SIZE_BYTES })
+    }
+
+    /// Promise: whatever a segment's last record leaves, all records of that segment and of the
+    /// next one count, in one piece or in two. (An `End` record that fitted exactly counted as the
+    /// end of the next segment, of which nothing was written then.)
+    #[test]
+    fn every_remainder_counts() {
+        let (mut whole, mut in_two) = (ends(), ends());
+        let mut number = LogNumber(3);
+        for left in 0..=40 {
+            for left in [left, 11, left, 12, left, 0] {
+                let (bytes, expected) = full_segment(number, left);
+                let at = number.start();
+                assert_eq!(whole.counted(at, &bytes, true), expected, "{left}");
+                let half = SIZE_BYTES - left - 1;
+                assert_eq!(in_two.counted(at, &bytes[..half], false), half);
+                let behind = at.plus(half as u64);
+                let counted = in_two.counted(behind, &bytes[half..], true);
+                assert_eq!(counted, expected - half, "{left}");
+                number = number.next();
+                for ends in [&whole, &in_two] {
+                    assert_eq!(ends.whole_to(number.start()), Some(number.start()));
+                }
+            }
+        }
+    }
+
+    /// Promise (VL3): after a record that fills its last segment to the last byte, all of the next
+    /// segment counts.
+    #[test]
+    fn a_large_record_that_fills_its_last_segment_hides_nothing() {
+        let value = vec![1; 2 * PAYLOAD_SIZE_BYTES - RECORD_HEADER_SIZE_BYTES];
+        let (header, sum) = RecordSum::of(RecordKind::Put, b"", &value);
+        let at = LogNumber(3).start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
+        let mut record = encode_record_header(header, sum.at(ENGINE, at)).to_vec();
+        record.extend(value);
+        let mut ends = ends();
+        for (number, part) in (3..).map(LogNumber).zip(record.chunks(PAYLOAD_SIZE_BYTES)) {
+            let mut bytes = encode_segment_header(ENGINE, number).to_vec();
+            bytes.extend(part);
+            assert_eq!(ends.counted(number.start(), &bytes, true), SIZE_BYTES);
+        }
+        let (bytes, expected) = full_segment(LogNumber(5), 11);
+        assert_eq!(ends.counted(LogNumber(5).start(), &bytes, true), expected);
     }
 
     /// Promise: a header that says that its record is larger than a segment, and is not, hides
