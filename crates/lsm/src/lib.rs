@@ -34,6 +34,7 @@
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
 //! | [`scrub`] | looking for bits that have flipped |
 //! | [`place`] | segments, positions, blocks |
+//! | [`written`] | checksums of what was written, which replicas compare |
 //! | [`head`] | keys as far as trees have them |
 //! | [`tree`] | B+-trees: written once, read, merged |
 //! | [`cache`] | their blocks in memory, under a budget |
@@ -59,6 +60,7 @@ pub mod scrub;
 pub mod storage;
 pub mod tree;
 pub mod version;
+pub mod written;
 
 pub use engine::{Durability, Engine, EngineOptions};
 pub use error::LsmError;

@@ -96,8 +96,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
     let endpoint = || MappedEndpoint::new(Arc::clone(&region));
     let options = BackupOptions {
         engine: engine_options.clone(),
-        replaces: false,
-        previous: None,
+        ..BackupOptions::default()
     };
     let mut backup = Backup::new(endpoint(), layout, Epoch(1), (storage(1)?, options))?;
     let engine = Engine::open(storage(0)?, engine_options)?;

@@ -15,7 +15,7 @@ use farleaf_lsm::{Engine, LsmError};
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::member::Member;
 use crate::request::{Reply, Request};
-use crate::ship::{ShipError, ask, call, keep_counted, put};
+use crate::ship::{ShipError, ask, call, keep_counted, put, unexpected};
 
 /// So many pieces are read and summed ahead of the one that is asked for: 2 MiB each.
 const AHEAD_COUNT: usize = 2;
@@ -169,11 +169,6 @@ fn offer<E: Endpoint>(
             Ok(())
         }
         Reply::Taken(false) => put(way, member, &bytes, &request),
-        other @ Reply::Begun { .. } => Err(unexpected(other)),
+        other => Err(unexpected(other)),
     }
-}
-
-/// An answer to another question.
-pub(crate) fn unexpected(reply: Reply) -> ShipError {
-    IndexWayError::Answer(format!("{reply:?} answers something else")).into()
 }

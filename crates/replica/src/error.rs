@@ -5,6 +5,8 @@ use core::fmt;
 use farleaf_lsm::LsmError;
 use thiserror::Error;
 
+use crate::mismatch::Mismatch;
+
 /// A backup, as its primary calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupId(pub u64);
@@ -76,6 +78,15 @@ pub enum ReplicaError {
         backup: BackupId,
         /// Why.
         how: String,
+    },
+    /// RP15: a backup that is being filled did not write what its primary sent. The primary goes
+    /// on without it.
+    #[error("{backup} was not filled: {found}; the primary goes on without it")]
+    Mismatch {
+        /// Which.
+        backup: BackupId,
+        /// What differs.
+        found: Mismatch,
     },
     /// There is one of this number already, or there is none.
     #[error("{backup} {is}")]

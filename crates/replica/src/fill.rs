@@ -11,7 +11,7 @@ use farleaf_lsm::follow::BaseEnd;
 use farleaf_lsm::log::extent::Extents;
 use farleaf_lsm::place::LogPosition;
 
-use crate::adopt::{offer_base, unexpected};
+use crate::adopt::offer_base;
 use crate::error::{BackupId, Epoch, ReplicaError};
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::layout::Layout;
@@ -19,7 +19,7 @@ use crate::links::Links;
 use crate::log_way::{LogWay, WayError};
 use crate::member::Member;
 use crate::request::{Reply, Request, VERSION};
-use crate::ship::{ShipError, ask, call, keep_counted, put, send_tree, way_of};
+use crate::ship::{ShipError, ask, call, keep_counted, put, send_tree, unexpected, way_of};
 
 /// The ways to a backup: two sessions, and where its words are.
 #[derive(Debug)]
@@ -62,6 +62,7 @@ impl<E: Endpoint + Send> Links<E> {
         let ship_failed = |error| match error {
             ShipError::Own(error) => ReplicaError::Engine(error),
             ShipError::Way(error) => not_filled(error.to_string()),
+            ShipError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
         };
         let mut is_new = true;
         // RP10: until it has the log that edits lead to, none is brought to it.
@@ -84,9 +85,11 @@ impl<E: Endpoint + Send> Links<E> {
             .map_err(ship_failed)?;
         let from = base.next_log.start();
         let of = (layout, epoch, self.standing());
+        let from = (Arc::clone(&self.log), from);
         let mut way = LogWay::new(log, of, Arc::clone(member), from);
         let own = |error| match error {
             WayError::Own(error) => ReplicaError::Engine(error),
+            WayError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
             other => not_filled(other.to_string()),
         };
         // Most of it while writes go on without it.
@@ -96,14 +99,14 @@ impl<E: Endpoint + Send> Links<E> {
                 break;
             }
             self.keep_up(&mut way).map_err(own)?;
-            self.send(&mut way, end).map_err(own)?;
+            Self::send(&mut way, end).map_err(own)?;
         }
         let mut others = self.ways();
         // Who has the ways is not raised.
         self.keep_up(&mut way).map_err(own)?;
         // What the others have, durable or not, it has, too, before any write waits for it.
         let end = self.log.end();
-        self.send(&mut way, end).map_err(own)?;
+        Self::send(&mut way, end).map_err(own)?;
         Self::sync(&mut way, end).map_err(own)?;
         others.push(way);
         self.way_count.store(others.len(), Ordering::Release);
@@ -137,9 +140,9 @@ impl<E: Endpoint + Send> Links<E> {
         block_on(synced, endpoint.completions())
     }
 
-    fn send(&self, way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
+    fn send(way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
         let LogWay { endpoint, sender } = way;
-        let sent = sender.send_to(endpoint, &self.log, end);
+        let sent = sender.send_to(endpoint, end);
         block_on(sent, endpoint.completions())
     }
 
@@ -161,7 +164,7 @@ impl<E: Endpoint + Send> Links<E> {
         match ask(way, member, &begin)? {
             Reply::Begun { has_previous: true } => offer_base(engine, (way, member), base)?,
             Reply::Begun { .. } => send_pieces(engine, (way, member), base)?,
-            other @ Reply::Taken(_) => return Err(unexpected(other)),
+            other => return Err(unexpected(other)),
         }
         let end = BaseEnd {
             next_log: base.next_log,

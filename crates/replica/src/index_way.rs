@@ -15,7 +15,7 @@ use crate::layout::{Layout, words_of};
 use crate::request::{Reply, Request};
 
 /// No answer is longer.
-const REPLY_SIZE_BYTES_MAX: usize = 64;
+const REPLY_SIZE_BYTES_MAX: usize = 80;
 
 /// Between two looks for a reply at the most.
 const REPLY_REST_MAX: Duration = Duration::from_millis(1);
@@ -84,19 +84,19 @@ impl<E: Endpoint> IndexWay<E> {
         Ok(slots.iter().all(|slot| self.batch.words(*slot) == [0]))
     }
 
-    /// Puts bytes into the buffer for trees, and has them taken from there.
+    /// Puts bytes into the buffer for trees, and has them taken from there; what it answers.
     pub(crate) fn put(
         &mut self,
         bytes: &[u8],
         request: &Request,
         is_gone: impl Fn() -> bool,
-    ) -> Result<(), IndexWayError> {
+    ) -> Result<Reply, IndexWayError> {
         let words = words_of(bytes, &mut self.words);
         self.batch.clear();
         self.batch.write(self.layout.staging(), words);
         let written = self.endpoint.execute(&mut self.batch);
         block_on(written, self.endpoint.completions())?;
-        self.call(request, is_gone)
+        self.ask(request, is_gone)
     }
 
     /// Has a request done.

@@ -5,6 +5,8 @@ use farleaf_message::Ring;
 use farleaf_types::WordAddr;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
+use crate::receipt::RECEIPT_SIZE_WORDS;
+
 /// Words of a segment.
 pub(crate) const SEGMENT_SIZE_WORDS: u64 = SEGMENT_SIZE_BYTES / 8;
 /// Segments of the ring of requests, and of that of replies.
@@ -16,17 +18,30 @@ const EPOCH: u64 = 0;
 /// Written by the primary, side by side: up to where the log is in the buffers, and is to be
 /// durable.
 const LOG_END: u64 = 8;
-/// Written by the backup, side by side: up to where it has written the log, and made it durable;
-/// and whether it has failed.
+/// Written by the backup, side by side: up to where it has written the log; whether it has failed;
+/// and a receipt for what it has made durable of the segment that is being filled (RP15).
 const WRITTEN_TO: u64 = 16;
+const FAILED: u64 = WRITTEN_TO + 1;
 const REQUESTS: u64 = 64;
 const REPLIES: u64 = REQUESTS + REQUEST_SEGMENT_COUNT as u64 * 16;
 const STAGING: u64 = 16_384;
 const SLOTS: u64 = STAGING + SEGMENT_SIZE_WORDS;
 
-const _: () = assert!(REPLIES + REPLY_SEGMENT_COUNT as u64 * 16 <= STAGING);
+/// Behind the buffers, for each of them: the number and the length of the segment in it, when
+/// nothing more comes into that, written by the primary; and the backup's receipt for it (RP15).
+const NOTE_SIZE_WORDS: u64 = 8;
+const NOTE_RECEIPT: u64 = CLOSED_SIZE_WORDS as u64;
+
 /// Words that the backup writes.
-pub(crate) const STATUS_SIZE_WORDS: usize = 3;
+pub(crate) const STATUS_SIZE_WORDS: usize = 2 + RECEIPT_SIZE_WORDS;
+/// Words that the primary writes of a segment that is closed.
+pub(crate) const CLOSED_SIZE_WORDS: usize = 2;
+
+const _: () = {
+    assert!(WRITTEN_TO + STATUS_SIZE_WORDS as u64 <= REQUESTS);
+    assert!(REPLIES + REPLY_SEGMENT_COUNT as u64 * 16 <= STAGING);
+    assert!(NOTE_RECEIPT + RECEIPT_SIZE_WORDS as u64 <= NOTE_SIZE_WORDS);
+};
 /// Words that the primary writes.
 pub(crate) const WISH_SIZE_WORDS: usize = 2;
 
@@ -50,7 +65,7 @@ impl Layout {
 
     /// How many words it takes.
     pub const fn word_count(&self) -> u64 {
-        SLOTS + self.slot_count * SEGMENT_SIZE_WORDS
+        SLOTS + self.slot_count * (SEGMENT_SIZE_WORDS + NOTE_SIZE_WORDS)
     }
 
     /// How many buffers for log segments there are.
@@ -78,6 +93,26 @@ impl Layout {
         self.start.offset(WRITTEN_TO)
     }
 
+    pub(crate) fn failed(&self) -> WordAddr {
+        self.start.offset(FAILED)
+    }
+
+    /// What is noted of the buffer of a segment.
+    fn note(&self, number: LogNumber) -> u64 {
+        let notes = SLOTS + self.slot_count * SEGMENT_SIZE_WORDS;
+        notes + number.0 % self.slot_count * NOTE_SIZE_WORDS
+    }
+
+    /// Where the number and the length of a closed segment are.
+    pub(crate) fn closed(&self, number: LogNumber) -> WordAddr {
+        self.start.offset(self.note(number))
+    }
+
+    /// Where the receipt for a closed segment is.
+    pub(crate) fn receipt(&self, number: LogNumber) -> WordAddr {
+        self.start.offset(self.note(number) + NOTE_RECEIPT)
+    }
+
     pub(crate) fn rings(&self) -> (Ring, Ring) {
         let requests = Ring::new(self.start.offset(REQUESTS), REQUEST_SEGMENT_COUNT);
         (
@@ -86,9 +121,13 @@ impl Layout {
         )
     }
 
-    /// Control words and rings: what begins zeroed.
-    pub(crate) fn zeroed(&self) -> (WordAddr, usize) {
-        (self.start, STAGING as usize)
+    /// Control words, rings, and what is noted of buffers: what begins zeroed.
+    pub(crate) fn zeroed(&self) -> [(WordAddr, usize); 2] {
+        let notes = (self.slot_count * NOTE_SIZE_WORDS) as usize;
+        [
+            (self.start, STAGING as usize),
+            (self.closed(LogNumber(0)), notes),
+        ]
     }
 
     pub(crate) fn staging(&self) -> WordAddr {
@@ -164,7 +203,16 @@ mod tests {
         assert_eq!((requests.at(0), replies.at(0)), (at(64), at(8256)));
         let place = LogNumber(7).start().plus(4097);
         assert_eq!(layout.log_word(place), at(16_384 + 2 * 262_144 + 512));
-        assert_eq!(layout.word_count(), 16_384 + 4 * 262_144);
+        let notes = 16_384 + 4 * 262_144;
+        assert_eq!(layout.word_count(), notes + 3 * 8);
+        assert_eq!((layout.failed(), STATUS_SIZE_WORDS), (at(17), 7));
+        assert_eq!(layout.closed(LogNumber(7)), at(notes + 8));
+        assert_eq!(layout.receipt(LogNumber(8)), at(notes + 18));
+        assert_eq!(
+            layout.zeroed(),
+            [(at(0), 16_384), (at(notes), 24)],
+            "what is no receipt and no length"
+        );
         assert!(Layout::new(start, 1).is_none());
     }
 

@@ -12,7 +12,7 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP14 are in `docs/replication.md`. Generic over
+//! The rules RP1 to RP15 are in `docs/replication.md`. Generic over
 //! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric; over `verbs` a backup
 //! has a loopback to its own memory (RP8).
 //!
@@ -22,6 +22,7 @@
 //! | `links` | group commit, syncs, losing backups, fencing by epochs |
 //! | `raise`, `standing` | going on at a later epoch, and stopping |
 //! | `log_way` | the log into one backup's buffers |
+//! | `agreement`, `receipt`, `mismatch` | whether a backup wrote what its primary wrote |
 //! | `index_way`, `ship` | trees and edits to one backup |
 //! | `fill` | filling a backup while the primary serves |
 //! | `adopt` | a backup that is filled keeps what it has already |
@@ -38,6 +39,7 @@
 pub mod backup;
 
 mod adopt;
+mod agreement;
 mod error;
 mod fill;
 mod index_way;
@@ -45,8 +47,10 @@ mod layout;
 mod links;
 mod log_way;
 mod member;
+mod mismatch;
 mod primary;
 mod raise;
+mod receipt;
 mod request;
 mod ship;
 mod standing;
@@ -56,4 +60,5 @@ pub use error::{BackupId, Epoch, ReplicaError};
 pub use fill::BackupWays;
 pub use layout::Layout;
 pub use member::LinkStatus;
+pub use mismatch::{ComparedPart, Mismatch};
 pub use primary::{Primary, PrimaryStatus, PrimaryWorked, ReplicationOptions};

@@ -171,7 +171,7 @@ impl<E: Endpoint + Send> Links<E> {
             self.replicating_to.store(target.0, Ordering::Relaxed);
             let mut ways = self.ways();
             let sent = for_all(&mut ways, |sender, endpoint| {
-                sender.send_to(endpoint, &self.log, target)
+                sender.send_to(endpoint, target)
             });
             self.replicating_to.store(0, Ordering::Relaxed);
             sent.map_err(|error| self.note(error))?;

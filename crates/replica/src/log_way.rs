@@ -10,9 +10,12 @@ use farleaf_lsm::log::ValueLog;
 use farleaf_lsm::place::LogPosition;
 use thiserror::Error;
 
+use crate::agreement::{Acknowledged, Agreement};
 use crate::error::Epoch;
 use crate::layout::{Layout, STATUS_SIZE_WORDS, to_words};
 use crate::member::Member;
+use crate::mismatch::Mismatch;
+use crate::receipt::{self, RECEIPT_SIZE_WORDS};
 use crate::standing::Standing;
 
 /// Why a backup was not reached.
@@ -27,6 +30,11 @@ pub(crate) enum WayError {
     Failed,
     #[error("it was given up")]
     GivenUp,
+    /// RP15.
+    #[error("{0}")]
+    Mismatch(#[from] Mismatch),
+    #[error("it says that it has written the log up to {0}, which was sent up to {1}")]
+    Beyond(LogPosition, LogPosition),
     /// RP13.
     #[error("its primary has stopped")]
     Stopped,
@@ -61,9 +69,8 @@ pub(crate) struct Sender<E> {
     standing: Arc<Standing>,
     /// The one that the backup had when it was last looked at, and is to have.
     epoch: Epoch,
-    sent_to: LogPosition,
-    written_to: LogPosition,
-    synced_to: LogPosition,
+    log: Arc<ValueLog>,
+    agreement: Agreement,
     batch: Batch,
     bytes: Vec<u8>,
     words: Vec<u64>,
@@ -75,7 +82,7 @@ impl<E: Endpoint> LogWay<E> {
         endpoint: E,
         (layout, epoch, standing): (Layout, Epoch, Arc<Standing>),
         member: Arc<Member<E>>,
-        from: LogPosition,
+        (log, from): (Arc<ValueLog>, LogPosition),
     ) -> Self {
         member.note_sent(from);
         let sender = Sender {
@@ -83,9 +90,8 @@ impl<E: Endpoint> LogWay<E> {
             layout,
             standing,
             epoch,
-            sent_to: from,
-            written_to: from,
-            synced_to: from,
+            log,
+            agreement: Agreement::new(from),
             batch: Batch::new(),
             bytes: Vec::new(),
             words: Vec::new(),
@@ -96,11 +102,11 @@ impl<E: Endpoint> LogWay<E> {
 
 impl<E: Endpoint> Sender<E> {
     pub(crate) const fn sent_to(&self) -> LogPosition {
-        self.sent_to
+        self.agreement.sent_to()
     }
 
     pub(crate) const fn synced_to(&self) -> LogPosition {
-        self.synced_to
+        self.agreement.synced_to()
     }
 
     /// The epoch that the backup is to have.
@@ -134,24 +140,32 @@ impl<E: Endpoint> Sender<E> {
     pub(crate) async fn send_to(
         &mut self,
         endpoint: &E,
-        log: &ValueLog,
         target: LogPosition,
     ) -> Result<(), WayError> {
-        while self.sent_to < target {
+        while self.sent_to() < target {
             self.wait_for_buffer(endpoint).await?;
             // Words are what is written, so the bytes before go along, as they are.
-            let from = LogPosition(self.sent_to.0 & !7);
+            let from = LogPosition(self.sent_to().0 & !7);
             let mut bytes = core::mem::take(&mut self.bytes);
-            let read = log.read_raw(from, &mut bytes);
+            let read = self.log.read_raw(from, &mut bytes);
             to_words(&bytes, &mut self.words);
             let size_bytes = bytes.len() as u64;
             self.bytes = bytes;
             let next = read?;
             self.batch.clear();
             self.batch.write(self.layout.log_word(from), &self.words);
+            let closed = (next.number() > from.number()).then(|| {
+                let number = from.number();
+                (number, (from.offset() as u64 + size_bytes) as u32)
+            });
+            if let Some((number, size_bytes)) = closed {
+                let words = [number.0, u64::from(size_bytes)];
+                self.batch.write(self.layout.closed(number), &words);
+            }
             self.batch.write_word(self.layout.log_end(), next.0);
+            self.agreement.note_sending(next);
             self.execute(endpoint).await?;
-            self.sent_to = next;
+            self.agreement.note_sent(next, closed);
             self.member.note_sent(next);
             let counters = &self.member.counters;
             counters.round_count.fetch_add(1, Ordering::Relaxed);
@@ -164,11 +178,11 @@ impl<E: Endpoint> Sender<E> {
 
     /// RP4: the buffer of the segment that comes next is free.
     async fn wait_for_buffer(&mut self, endpoint: &E) -> Result<(), WayError> {
-        let number = self.sent_to.number();
+        let number = self.sent_to().number();
         let mut attempt = 0;
-        while !self.layout.is_free(number, self.written_to) {
+        while !self.layout.is_free(number, self.agreement.written_to()) {
             self.look(endpoint).await?;
-            if self.layout.is_free(number, self.written_to) {
+            if self.layout.is_free(number, self.agreement.written_to()) {
                 break;
             }
             backoff(attempt).await;
@@ -206,27 +220,40 @@ impl<E: Endpoint> Sender<E> {
         let epoch = self.epoch.0;
         let found = self.batch.compare_swap(self.layout.epoch(), epoch, epoch);
         let status = self.batch.read(self.layout.status(), STATUS_SIZE_WORDS);
+        let asked = self.agreement.asked();
+        let receipts = asked.map(|number| {
+            let at = self.layout.receipt(number);
+            self.batch.read(at, RECEIPT_SIZE_WORDS)
+        });
+        let receipts: Vec<_> = receipts.collect();
         endpoint.execute(&mut self.batch).await?;
         let found = self.batch.previous(found);
         if found != epoch {
             return Err(WayError::Deposed(Epoch(found)));
         }
-        let [written_to, synced_to, failed] = *self.batch.words(status) else {
+        let [written_to, failed, ref synced @ ..] = *self.batch.words(status) else {
             unreachable!("so many were read");
         };
         if failed != 0 {
             return Err(WayError::Failed);
         }
-        // Words that race are each whole; and neither goes back.
-        self.written_to = self.written_to.max(LogPosition(written_to));
-        self.synced_to = self.synced_to.max(LogPosition(synced_to));
+        let said = Acknowledged {
+            written_to: LogPosition(written_to),
+            synced: receipt::decode(synced),
+            closed: receipts
+                .into_iter()
+                .map(|slot| receipt::decode(self.batch.words(slot)))
+                .collect(),
+        };
+        let taken = self.agreement.take(&self.log, &said);
+        if let Err(WayError::Mismatch(mismatch)) = &taken {
+            self.member.note_mismatch(mismatch);
+        }
         let counters = &self.member.counters;
-        counters
-            .written_to
-            .store(self.written_to.0, Ordering::Relaxed);
-        counters
-            .synced_to
-            .store(self.synced_to.0, Ordering::Relaxed);
-        Ok(())
+        let written_to = self.agreement.written_to().0;
+        counters.written_to.store(written_to, Ordering::Relaxed);
+        let synced_to = self.agreement.synced_to().0;
+        counters.synced_to.store(synced_to, Ordering::Relaxed);
+        taken
     }
 }

@@ -9,6 +9,7 @@ use farleaf_lsm::place::{LogNumber, LogPosition};
 
 use crate::error::BackupId;
 use crate::index_way::IndexWay;
+use crate::mismatch::Mismatch;
 
 /// A backup, or one that is being filled.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct Member<E> {
     /// RP6: nobody waits for it any more.
     is_given_up: AtomicBool,
     lost: OnceLock<String>,
+    mismatch: OnceLock<Mismatch>,
     /// Edits that it has not got, oldest first.
     edits: Mutex<VecDeque<Arc<Edit>>>,
     pub(crate) index: Mutex<IndexWay<E>>,
@@ -49,6 +51,7 @@ impl<E> Member<E> {
             is_filled: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
             lost: OnceLock::new(),
+            mismatch: OnceLock::new(),
             edits: Mutex::default(),
             index: Mutex::new(index),
             counters: LinkCounters::default(),
@@ -91,6 +94,16 @@ impl<E> Member<E> {
         self.lost.get_or_init(|| how.to_owned());
     }
 
+    /// RP15: what it wrote is not what the primary wrote.
+    pub(crate) fn note_mismatch(&self, found: &Mismatch) {
+        self.mismatch.get_or_init(|| *found);
+    }
+
+    /// The first mismatch, if there was one.
+    pub(crate) fn mismatch(&self) -> Option<Mismatch> {
+        self.mismatch.get().copied()
+    }
+
     pub(crate) fn edits(&self) -> MutexGuard<'_, VecDeque<Arc<Edit>>> {
         self.edits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,6 +116,8 @@ pub struct LinkStatus {
     pub backup: BackupId,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
+    /// RP15: what it wrote that is not what the primary wrote, if it is lost because of that.
+    pub mismatch: Option<Mismatch>,
     /// It has the log up to there in its buffers or on its device;
     pub sent_to: LogPosition,
     /// on its device, up to there, as far as it was heard;
@@ -132,6 +147,7 @@ impl<E> Member<E> {
         LinkStatus {
             backup: self.id,
             lost: self.lost().map(str::to_owned),
+            mismatch: self.mismatch(),
             sent_to: LogPosition(load(&counters.sent_to)),
             written_to: LogPosition(load(&counters.written_to)),
             synced_to: LogPosition(load(&counters.synced_to)),

@@ -4,10 +4,11 @@ use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit, PieceSum};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::{LogNumber, TreeId};
 use farleaf_lsm::tree::TreeShape;
+use farleaf_lsm::written::WrittenSum;
 use serde::{Deserialize, Serialize};
 
 /// The version of all that is said here, and of [`Layout`](crate::Layout).
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// So many log segments are freed by one request at the most: it has to fit into the ring.
 pub(crate) const FREED_COUNT_MAX: usize = 512;
 
@@ -19,6 +20,8 @@ pub(crate) enum Reply {
     Begun { has_previous: bool },
     /// To an offer: whether it is there, and was taken. Else it has to come.
     Taken(bool),
+    /// To a segment of the log or of a tree: what was written of it (RP15).
+    Written(WrittenSum),
 }
 
 impl Reply {
@@ -118,7 +121,7 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&shape).expect("JSON"), shape_text);
         let begin = Request::Begin {
-            version: 2,
+            version: 3,
             epoch: 7,
             engine: EngineId(u64::MAX),
             index: IndexKind::Sent,
@@ -152,7 +155,7 @@ mod tests {
             freed: vec![LogNumber(0)],
         });
         let golden = [
-            r#"{"begin":{"version":2,"epoch":7,"engine":18446744073709551615,"index":"sent"}}"#,
+            r#"{"begin":{"version":3,"epoch":7,"engine":18446744073709551615,"index":"sent"}}"#,
             r#"{"log_segment":{"number":3,"end":40,"size_bytes":2097152}}"#,
             r#"{"tree_segment":{"id":9,"index":1,"size_bytes":4096}}"#,
             concat!(
@@ -213,6 +216,13 @@ mod tests {
         for (reply, golden) in [
             (begun, r#"{"begun":{"has_previous":true}}"#),
             (Reply::Taken(false), r#"{"taken":false}"#),
+            (
+                Reply::Written(WrittenSum {
+                    size_bytes: u32::MAX,
+                    crc: u64::MAX,
+                }),
+                r#"{"written":{"size_bytes":4294967295,"crc":18446744073709551615}}"#,
+            ),
         ] {
             assert_eq!(String::from_utf8_lossy(&reply.encode()), golden);
             assert_eq!(Reply::decode(golden.as_bytes()), Ok(reply));
@@ -223,8 +233,12 @@ mod tests {
     #[test]
     fn bytes_are_answers_or_errors() {
         run("answers of a backup", |random| {
-            let reply = [Reply::Begun { has_previous: true }, Reply::Taken(true)];
-            let mut bytes = reply[random.index(2)].encode();
+            let reply = [
+                Reply::Begun { has_previous: true },
+                Reply::Taken(true),
+                Reply::Written(WrittenSum::of(b"blocks")),
+            ];
+            let mut bytes = reply[random.index(3)].encode();
             random.mutate(&mut bytes);
             if let Ok(reply) = Reply::decode(&bytes) {
                 assert_eq!(Reply::decode(&reply.encode()), Ok(reply));

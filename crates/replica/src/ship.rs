@@ -9,12 +9,14 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::follow::{Edit, InstalledEdit, SharedTree};
 use farleaf_lsm::log::record::SEGMENT_HEADER_SIZE_BYTES;
 use farleaf_lsm::place::{LogNumber, LogPosition};
+use farleaf_lsm::written::WrittenSum;
 use thiserror::Error;
 
 use crate::error::Failure;
 use crate::index_way::{IndexWay, IndexWayError};
 use crate::links::Links;
 use crate::member::Member;
+use crate::mismatch::{ComparedPart, Mismatch};
 use crate::request::{FREED_COUNT_MAX, Reply, Request};
 
 /// Why something did not go to a backup.
@@ -25,6 +27,9 @@ pub(crate) enum ShipError {
     Own(#[from] LsmError),
     #[error("{0}")]
     Way(#[from] IndexWayError),
+    /// RP15.
+    #[error("{0}")]
+    Mismatch(#[from] Mismatch),
 }
 
 impl<E: Endpoint + Send> Links<E> {
@@ -52,7 +57,7 @@ impl<E: Endpoint + Send> Links<E> {
                     member.edits().pop_front();
                 }
                 Err(ShipError::Own(error)) => return Err(error),
-                Err(ShipError::Way(error)) => {
+                Err(error) => {
                     let (backup, how) = (member.id, error.to_string());
                     let error = self.fail(Failure::Lost { backup, how });
                     tracing::warn!(%error, "an edit was not taken in");
@@ -136,6 +141,7 @@ pub(crate) fn keep_counted(bytes: &mut Vec<u8>, counted_size_bytes: usize) {
     bytes.truncate(counted_size_bytes.max(SEGMENT_HEADER_SIZE_BYTES));
 }
 
+/// Has a backup write a segment, and compares what it wrote with what it was sent (RP15).
 pub(crate) fn put<E: Endpoint>(
     way: &mut IndexWay<E>,
     member: &Member<E>,
@@ -147,8 +153,23 @@ pub(crate) fn put<E: Endpoint>(
     counters
         .index_size_bytes
         .fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    way.put(bytes, request, || member.is_given_up())?;
+    let written = match way.put(bytes, request, || member.is_given_up())? {
+        Reply::Written(written) => written,
+        other => return Err(unexpected(other)),
+    };
+    let part = match *request {
+        Request::LogSegment { number, .. } => ComparedPart::LogSegment(number),
+        Request::TreeSegment { id, index, .. } => ComparedPart::TreeSegment { tree: id, index },
+        _ => unreachable!("nothing else has bytes"),
+    };
+    let compared = Mismatch::check(part, (WrittenSum::of(bytes), written));
+    compared.inspect_err(|found| member.note_mismatch(found))?;
     Ok(())
+}
+
+/// An answer to another question.
+pub(crate) fn unexpected(reply: Reply) -> ShipError {
+    IndexWayError::Answer(format!("{reply:?} answers something else")).into()
 }
 
 pub(crate) fn call<E: Endpoint>(

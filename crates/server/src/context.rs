@@ -11,6 +11,7 @@ use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_lsm::EngineOptions;
+use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ConnectOptions, Connection, Secret, WireError};
 
@@ -33,6 +34,8 @@ pub(crate) struct ReplicaOptions {
     pub(crate) answer_time_max: Duration,
     /// RS8: how often a replica that has nothing else to do reads 2 MiB of its disk.
     pub(crate) scrub_interval: Duration,
+    /// A mistake that a test plants in what backups write.
+    pub(crate) write_fault: WriteFault,
 }
 
 pub(crate) struct Context {

@@ -19,6 +19,7 @@ use farleaf_cluster::master::Master;
 use farleaf_cluster::plan::PlanOptions;
 use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_lsm::EngineOptions;
+use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ListenOptions, Listener, Secret, Server};
 
@@ -70,6 +71,9 @@ pub struct ServerOptions {
     /// How directories of data are opened: tests have disks that fail.
     #[doc(hidden)]
     pub storage: OpenStorage,
+    /// A mistake that a test plants in what backups here write.
+    #[doc(hidden)]
+    pub write_fault: WriteFault,
 }
 
 impl ServerOptions {
@@ -92,6 +96,7 @@ impl ServerOptions {
             link_patience: Duration::from_secs(10),
             scrub_interval: Duration::from_secs(5),
             storage: OpenStorage::default(),
+            write_fault: WriteFault::default(),
         }
     }
 }
@@ -211,6 +216,7 @@ impl RegionServer {
                     .time_to_live
                     .clamp(ANSWER_TIME.0, ANSWER_TIME.1),
                 scrub_interval: options.scrub_interval,
+                write_fault: options.write_fault.clone(),
             },
         );
         let context = Arc::new(context);

@@ -138,8 +138,7 @@ impl<'c> Place<'c> {
             let region = self.first_backed_up(server) + place;
             let options = BackupOptions {
                 engine: self.engine_options(),
-                replaces: false,
-                previous: None,
+                ..BackupOptions::default()
             };
             let near = MappedEndpoint::new(Arc::clone(memory));
             let storage = self.storage(server, &format!("backup-{region}"))?;

@@ -17,12 +17,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`mismatch`] | backups that did not write what their primary wrote |
 //! | [`region`] | a region: range, epoch, replicas, what is being done with it |
 //! | [`room`] | how much room is low |
 //! | [`server`] | servers and what they report |
 //! | [`table`] | tables, names, counters |
 //! | [`wish`] | what administrators want |
 
+pub mod mismatch;
 pub mod region;
 pub mod room;
 pub mod server;
@@ -33,6 +35,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::mismatch::{MismatchReport, PartSum};
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
 pub use self::room::Room;
 pub use self::server::{

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::mismatch::MismatchReport;
 use super::region::{REPLICA_COUNT_MAX, is_false};
 use super::{
     MASTER_KEY, Record, Room, check_numbers, check_place, check_text, drain_key, number_behind,
@@ -102,6 +103,17 @@ pub struct PrimaryReport {
     pub stopped: bool,
     /// The region that it has prepared to split off, and the backups that have, too.
     pub prepared: Option<(RegionId, Vec<ReplicaNumber>)>,
+    /// Backups that did not write what it wrote, and that have not been repaired yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mismatches: Vec<MismatchReport>,
+    /// Number of mismatches that it has found since it was opened, repaired ones included.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mismatch_count: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a server says of a replica that was ordered from it.
@@ -242,8 +254,12 @@ impl Record for ServerReport {
             };
             let prepared = primary.prepared.as_ref().map_or(0, |(_, on)| on.len());
             let count_max = primary.in_sync.len().max(primary.failed.len());
-            if count_max.max(prepared) > REPLICA_COUNT_MAX {
+            if count_max.max(prepared).max(primary.mismatches.len()) > REPLICA_COUNT_MAX {
                 return Err(format!("{} has too many backups", replica.region));
+            }
+            for mismatch in &primary.mismatches {
+                check_numbers(self.version, &[mismatch.replica.0, mismatch.server.0])?;
+                mismatch.check()?;
             }
         }
         for copy in &self.copies {

@@ -7,9 +7,10 @@ use farleaf_cluster::plan::{Action, PlanOptions, Step};
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
-    MasterRecord, Phase, PrimaryReport, Record, RecordError, RegionRecord, Replica, ReplicaReport,
-    Room, ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy, Wish, WishAnswer,
-    WishKind, drain_key, name_key, region_key, report_key, server_key, table_key, wish_key,
+    MasterRecord, MismatchReport, PartSum, Phase, PrimaryReport, Record, RecordError, RegionRecord,
+    Replica, ReplicaReport, Room, ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy,
+    Wish, WishAnswer, WishKind, drain_key, name_key, region_key, report_key, server_key, table_key,
+    wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -64,6 +65,20 @@ fn report() -> ServerReport {
                 failed: vec![ReplicaNumber(5)],
                 stopped: true,
                 prepared: Some((RegionId(9), vec![ReplicaNumber(3)])),
+                mismatches: vec![MismatchReport {
+                    replica: ReplicaNumber(5),
+                    server: ServerId(4),
+                    part: "log segment 7".to_owned(),
+                    primary: PartSum {
+                        size_bytes: 2 << 20,
+                        checksum: "00000000000000ff".to_owned(),
+                    },
+                    backup: PartSum {
+                        size_bytes: 0,
+                        checksum: "0000000000000000".to_owned(),
+                    },
+                }],
+                mismatch_count: 3,
             }),
             broken: Some("the disk is full".to_owned()),
             lacked_room: true,

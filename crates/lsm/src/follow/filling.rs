@@ -19,6 +19,7 @@ use crate::place::{
 };
 use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
+use crate::written::{RunningSum, WrittenSum};
 
 /// FO6: edits of a follower are counted from so far behind those of the engine that it follows: the
 /// marks in its log tell of those.
@@ -88,12 +89,13 @@ impl Filling {
         };
         let log_device = device(log::FILE, previous.as_ref().map(|it| &it.log_segments))?;
         let trees = device(TREES, previous.as_ref().map(|it| &it.tree_segments))?;
+        let trees = SentTrees::new(Arc::new(trees), options.write_fault.clone());
         Ok(Self {
             options,
             engine,
             log_device,
             log: BTreeMap::new(),
-            trees: SentTrees::new(Arc::new(trees)),
+            trees,
             levels: Vec::new(),
             previous,
             lock,
@@ -158,7 +160,8 @@ impl Filling {
         Ok(self.trees.take(id, index, segment))
     }
 
-    /// Takes in a log segment, and where the log ended there once.
+    /// Takes in a log segment, and where the log ended there once; length and checksum of what was
+    /// written (FO11).
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: it came before, or is too long. Or it cannot be written.
@@ -167,18 +170,24 @@ impl Filling {
         number: LogNumber,
         end: Option<u32>,
         bytes: &[u8],
-    ) -> Result<(), LsmError> {
+    ) -> Result<WrittenSum, LsmError> {
         if bytes.len() as u64 > SEGMENT_SIZE_BYTES || self.log.contains_key(&number) {
             let how = format!("log segment {} came before, or is too long", number.0);
             return Err(LsmError::CannotFollow { how });
         }
         let segment = self.log_device.allocate();
-        self.log_device.append(segment, 0, bytes)?;
+        let bytes = self
+            .options
+            .write_fault
+            .of_log((number.start(), None), bytes);
+        let mut written = RunningSum::new();
+        written.append((&self.log_device, segment), &bytes)?;
         self.log.insert(number, LogEntry { segment, end });
-        Ok(())
+        Ok(written.sum())
     }
 
-    /// Takes in the next segment of a tree; all of one tree come one behind the other.
+    /// Takes in the next segment of a tree; all of one tree come one behind the other. Length and
+    /// checksum of what was written (FO11).
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: they are not that. Or they cannot be
@@ -188,7 +197,7 @@ impl Filling {
         id: TreeId,
         index: usize,
         blocks: &[u8],
-    ) -> Result<(), LsmError> {
+    ) -> Result<WrittenSum, LsmError> {
         self.trees.stage(id, index, blocks)
     }
 

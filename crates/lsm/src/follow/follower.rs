@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::ends::RecordEnds;
+use super::fault::WriteFault;
 use super::feed::Feed;
 use super::previous::Previous;
 use super::sent::SentTrees;
+use super::whole::WholeRecords;
 use super::{FOLLOWER, follows, shared};
 use crate::device::{self, Device, DeviceBytes};
 use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
@@ -20,6 +21,7 @@ use crate::manifest::{Change, Manifest};
 use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
+use crate::written::{RunningSum, WrittenSum};
 
 /// Where a follower's trees come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,20 @@ pub struct FollowOptions {
     /// FO9: a copy that was there before, in another directory of the same file system, which
     /// nobody has open.
     pub previous: Option<Arc<dyn Storage>>,
+    /// A mistake that a test plants.
+    #[doc(hidden)]
+    pub write_fault: WriteFault,
+}
+
+/// A log segment of which nothing more comes, or has come yet, as a follower wrote it (FO11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSum {
+    /// Which one.
+    pub number: LogNumber,
+    /// The follower takes so many of its first bytes for written.
+    pub end: u32,
+    /// Length and checksum of what was written of it: the same length, if the follower is right.
+    pub written: WrittenSum,
 }
 
 /// An edit of the engine that is followed, as it comes.
@@ -75,7 +91,14 @@ pub struct Follower {
     /// FO6: what was written before this process is not known.
     pub(super) knows_end: bool,
     pub(super) index: Index,
-    ends: RecordEnds,
+    whole: WholeRecords,
+    /// FO11: what was written of the segment that `written_to` is in;
+    written: RunningSum,
+    /// what of it was synced;
+    synced: WrittenSum,
+    /// and the last segment that was closed.
+    closed: Option<SegmentSum>,
+    write_fault: WriteFault,
     /// What it took to put records of the log into an L0 of its own.
     feed_time: Duration,
     /// FO9: the copy before, as long as it may be used.
@@ -126,10 +149,14 @@ impl Follower {
             log: Arc::new(ValueLog::new(log, Arc::clone(&manifest), LogMemory::none())),
             manifest,
             index: Index::Sent {
-                trees: SentTrees::new(Arc::new(trees)),
+                trees: SentTrees::new(Arc::new(trees), WriteFault::default()),
                 _lock: lock,
             },
-            ends: RecordEnds::new(state.engine, state.next_log.start()),
+            whole: WholeRecords::new(state.engine, state.next_log.start()),
+            written: RunningSum::new(),
+            synced: WrittenSum::of(&[]),
+            closed: None,
+            write_fault: WriteFault::default(),
             feed_time: Duration::ZERO,
             previous: None,
             storage,
@@ -171,7 +198,11 @@ impl Follower {
             manifest,
             log,
             index,
-            ends: RecordEnds::new(state.engine, end),
+            whole: WholeRecords::new(state.engine, end),
+            written: RunningSum::new(),
+            synced: WrittenSum::of(&[]),
+            closed: None,
+            write_fault: options.write_fault,
             feed_time: Duration::ZERO,
             previous,
         })
@@ -220,6 +251,21 @@ impl Follower {
         self.synced_to
     }
 
+    /// FO11: what was written and synced of the segment that [`synced_to`](Self::synced_to) is in.
+    pub fn synced_sum(&self) -> SegmentSum {
+        SegmentSum {
+            number: self.synced_to.number(),
+            end: self.synced_to.offset() as u32,
+            written: self.synced,
+        }
+    }
+
+    /// FO11: the last segment that was closed since it became a follower, and what was written of
+    /// it.
+    pub const fn closed_sum(&self) -> Option<SegmentSum> {
+        self.closed
+    }
+
     /// What it has done: flushes and merges, and what went from and to its devices.
     pub fn work(&self) -> WorkCounts {
         match &self.index {
@@ -244,8 +290,8 @@ impl Follower {
     }
 
     /// Takes in the log's bytes from where they were written to, up to some place in the same
-    /// segment; `is_closed`: nothing more comes into that one, and what is behind its last record
-    /// is not written. One write; one edit for 16 segments.
+    /// segment; `is_closed`: these are the last ones of that segment. One write; one edit for 16
+    /// segments.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
@@ -265,18 +311,27 @@ impl Follower {
         } else {
             self.log.segments().place(at.number())?
         };
-        let counted = self.ends.counted(at, bytes, is_closed);
+        self.whole.take(at, bytes, is_closed);
         let device = &self.log.segments().device;
-        device.append(place, at.offset() as u64, &bytes[..counted])?;
+        let mut written = self.written;
+        let behind = (at, self.closed.filter(|_| is_closed));
+        written.append((device, place), &self.write_fault.of_log(behind, bytes))?;
         if at.offset() == 0 {
             // Not before: where there was no room, it is tried again.
             self.log.segments().begin_next(&self.manifest)?;
         }
-        self.written_to = if is_closed {
-            at.number().next().start()
+        if is_closed {
+            self.closed = Some(SegmentSum {
+                number: at.number(),
+                end: (at.offset() + bytes.len()) as u32,
+                written: written.sum(),
+            });
+            self.written = RunningSum::new();
+            self.written_to = at.number().next().start();
         } else {
-            at.plus(bytes.len() as u64)
-        };
+            self.written = written;
+            self.written_to = at.plus(bytes.len() as u64);
+        }
         let Index::Built { engine, feed } = &mut self.index else {
             return Ok(());
         };
@@ -319,6 +374,7 @@ impl Follower {
                 self.log.say_synced(whole_to)?;
             }
             self.synced_to = self.written_to;
+            self.synced = self.written.sum();
             self.log.note_synced(self.synced_to);
         }
         Ok(())
@@ -340,11 +396,12 @@ impl Follower {
     /// VL6: up to where all records are whole of what came before a place, as far as that is known.
     /// Of a directory that was opened to be promoted nobody knows yet what is there.
     fn whole_to(&self, place: LogPosition) -> Option<LogPosition> {
-        let known = self.knows_end.then_some(&self.ends)?;
+        let known = self.knows_end.then_some(&self.whole)?;
         known.whole_to(place)
     }
 
-    /// Takes in the next segment of a tree. One write.
+    /// Takes in the next segment of a tree; length and checksum of what was written (FO11). One
+    /// write.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not that, or this follower
@@ -354,7 +411,7 @@ impl Follower {
         id: TreeId,
         index: usize,
         blocks: &[u8],
-    ) -> Result<(), LsmError> {
+    ) -> Result<WrittenSum, LsmError> {
         self.sent()?.stage(id, index, blocks)
     }
 

@@ -1,5 +1,5 @@
 //! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO10 of `docs/lsm.md`).
+//! (FO1 to FO11 of `docs/lsm.md`).
 //!
 //! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
 //! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
@@ -18,11 +18,12 @@
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
 //! | `scrub` | looks for bits that have flipped there |
-//! | `ends` | how much of a log segment counts into which nothing more comes |
+//! | `whole` | up to where the records of a log are whole that comes in pieces |
+//! | `fault` | mistakes that tests plant in what a follower writes |
 //! | `feed` | trees that it makes itself, from the log's records (Build-Index) |
 
 mod edit;
-mod ends;
+mod fault;
 mod feed;
 mod filling;
 mod follower;
@@ -34,6 +35,7 @@ mod sent;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::sync::Arc;
 
@@ -45,8 +47,10 @@ use crate::place::LogPosition;
 use crate::storage::Storage;
 
 pub use edit::{Edit, Follow, SharedTree};
+#[doc(hidden)]
+pub use fault::{Mistake, WriteFault};
 pub use filling::{BaseEnd, Filling};
-pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
+pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit, SegmentSum};
 pub(crate) use fresh::{FreshBlocks, FreshRoom};
 pub use piece::PieceSum;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fault::WriteFault;
 use super::follower::InstalledEdit;
 use crate::cache::BlockCache;
 use crate::device::Device;
@@ -13,6 +14,7 @@ use crate::place::{
     BLOCK_SIZE_BYTES, BlockNumber, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId, TreeId,
 };
 use crate::tree::{Tree, TreeShape, check_blocks};
+use crate::written::WrittenSum;
 
 /// The device of trees, and those that have come in part.
 #[derive(Debug)]
@@ -20,24 +22,26 @@ pub(super) struct SentTrees {
     pub(super) device: Arc<Device>,
     /// Segments of trees that no edit names yet.
     staged: BTreeMap<TreeId, Vec<SegmentId>>,
+    write_fault: WriteFault,
 }
 
 impl SentTrees {
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(device: Arc<Device>, write_fault: WriteFault) -> Self {
         Self {
             device,
             staged: BTreeMap::new(),
+            write_fault,
         }
     }
 
     /// Writes the next segment of a tree into one of this device. The first one begins the tree
-    /// anew, whatever had come of it.
+    /// anew, whatever had come of it. Length and checksum of what was written (FO11).
     pub(super) fn stage(
         &mut self,
         id: TreeId,
         index: usize,
         blocks: &[u8],
-    ) -> Result<(), LsmError> {
+    ) -> Result<WrittenSum, LsmError> {
         let first = self.check_next((id, index), blocks.len())?;
         check_blocks(id, first, blocks)?;
         if index == 0 {
@@ -45,7 +49,9 @@ impl SentTrees {
         }
         let segment = self.device.allocate();
         self.staged.entry(id).or_default().push(segment);
-        self.device.write(segment, 0, blocks)
+        let blocks = self.write_fault.of_tree(blocks);
+        self.device.write(segment, 0, &blocks)?;
+        Ok(WrittenSum::of(&blocks))
     }
 
     /// That a segment of a tree can come now; the number of its first block.

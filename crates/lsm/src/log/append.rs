@@ -11,6 +11,7 @@ use super::record::{
 };
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
+use crate::written::{RunningSum, SegmentSums, WrittenSum};
 
 /// Of so many segments that are full it is remembered where they end.
 const CLOSED_COUNT_MAX: usize = 64;
@@ -22,8 +23,10 @@ pub(super) struct Tail {
     open: Option<Open>,
     /// The segment's first bytes; as large as a segment.
     buffer: Vec<u8>,
-    /// Where segments end that were filled of late, for who follows (FO2).
-    closed: VecDeque<(LogNumber, usize)>,
+    /// Checksums of what is written of the open segment to the device (FO11).
+    written: SegmentSums,
+    /// Lengths (FO2) and checksums (FO11) of the segments that were filled last.
+    closed: VecDeque<(LogNumber, WrittenSum)>,
     /// The first failure to write, but for want of room: nothing is written any more.
     failed: Option<String>,
 }
@@ -32,9 +35,8 @@ pub(super) struct Tail {
 struct Open {
     number: LogNumber,
     place: SegmentId,
-    /// Bytes of the segment that are filled, and of these, that are written to the device.
+    /// Bytes of the segment that are filled.
     filled: usize,
-    written: usize,
     /// Nothing comes behind what is filled; it may still have to be written.
     is_ended: bool,
 }
@@ -53,6 +55,7 @@ impl Tail {
         Self {
             open: None,
             buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+            written: SegmentSums::new(),
             closed: VecDeque::new(),
             failed: None,
         }
@@ -82,8 +85,21 @@ impl Tail {
 
     /// Where a segment ends in which nothing more is written: known of the last ones.
     pub(super) fn closed_end(&self, number: LogNumber) -> Option<usize> {
+        Some(self.closed_sum(number)?.size_bytes as usize)
+    }
+
+    /// Length and checksum of a segment in which nothing more is written: known of the last ones.
+    pub(super) fn closed_sum(&self, number: LogNumber) -> Option<WrittenSum> {
         let mut closed = self.closed.iter().rev();
-        closed.find_map(|(other, end)| (*other == number).then_some(*end))
+        closed.find_map(|(other, sum)| (*other == number).then_some(*sum))
+    }
+
+    /// Length and checksum of the open segment's first bytes: of as many as asked for, or of all
+    /// that are filled. `None`: another segment is open.
+    pub(super) fn open_sum(&self, number: LogNumber, size_bytes: usize) -> Option<WrittenSum> {
+        let open = self.open.filter(|open| open.number == number)?;
+        let bytes = &self.buffer[..size_bytes.min(open.filled)];
+        Some(self.written.up_to(bytes))
     }
 
     /// Nothing comes into the open segment any more, and there was no room to write it.
@@ -102,7 +118,9 @@ impl Tail {
             if self.closed.len() == CLOSED_COUNT_MAX {
                 self.closed.pop_front();
             }
-            self.closed.push_back((open.number, open.filled));
+            let sum = self.written.latest().sum();
+            debug_assert_eq!(sum.size_bytes as usize, open.filled, "all of it is written");
+            self.closed.push_back((open.number, sum));
         }
     }
 
@@ -159,10 +177,10 @@ impl ValueLog {
     pub(crate) fn written_to(&self) -> Result<LogPosition, LsmError> {
         let tail = self.tail();
         tail.check()?;
-        let open = tail.open;
-        Ok(open.map_or_else(
+        let written_size_bytes = tail.written.latest().size_bytes() as u64;
+        Ok(tail.open.map_or_else(
             || self.segments.next_number().start(),
-            |it| it.number.start().plus(it.written as u64),
+            |it| it.number.start().plus(written_size_bytes),
         ))
     }
 
@@ -211,30 +229,25 @@ impl ValueLog {
         let position = first_number.start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
         let first = encode_record_header(header, sum.at(segments.engine, position));
         let mut parts = [&first[..], body[0], body[1]];
-        let mut filled = 0;
+        let mut written = Vec::with_capacity(count);
         for (number, place) in &places {
             let header = encode_segment_header(segments.engine, *number);
             tail.buffer[..header.len()].copy_from_slice(&header);
-            filled = header.len() + fill(&mut tail.buffer[header.len()..], &mut parts);
-            let bytes = &tail.buffer[..filled];
-            segments.device.append(*place, 0, bytes)?;
+            let filled = header.len() + fill(&mut tail.buffer[header.len()..], &mut parts);
+            let mut sum = RunningSum::new();
+            sum.append((&segments.device, *place), &tail.buffer[..filled])?;
+            written.push(sum);
         }
         let mut end = position;
-        for _ in &places {
+        for sum in written {
             let (number, place) = segments.begin_next(&self.manifest)?;
-            let is_last = number.0 + 1 == first_number.0 + count as u64;
-            let filled = if is_last {
-                filled
-            } else {
-                SEGMENT_SIZE_BYTES as usize
-            };
             tail.open = Some(Open {
                 number,
                 place,
-                filled,
-                written: filled,
+                filled: sum.size_bytes(),
                 is_ended: true,
             });
+            tail.written.begin(sum);
             end = tail.end().expect("a segment is open");
             tail.close();
         }
@@ -292,9 +305,9 @@ impl ValueLog {
             number,
             place,
             filled: 0,
-            written: 0,
             is_ended: false,
         });
+        tail.written.begin(RunningSum::new());
         tail.push(&encode_segment_header(self.segments.engine, number));
         debug_assert_eq!(
             tail.open.map(|it| it.filled),
@@ -306,15 +319,15 @@ impl ValueLog {
 
     /// Writes what is not on the device yet.
     pub(super) fn write_out(&self, tail: &mut Tail) -> Result<(), LsmError> {
-        if let Some(open) = &mut tail.open
-            && open.written < open.filled
-        {
-            let bytes = &tail.buffer[open.written..open.filled];
-            let device = &self.segments.device;
-            device.append(open.place, open.written as u64, bytes)?;
-            open.written = open.filled;
+        let Some(open) = tail.open else {
+            return Ok(());
+        };
+        let bytes = &tail.buffer[tail.written.latest().size_bytes()..open.filled];
+        if bytes.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        tail.written
+            .append((&self.segments.device, open.place), bytes)
     }
 
     /// What a failure to write means for those who write later. For want of room: nothing. What

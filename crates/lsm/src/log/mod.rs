@@ -12,6 +12,7 @@
 //! | `recent` | the segments that were filled last, in memory |
 //! | `part_sum` | the sum of a record that comes in parts |
 //! | `raw` | reading bytes as they are, for who follows |
+//! | `sums` | checksums of segments, which replicas compare |
 //! | [`extent`] | how much of a segment counts |
 //! | [`replay`] | reading the log again |
 //! | `recover` | opening the log of a directory |
@@ -28,6 +29,7 @@ mod read;
 mod recent;
 mod recover;
 mod segments;
+mod sums;
 mod sync;
 #[cfg(test)]
 mod tests;

@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
+use farleaf_lsm::log::record::SEGMENT_HEADER_SIZE_BYTES;
 use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
 use super::counts::add_time;
 use super::{Backup, State};
 use crate::error::ReplicaError;
-use crate::layout::{WISH_SIZE_WORDS, bytes_of};
+use crate::layout::{CLOSED_SIZE_WORDS, STATUS_SIZE_WORDS, WISH_SIZE_WORDS, bytes_of};
+use crate::receipt;
 
 /// How much of the log is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,7 @@ impl<E: Endpoint> Backup<E> {
                 return Ok(has_taken);
             }
             let end = if is_closed {
-                SEGMENT_SIZE_BYTES as usize
+                self.closed_end(at)?
             } else {
                 log_end.offset()
             };
@@ -97,6 +99,27 @@ impl<E: Endpoint> Backup<E> {
         Err(LsmError::CannotFollow { how }.into())
     }
 
+    /// How many bytes a segment has into which nothing more comes, as its primary says (RP2).
+    fn closed_end(&mut self, at: LogPosition) -> Result<usize, ReplicaError> {
+        self.batch.clear();
+        let closed = self.layout.closed(at.number());
+        let slot = self.batch.read(closed, CLOSED_SIZE_WORDS);
+        self.execute()?;
+        let [number, size_bytes] = *self.batch.words(slot) else {
+            unreachable!("so many were read");
+        };
+        let sizes = at.offset().max(SEGMENT_HEADER_SIZE_BYTES) as u64..=SEGMENT_SIZE_BYTES;
+        if number == at.number().0 && sizes.contains(&size_bytes) {
+            return Ok(size_bytes as usize);
+        }
+        let how = format!(
+            "log segment {} is closed, and the primary says that segment {number} ends after \
+             {size_bytes} bytes; it was written up to {at}",
+            at.number().0
+        );
+        Err(LsmError::CannotFollow { how }.into())
+    }
+
     /// Writes what a segment's buffer has from a place on, up to an offset.
     fn take_part(
         &mut self,
@@ -116,18 +139,31 @@ impl<E: Endpoint> Backup<E> {
             unreachable!("who asks has looked");
         };
         follower.write_log(at, part, is_closed)?;
+        let closed = follower.closed_sum().filter(|_| is_closed);
         self.counts.log_received_size_bytes += part.len() as u64;
         add_time(&mut self.counts.log_time_ns, since);
-        self.tell()
+        self.batch.clear();
+        if let Some(closed) = closed {
+            let at = self.layout.receipt(closed.number);
+            self.batch.write(at, &receipt::encode(closed));
+        }
+        self.tell_behind()
     }
 
     /// Tells the primary how far it is.
     pub(super) fn tell(&mut self) -> Result<(), ReplicaError> {
+        self.batch.clear();
+        self.tell_behind()
+    }
+
+    /// The same, behind what is in the batch.
+    fn tell_behind(&mut self) -> Result<(), ReplicaError> {
         let State::Following(follower) = &self.state else {
             return Ok(());
         };
-        let words = [follower.written_to().0, follower.synced_to().0, 0];
-        self.batch.clear();
+        let mut words = [0; STATUS_SIZE_WORDS];
+        words[0] = follower.written_to().0;
+        words[2..].copy_from_slice(&receipt::encode(follower.synced_sum()));
         self.batch.write(self.layout.status(), &words);
         self.execute()
     }
@@ -135,7 +171,7 @@ impl<E: Endpoint> Backup<E> {
     /// RP6: tells the primary that it cannot go on.
     pub(super) fn tell_failed(&mut self) -> Result<(), ReplicaError> {
         self.batch.clear();
-        self.batch.write_word(self.layout.status().offset(2), 1);
+        self.batch.write_word(self.layout.failed(), 1);
         self.execute()
     }
 }

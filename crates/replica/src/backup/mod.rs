@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
-use farleaf_lsm::follow::{Filling, Follower};
+use farleaf_lsm::follow::{Filling, Follower, WriteFault};
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
 use farleaf_lsm::storage::Storage;
@@ -41,6 +41,9 @@ pub struct BackupOptions {
     /// What it has of its primary's need not be sent. [`Backup::note_in_force`] tells when this one
     /// has taken its place.
     pub previous: Option<Arc<dyn Storage>>,
+    /// A mistake that a test plants.
+    #[doc(hidden)]
+    pub write_fault: WriteFault,
 }
 
 /// How a backup is doing.
@@ -149,12 +152,11 @@ impl<E: Endpoint> Backup<E> {
             counts: BackupCounts::default(),
             scrub: Scrub::new(),
         };
-        let (start, word_count) = layout.zeroed();
         backup.batch.clear();
-        backup.batch.write(start, &vec![0; word_count]);
-        // That the last buffer is there, too.
-        let last = start.offset(layout.word_count() - 1);
-        backup.batch.read(last, 1);
+        // The last one ends where the words do.
+        for (start, word_count) in layout.zeroed() {
+            backup.batch.write(start, &vec![0; word_count]);
+        }
         backup.execute()?;
         backup.begin_epoch()?;
         Ok(backup)

@@ -10,6 +10,7 @@ use farleaf_lsm::follow::{BaseEnd, Filling, FollowOptions, IndexKind, InstalledE
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
 use farleaf_lsm::scrub::Scrub;
+use farleaf_lsm::written::WrittenSum;
 
 use super::counts::add_time;
 use super::log::Extent;
@@ -122,19 +123,24 @@ impl<E: Endpoint> Backup<E> {
                 end,
                 size_bytes,
             } => {
-                self.with_staged(size_bytes, |backup, bytes| {
+                let written = self.with_staged(size_bytes, |backup, bytes| {
                     Ok(backup.filling()?.put_log(number, end, bytes)?)
-                })?;
+                });
+                return Ok(Some(Reply::Written(written?)));
             }
             Request::TreeSegment {
                 id,
                 index,
                 size_bytes,
             } => {
-                self.with_staged(size_bytes, |backup, bytes| match &mut backup.state {
-                    State::Following(follower) => Ok(follower.put_tree_segment(id, index, bytes)?),
-                    _ => Ok(backup.filling()?.put_tree_segment(id, index, bytes)?),
-                })?;
+                let written =
+                    self.with_staged(size_bytes, |backup, bytes| match &mut backup.state {
+                        State::Following(follower) => {
+                            Ok(follower.put_tree_segment(id, index, bytes)?)
+                        }
+                        _ => Ok(backup.filling()?.put_tree_segment(id, index, bytes)?),
+                    });
+                return Ok(Some(Reply::Written(written?)));
             }
             Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
             Request::Finish(end) => self.finish(end)?,
@@ -173,6 +179,7 @@ impl<E: Endpoint> Backup<E> {
             replaces: self.options.replaces,
             engine: self.options.engine.clone(),
             previous: self.options.previous.clone(),
+            write_fault: self.options.write_fault.clone(),
         };
         let filling = Filling::begin(Arc::clone(&self.storage), options, engine)?;
         let has_previous = filling.has_previous();
@@ -201,8 +208,8 @@ impl<E: Endpoint> Backup<E> {
     fn with_staged(
         &mut self,
         size_bytes: u32,
-        take: impl FnOnce(&mut Self, &[u8]) -> Result<(), ReplicaError>,
-    ) -> Result<(), ReplicaError> {
+        take: impl FnOnce(&mut Self, &[u8]) -> Result<WrittenSum, ReplicaError>,
+    ) -> Result<WrittenSum, ReplicaError> {
         let size_bytes = u64::from(size_bytes);
         if size_bytes > SEGMENT_SIZE_BYTES {
             let how = format!("{size_bytes} bytes are more than a segment has");

@@ -45,11 +45,13 @@ fn any_words_are_survived() {
             let near = MappedEndpoint::new(nodes[1].region.clone());
             let mut batch = Batch::new();
             for _ in 0..=random.below(6) {
-                // The primary's words, both rings, the buffer for trees, those for the log.
-                let index = match random.below(4) {
+                // The primary's words, both rings, the buffer for trees, those for the log, and
+                // what is noted of these.
+                let index = match random.below(5) {
                     0 => 8 + random.below(2),
                     1 => 64 + random.below(9_300),
                     2 => 16_384 + random.below(300),
+                    3 => 16_384 + 262_144 * 3 + random.below(16),
                     _ => 16_384 + 262_144 * (1 + random.below(2)) + random.below(800),
                 };
                 let word = match random.below(3) {
@@ -100,7 +102,7 @@ fn requests_are_refused() {
     };
     let finish = r#"{"finish":{"next_log":0,"read_from":0,"next_tree":1,"edit_count":0}}"#;
     let edit = r#"{"edit":{"log_end":0,"read_from":null,"removed":[],"added":null,"freed":[]}}"#;
-    let begin = r#"{"begin":{"version":2,"epoch":3,"engine":77,"index":"sent"}}"#;
+    let begin = r#"{"begin":{"version":3,"epoch":3,"engine":77,"index":"sent"}}"#;
     let sum = "0".repeat(64);
     let log_offer = |number: u64, size_bytes: u64| {
         format!(
@@ -116,8 +118,8 @@ fn requests_are_refused() {
         ("{\"begin\":{}}", "missing field"),
         (finish, "it was not begun"),
         (edit, "the base has not"),
-        (&begin.replace('3', "4"), "a primary of epoch 4"),
-        (&begin.replace(":2,", ":1,"), "version 1"),
+        (&begin.replace("h\":3", "h\":4"), "a primary of epoch 4"),
+        (&begin.replace("n\":3,", "n\":2,"), "version 2"),
         (begin, ""),
         (&log_offer(1, 64), ""),
         (&log_offer(1, 31), "or is none"),

@@ -5,6 +5,7 @@
 //! | `world` | backups that are served when their primary waits, and an endpoint with faults |
 //! | `histories` | random histories against a model; primaries that die at any verb |
 //! | `power` | all lose their power |
+//! | `agreements` | backups that do not write what their primary wrote |
 //! | `adopts` | backups that keep what they have when another primary fills them |
 //! | `changes` | backups lost, removed, filled while writes go on |
 //! | `epochs` | old primaries that wake up |
@@ -16,6 +17,7 @@
 //! | `over` | what those are, beside `tests/over_verbs` (in `tests/over`) |
 
 mod adopts;
+mod agreements;
 mod backends;
 mod changes;
 mod counters;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, VerbKind};
 use farleaf_lsm::Engine;
-use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::follow::{IndexKind, WriteFault};
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{CrashStorage, Storage};
 use farleaf_replica::{Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, ReplicaError};
@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) region: Arc<MappedRegion>,
     pub(crate) backup: Served,
     pub(crate) faults: Arc<Faults>,
+    /// What its next backups do wrong, once.
+    pub(crate) write_fault: WriteFault,
 }
 
 /// What goes wrong on the way to a node.
@@ -67,6 +69,7 @@ impl Node {
             filling: Arc::default(),
             region: region(),
             backup: Served::default(),
+            write_fault: WriteFault::default(),
             faults: Arc::new(Faults {
                 is_dead: AtomicBool::new(false),
                 batches_left: AtomicI64::new(i64::MAX),
@@ -126,6 +129,7 @@ impl Node {
             engine: engine_options(),
             replaces: true,
             previous: has_copy.then(|| self.shared_storage()),
+            write_fault: self.write_fault.clone(),
         };
         let near = MappedEndpoint::new(Arc::clone(&self.region));
         let backup = Backup::new(

@@ -133,6 +133,7 @@ impl BackupReplica {
             engine: options.engine.clone(),
             replaces: true,
             previous: self.previous(),
+            write_fault: options.write_fault.clone(),
         };
         let epoch_of_it = epoch_of(epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));

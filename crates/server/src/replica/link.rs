@@ -44,6 +44,7 @@ struct Shared {
 pub(super) struct Link {
     shared: Arc<Shared>,
     id: BackupId,
+    server: ServerId,
     primary: Primary<TcpEndpoint>,
     damage: Arc<SharedDamage>,
     thread: Option<JoinHandle<()>>,
@@ -91,10 +92,16 @@ impl Link {
         Self {
             shared,
             id,
+            server,
             primary: primary.clone(),
             damage,
             thread,
         }
+    }
+
+    /// Where the backup is.
+    pub(super) const fn server(&self) -> ServerId {
+        self.server
     }
 
     /// How far it is, with what the primary knows of its backups.
@@ -378,7 +385,13 @@ impl Work {
         filled.map(|()| damage).map_err(|error| match error {
             ReplicaError::Engine(error) if error.is_no_room() => Tried::OwnFull(error),
             ReplicaError::Engine(error) => self.own(&error),
-            error => Tried::Failed(error.to_string()),
+            error => {
+                if let ReplicaError::Mismatch { found, .. } = &error {
+                    let of = (self.name.replica, self.server);
+                    self.replica.mismatches().note(self.name.region, of, found);
+                }
+                Tried::Failed(error.to_string())
+            }
         })
     }
 }

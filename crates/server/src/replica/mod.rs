@@ -12,6 +12,7 @@
 //! | `link` | a backup of a primary: attached, filled, put in force |
 //! | `backup` | a backup: memory into which its primary writes, and the copy in force |
 //! | `damage` | damage that all copies of a region have |
+//! | `mismatches` | backups that did not write what their primary wrote |
 //! | `memory` | that memory, and who may write into it |
 //! | `tail` | when the end of a primary's log is made durable that nobody waits for |
 //! | `split` | a region that is being split off another one |
@@ -21,6 +22,7 @@ mod backup;
 mod damage;
 mod link;
 mod memory;
+mod mismatches;
 mod primary;
 mod split;
 mod tail;
@@ -39,6 +41,7 @@ use farleaf_cluster::record::PrimaryReport;
 
 use self::actor::Actor;
 pub(crate) use self::damage::{SharedDamage, segment_of};
+use self::mismatches::Mismatches;
 pub(crate) use self::split::Split;
 use crate::context::Context;
 use crate::error::ServerError;
@@ -153,6 +156,7 @@ pub(crate) struct Replica {
     served: Mutex<Option<Arc<Served>>>,
     stripes: Arc<Stripes>,
     damage: Arc<SharedDamage>,
+    mismatches: Arc<Mismatches>,
     stage: AtomicU8,
     /// RS9: what is being split off this one.
     split: Mutex<Option<Arc<Split>>>,
@@ -198,6 +202,7 @@ impl Replica {
             served: Mutex::default(),
             stripes,
             damage: Arc::default(),
+            mismatches: Arc::default(),
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
         });
@@ -325,6 +330,11 @@ impl Replica {
     /// RS8: what is damaged in all copies.
     pub(crate) fn damage(&self) -> &Arc<SharedDamage> {
         &self.damage
+    }
+
+    /// RS12: backups that did not write what this primary wrote.
+    fn mismatches(&self) -> &Arc<Mismatches> {
+        &self.mismatches
     }
 
     pub(crate) fn stripes(&self) -> Arc<Stripes> {

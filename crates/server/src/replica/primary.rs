@@ -16,6 +16,7 @@ use farleaf_replica::{Primary, PrimaryWorked, ReplicaError};
 
 use super::backup::{Opened, epoch_of};
 use super::link::{Link, Stage};
+use super::mismatches::Mismatches;
 use super::tail::LogTail;
 use super::{GOES_ON, Replica};
 use crate::context::Context;
@@ -40,6 +41,7 @@ pub(super) struct PrimaryReplica {
     primary: Primary<TcpEndpoint>,
     served: Arc<Served>,
     links: BTreeMap<ReplicaNumber, Link>,
+    mismatches: Arc<Mismatches>,
     /// RS4: nobody is served before these have all.
     needed: BTreeSet<ReplicaNumber>,
     /// Of them, those that were lost before: nothing is brought to them (CP13).
@@ -81,6 +83,7 @@ impl PrimaryReplica {
             primary,
             served: Arc::new(served),
             links: BTreeMap::new(),
+            mismatches: Arc::clone(replica.mismatches()),
             needed: BTreeSet::new(),
             lost: BTreeSet::new(),
             ending: Vec::new(),
@@ -105,6 +108,7 @@ impl PrimaryReplica {
         let listed: BTreeSet<ReplicaNumber> = backups.iter().map(|it| it.replica).collect();
         self.remove_links(|number, _| !listed.contains(&number));
         self.needed.retain(|number| listed.contains(number));
+        self.mismatches.note_ordered(listed.iter().copied());
         for backup in backups {
             if backup.in_sync {
                 self.needed.insert(backup.replica);
@@ -131,6 +135,14 @@ impl PrimaryReplica {
     /// How far its backups are.
     fn stages(&self) -> Stages {
         let backups = self.primary.status().backups;
+        for backup in &backups {
+            let number = ReplicaNumber(backup.backup.0);
+            if let (Some(found), Some(link)) = (&backup.mismatch, self.links.get(&number)) {
+                let region = self.served.order.region;
+                let of = (number, link.server());
+                self.mismatches.note(region, of, found);
+            }
+        }
         let links = self.links.iter();
         links
             .map(|(number, link)| (*number, link.stage(&backups)))
@@ -231,6 +243,7 @@ impl PrimaryReplica {
         if !report.in_sync.is_empty() {
             self.served.set_alone(false);
         }
+        self.mismatches.report(&mut report);
         (report, filling_count)
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `crew` | servers of a cluster, and a client |
 //! | `adopting` | failovers in which backups keep what they have |
+//! | `agreeing` | backups that do not write what their primary wrote |
 //! | `disk` | a disk that fails |
 //! | `serving` | tables that are served, and go on when servers end |
 //! | `disks` | disks that fail, are full, or are slow, under load |
@@ -16,6 +17,7 @@
 //! | `directories` | directories that are another's, or not as they were written |
 
 mod adopting;
+mod agreeing;
 mod bits;
 mod crew;
 mod damage;

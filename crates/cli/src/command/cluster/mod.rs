@@ -2,10 +2,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `mismatch` | backups that differed from their primary |
 //! | `orders` | what is done when an administrator says so: moves, splits, drains, giving up |
 //! | `seen` | what is seen of a cluster, and whether all is whole |
 //! | `status` | that as text and as JSON |
 
+mod mismatch;
 mod orders;
 mod seen;
 mod status;

@@ -9,6 +9,7 @@ use farleaf_cluster::record::{Phase, RegionRecord, Replica, Room};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
+use super::mismatch::{SeenMismatch, note_mismatches};
 use crate::command::table_cluster::{Listed, counted, tables_of};
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
@@ -28,6 +29,10 @@ pub(super) struct Seen {
     pub(super) waiting: Vec<Waits>,
     /// Copies in which something is damaged.
     pub(super) faults: Vec<Fault>,
+    /// Backups that differed from their primary, and that have not been repaired yet.
+    pub(super) mismatches: Vec<SeenMismatch>,
+    /// Number of such backups that the present primaries have found, repaired ones included.
+    pub(super) mismatch_count: u64,
     /// What is not as it should be; nothing: all is whole.
     pub(super) lacking: Vec<String>,
 }
@@ -186,14 +191,19 @@ impl Seen {
                 })
                 .collect(),
             faults: regions.iter().flat_map(|it| faults_of(view, it)).collect(),
+            mismatches: Vec::new(),
+            mismatch_count: 0,
             lacking: Vec::new(),
         };
+        for region in regions {
+            seen.mismatch_count += note_mismatches(view, region, &mut seen.mismatches);
+        }
         seen.lacking = seen.lacks();
         seen
     }
 
     /// What is not as it should be. What is only on its way, such as a move, is no lack.
-    fn lacks(&self) -> Vec<String> {
+    pub(super) fn lacks(&self) -> Vec<String> {
         let mut lacking = Vec::new();
         if self.master.is_none() {
             lacking.push("there is no master".to_owned());
@@ -241,6 +251,13 @@ impl Seen {
             "replica",
             &format!("is {replaced}"),
             &format!("are {replaced}"),
+        );
+        let differed = "that differed from its primary is catching up";
+        note(
+            self.mismatches.len(),
+            "replica",
+            differed,
+            "that differed from their primaries are catching up",
         );
         let servers = self.servers.iter();
         let full = servers.filter(|it| it.room == Some(SeenRoom::Full));
@@ -382,7 +399,7 @@ pub(super) fn phase_text(region: &RegionRecord) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use farleaf_cluster::coordinator::{Entry, Revision};
     use farleaf_cluster::ids::{Epoch, Life, RegionId, ReplicaNumber};
     use farleaf_cluster::record::region::Key;
@@ -395,7 +412,7 @@ mod tests {
 
     const LIFE: Life = Life(Revision(5));
 
-    fn replica(number: u64) -> Replica {
+    pub(in super::super) fn replica(number: u64) -> Replica {
         Replica {
             number: ReplicaNumber(number),
             server: ServerId(number),
@@ -405,7 +422,10 @@ mod tests {
     }
 
     /// What a server says of its replica of region 7.
-    fn report(number: u64, (broken, is_damaged, fault): (bool, bool, bool)) -> [Entry; 2] {
+    pub(in super::super) fn report(
+        number: u64,
+        (broken, is_damaged, fault): (bool, bool, bool),
+    ) -> [Entry; 2] {
         let server = ServerId(number);
         let registered = ServerRecord {
             version: FORMAT_VERSION,

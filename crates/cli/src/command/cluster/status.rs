@@ -6,6 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
+use super::mismatch::mismatch_text;
 use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
@@ -70,6 +71,9 @@ fn text(seen: &Seen) -> String {
     }
     for fault in &seen.faults {
         let _ = writeln!(text, "{}", fault_text(fault));
+    }
+    for mismatch in &seen.mismatches {
+        let _ = writeln!(text, "{}", mismatch_text(mismatch));
     }
     for waits in &seen.waiting {
         let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);

@@ -254,6 +254,7 @@ impl RegionHost for SimHost {
                         failed: numbers(|it| it.failure_count >= FAILURE_COUNT_MAX),
                         stopped: false,
                         prepared: primary.prepared.clone(),
+                        ..PrimaryReport::default()
                     }
                 });
                 ReplicaStatus {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{
     BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit, PieceSum,
+    WriteFault,
 };
 use crate::engine::tests::tiny as options;
 use crate::engine::{Direction, Worked};
@@ -31,6 +32,7 @@ fn follow_options(index: IndexKind) -> FollowOptions {
         replaces: false,
         engine: options(),
         previous: None,
+        write_fault: WriteFault::default(),
     }
 }
 
@@ -66,18 +68,12 @@ struct Filled {
     sent_trees: Vec<(TreeId, usize)>,
 }
 
-fn slots() -> [Vec<u8>; 3] {
-    [(); 3].map(|()| vec![0; SEGMENT_SIZE_BYTES as usize])
-}
-
 /// An engine, and what follows it.
 struct Pair {
     engine: Engine,
     edits: Arc<Edits>,
     follower: Option<Follower>,
     model: Model,
-    /// As a backup's buffers: three segments, of which a new one has what was there before.
-    slots: [Vec<u8>; 3],
 }
 
 impl Pair {
@@ -90,7 +86,6 @@ impl Pair {
             edits,
             follower: None,
             model: Model::new(),
-            slots: slots(),
         }
     }
 
@@ -135,7 +130,6 @@ impl Pair {
             engine,
             edits,
             follower: None,
-            slots: slots(),
         }
     }
 
@@ -211,13 +205,16 @@ impl Pair {
             if next == at {
                 return Ok(());
             }
-            // Of a segment that is closed all comes that its buffer has.
-            let slot = &mut self.slots[at.number().0 as usize % 3];
-            let end = at.offset() + buffer.len();
-            slot[at.offset()..end].copy_from_slice(&buffer);
             let is_closed = next.number() > at.number();
-            let end = if is_closed { slot.len() } else { end };
-            follower.write_log(at, &slot[at.offset()..end], is_closed)?;
+            follower.write_log(at, &buffer, is_closed)?;
+            // FO11.
+            if let Some(closed) = follower.closed_sum().filter(|_| is_closed) {
+                let own = self
+                    .engine
+                    .log()
+                    .sum_of(at.number(), SEGMENT_SIZE_BYTES as u32)?;
+                assert_eq!((closed.number, closed.written), (at.number(), own));
+            }
         }
     }
 

@@ -57,18 +57,23 @@ fn what_cannot_follow_is_refused() {
     let blocks = tree.read_segment(0, &mut buffer).expect("it is there");
     let mut blocks = blocks.to_vec();
     refused(
-        follower.put_tree_segment(tree.id(), 1, &blocks),
+        follower.put_tree_segment(tree.id(), 1, &blocks).map(drop),
         "0 came before it",
     );
     refused(
-        follower.put_tree_segment(TreeId(999), 0, &blocks),
+        follower.put_tree_segment(TreeId(999), 0, &blocks).map(drop),
         "checksum",
     );
     blocks[BLOCK_SIZE_BYTES / 2] ^= 1;
-    refused(follower.put_tree_segment(tree.id(), 0, &blocks), "checksum");
+    refused(
+        follower.put_tree_segment(tree.id(), 0, &blocks).map(drop),
+        "checksum",
+    );
     blocks[BLOCK_SIZE_BYTES / 2] ^= 1;
     refused(
-        follower.put_tree_segment(tree.id(), 0, &blocks[..100]),
+        follower
+            .put_tree_segment(tree.id(), 0, &blocks[..100])
+            .map(drop),
         "100 bytes",
     );
     follower

@@ -1,0 +1,135 @@
+//! Backups that did not write what their primary wrote, as `farleaf cluster status` shows them.
+
+use farleaf::key::text::escape;
+use farleaf_cluster::record::{PartSum, RegionRecord};
+use farleaf_cluster::view::View;
+use serde::Serialize;
+
+/// A backup whose data differed from those of its primary.
+#[derive(Serialize)]
+pub(super) struct SeenMismatch {
+    pub(super) region: u64,
+    /// Server that had the backup.
+    pub(super) server: u64,
+    pub(super) replica: u64,
+    /// What differed, such as `log segment 7`.
+    pub(super) part: String,
+    pub(super) primary: PartSum,
+    pub(super) backup: PartSum,
+}
+
+/// Adds the mismatches that the primary of a region reports; the number of all that it has found.
+pub(super) fn note_mismatches(
+    view: &View,
+    region: &RegionRecord,
+    to: &mut Vec<SeenMismatch>,
+) -> u64 {
+    let report = region.primary.and_then(|it| view.report(region.region, it));
+    let Some(primary) = report.and_then(|it| it.primary.as_ref()) else {
+        return 0;
+    };
+    to.extend(primary.mismatches.iter().cloned().map(|it| SeenMismatch {
+        region: region.region.0,
+        server: it.server.0,
+        replica: it.replica.0,
+        part: it.part,
+        primary: it.primary,
+        backup: it.backup,
+    }));
+    primary.mismatch_count
+}
+
+/// What differed, and what happens with it.
+pub(super) fn mismatch_text(mismatch: &SeenMismatch) -> String {
+    let SeenMismatch {
+        region,
+        server,
+        replica,
+        part,
+        primary,
+        backup,
+    } = mismatch;
+    let part = escape(part.as_bytes());
+    let sum = |of: &PartSum| format!("{} bytes with checksum {}", of.size_bytes, of.checksum);
+    format!(
+        "region {region}: checksum mismatch in {part}: the primary has {}, server {server} \
+         (replica {replica}) wrote {}; that replica is filled again from the primary",
+        sum(primary),
+        sum(backup)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use farleaf_cluster::coordinator::Revision;
+    use farleaf_cluster::ids::{RegionId, ReplicaNumber, ServerId, TableId};
+    use farleaf_cluster::record::region::Key;
+    use farleaf_cluster::record::{MismatchReport, PrimaryReport, Record as _, ServerReport};
+
+    use super::super::seen::Seen;
+    use super::super::seen::tests::{replica, report};
+    use super::*;
+
+    /// Promise (RS12): a mismatch is shown with region, server, part, and both lengths and
+    /// checksums.
+    #[test]
+    fn a_mismatch_is_shown_with_both_checksums() {
+        let sum = |size_bytes, digit: &str| PartSum {
+            size_bytes,
+            checksum: digit.repeat(16),
+        };
+        let shown = mismatch_text(&SeenMismatch {
+            region: 7,
+            server: 3,
+            replica: 12,
+            part: "log segment 5".to_owned(),
+            primary: sum(2_097_152, "a"),
+            backup: sum(0, "0"),
+        });
+        let expected = "region 7: checksum mismatch in log segment 5: the primary has 2097152 \
+                        bytes with checksum aaaaaaaaaaaaaaaa, server 3 (replica 12) wrote 0 bytes \
+                        with checksum 0000000000000000; that replica is filled again from the \
+                        primary";
+        assert_eq!(shown, expected);
+    }
+
+    /// Promise (RS12): a backup that differed from its primary is seen until the primary reports it
+    /// no more, and until then not all is whole.
+    #[test]
+    fn a_mismatch_is_seen() {
+        let mut region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);
+        region.primary = Some(replica(1));
+        let sum = |size_bytes| PartSum {
+            size_bytes,
+            checksum: "00000000000000ff".to_owned(),
+        };
+        let mismatch = MismatchReport {
+            replica: ReplicaNumber(2),
+            server: ServerId(3),
+            part: "log segment 5".to_owned(),
+            primary: sum(9),
+            backup: sum(0),
+        };
+        for mismatches in [vec![mismatch], Vec::new()] {
+            let is_whole = mismatches.is_empty();
+            let mut entries = report(1, (false, false, false));
+            let mut told: ServerReport = serde_json::from_slice(&entries[1].value).expect("JSON");
+            told.replicas[0].primary = Some(PrimaryReport {
+                mismatches,
+                mismatch_count: 4,
+                ..PrimaryReport::default()
+            });
+            entries[1].value = told.encode();
+            let view = View::of(Revision(9), &entries);
+            assert!(view.damaged.is_empty(), "{:?}", view.damaged);
+            let mut seen = Seen::new(&view, "tcp:h:1", None);
+            seen.mismatch_count += note_mismatches(&view, &region, &mut seen.mismatches);
+            let servers: Vec<_> = seen.mismatches.iter().map(|it| it.server).collect();
+            assert_eq!(servers, if is_whole { vec![] } else { vec![3] });
+            assert_eq!(seen.mismatch_count, 4);
+            let lacks = seen.lacks().join("; ");
+            let is_told = lacks.contains("1 replica that differed from its primary is catching up");
+            assert_eq!(is_told, !is_whole, "{lacks}");
+        }
+    }
+}

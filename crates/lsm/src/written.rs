@@ -1,0 +1,206 @@
+//! Checksums of what a replica wrote to its devices, which replicas compare (FO11).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::place::SegmentId;
+
+/// Carry-less multiplications compute it at some 10 GB/s.
+const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+
+/// Number of earlier states of a segment's checksum that are kept.
+const EARLIER_COUNT_MAX: usize = 8;
+
+/// Length and CRC-64/NVME of bytes that a replica wrote to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenSum {
+    /// Number of bytes.
+    pub size_bytes: u32,
+    /// CRC-64/NVME of these bytes.
+    pub crc: u64,
+}
+
+impl WrittenSum {
+    /// Length and checksum of bytes, of which there are less than 4 GiB.
+    pub fn of(bytes: &[u8]) -> Self {
+        RunningSum::new().plus(bytes).sum()
+    }
+}
+
+impl fmt::Display for WrittenSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size_bytes, crc } = self;
+        write!(f, "{size_bytes} bytes with checksum {crc:016x}")
+    }
+}
+
+/// Checksum of a segment's first bytes, while more bytes are written behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningSum {
+    size_bytes: usize,
+    state: u64,
+}
+
+impl RunningSum {
+    /// Checksum of a segment of which nothing is written yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            size_bytes: 0,
+            state: Digest::new(ALGORITHM).get_state(),
+        }
+    }
+
+    /// Number of bytes that the checksum covers.
+    pub(crate) const fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// Writes bytes behind those that the checksum covers, and covers them, too. If the device
+    /// fails, nothing changes here, and the same bytes can be written again.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub(crate) fn append(
+        &mut self,
+        (device, segment): (&Device, SegmentId),
+        bytes: &[u8],
+    ) -> Result<(), LsmError> {
+        device.append(segment, self.size_bytes as u64, bytes)?;
+        *self = self.plus(bytes);
+        Ok(())
+    }
+
+    /// Checksum of what is covered and of bytes behind it.
+    pub(crate) fn plus(&self, bytes: &[u8]) -> Self {
+        let mut digest = Digest::new_with_init_state(ALGORITHM, self.state);
+        digest.update(bytes);
+        Self {
+            size_bytes: self.size_bytes + bytes.len(),
+            state: digest.get_state(),
+        }
+    }
+
+    pub(crate) fn sum(&self) -> WrittenSum {
+        WrittenSum {
+            size_bytes: u32::try_from(self.size_bytes).expect("a segment has 2 MiB at the most"),
+            crc: Digest::new_with_init_state(ALGORITHM, self.state).finalize(),
+        }
+    }
+}
+
+/// Checksum of a segment as far as it is written, and of shorter beginnings of it: a backup may
+/// have synced less than its primary has written.
+#[derive(Debug)]
+pub(crate) struct SegmentSums {
+    latest: RunningSum,
+    /// Oldest first.
+    earlier: VecDeque<RunningSum>,
+}
+
+impl SegmentSums {
+    /// Checksums of a segment of which nothing is written yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            latest: RunningSum::new(),
+            earlier: VecDeque::with_capacity(EARLIER_COUNT_MAX),
+        }
+    }
+
+    /// Checksums of the next segment, as far as that is written already.
+    pub(crate) fn begin(&mut self, written: RunningSum) {
+        self.latest = written;
+        self.earlier.clear();
+    }
+
+    /// Checksum of all that is written.
+    pub(crate) const fn latest(&self) -> RunningSum {
+        self.latest
+    }
+
+    /// Writes bytes behind those that are written, as [`RunningSum::append`] does.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub(crate) fn append(
+        &mut self,
+        place: (&Device, SegmentId),
+        bytes: &[u8],
+    ) -> Result<(), LsmError> {
+        let before = self.latest;
+        self.latest.append(place, bytes)?;
+        if self.earlier.len() == EARLIER_COUNT_MAX {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back(before);
+        Ok(())
+    }
+
+    /// Checksum of the first bytes of a segment, of which a buffer has all.
+    pub(crate) fn up_to(&self, bytes: &[u8]) -> WrittenSum {
+        let known = std::iter::once(&self.latest).chain(self.earlier.iter().rev());
+        let mut known = known.filter(|it| it.size_bytes <= bytes.len());
+        let known = known.next().copied().unwrap_or_else(RunningSum::new);
+        known.plus(&bytes[known.size_bytes..]).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::open_file;
+    use crate::storage::{CrashStorage, Fault, FaultyStorage};
+
+    /// The format: replicas compare what they computed, so all of them compute the same.
+    #[test]
+    fn a_checksum_is_golden() {
+        let sum = WrittenSum::of(b"123456789");
+        assert_eq!(sum.to_string(), "9 bytes with checksum ae8b14860a799888");
+        let golden = r#"{"size_bytes":9,"crc":12577168950296156296}"#;
+        assert_eq!(serde_json::to_string(&sum).expect("JSON"), golden);
+        assert_eq!(serde_json::from_str::<WrittenSum>(golden).ok(), Some(sum));
+        let none = WrittenSum::of(b"");
+        assert_eq!(none.to_string(), "0 bytes with checksum 0000000000000000");
+    }
+
+    /// Promise (FO11): the checksum is that of what the device got, in however many pieces; a write
+    /// that fails leaves it as it was; of every shorter beginning it is known, too, whether many
+    /// pieces came since or few.
+    #[test]
+    fn a_checksum_is_of_what_was_written() {
+        let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));
+        let file = open_file(&storage, "log", None).expect("a new one");
+        let device = Device::new(file, ("log", String::new()), &BTreeSet::new());
+        let place = (&device, device.allocate());
+        let bytes: Vec<u8> = (0..3000_u32).map(|it| (it * it >> 3) as u8).collect();
+        let mut sums = SegmentSums::new();
+        for (index, piece) in bytes.chunks(100).enumerate() {
+            if index % 7 == 3 {
+                let full = storage.set(Fault::Full { after_bytes: 0 });
+                let failed = sums.append(place, piece);
+                assert!(failed.is_err_and(|error| error.is_no_room()));
+                storage.lift(full);
+            }
+            sums.append(place, piece).expect("there is room");
+            let end = (index + 1) * 100;
+            assert_eq!(sums.latest().sum(), WrittenSum::of(&bytes[..end]));
+        }
+        let mut read = vec![0; 3000];
+        device.read(place.1, 0, &mut read).expect("it is there");
+        assert!(read == bytes);
+        for end in [0, 1, 99, 100, 2199, 2200, 2250, 2900, 2999, 3000] {
+            let expected = WrittenSum::of(&bytes[..end]);
+            assert_eq!(sums.up_to(&bytes[..end]), expected, "{end}");
+        }
+        sums.begin(RunningSum::new());
+        assert_eq!(sums.up_to(b"abc"), WrittenSum::of(b"abc"));
+    }
+}

@@ -1,0 +1,226 @@
+//! Backups that do not write what their primary wrote (RP15).
+
+use farleaf_lsm::Durability;
+use farleaf_lsm::follow::{IndexKind, Mistake, WriteFault};
+use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
+use farleaf_replica::{BackupId, ComparedPart, LinkStatus, Mismatch, Primary, ReplicaError};
+
+use crate::world::{Model, Node, TestEndpoint, all, opened, primary};
+
+/// Bytes of a segment that its header, a record's header and a key of one byte take.
+const OVERHEAD_SIZE_BYTES: usize = 32 + 12 + 1;
+const KINDS: [IndexKind; 2] = [IndexKind::Sent, IndexKind::Built];
+
+/// A primary whose only backup makes a mistake, once; and what was written.
+struct Pair {
+    primary: Primary<TestEndpoint>,
+    backup: Node,
+    model: Model,
+}
+
+impl Pair {
+    fn new(index: IndexKind, mistake: impl FnOnce(LogNumber) -> Mistake) -> Self {
+        let mut backup = Node::new(2);
+        // The first segment of the log behind the base, which is of an empty engine.
+        backup.write_fault = WriteFault::once(mistake(LogNumber(0)));
+        let primary = primary(opened(&Node::new(1)), 1, index, &[&backup]);
+        assert_eq!(primary.log_end(), LogNumber(0).start());
+        Self {
+            primary,
+            backup,
+            model: Model::new(),
+        }
+    }
+
+    fn put(&mut self, number: u8, size_bytes: usize, how: Durability) -> Result<(), ReplicaError> {
+        let (key, value) = (vec![number], vec![number; size_bytes]);
+        // What is not acknowledged is in the primary's log all the same, unless the loss of the
+        // backup was known before.
+        if self.primary.check().is_ok() {
+            self.model.insert(key.clone(), value.clone());
+        }
+        self.primary.put(&key, &value, how)
+    }
+
+    /// Fills a segment with one record, but for so many bytes.
+    fn fill_segment(&mut self, number: u8, left: usize) -> Result<(), ReplicaError> {
+        let size_bytes = SEGMENT_SIZE_BYTES as usize - OVERHEAD_SIZE_BYTES - left;
+        self.put(number, size_bytes, Durability::Memory)
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.primary.status().backups.remove(0)
+    }
+
+    /// Nothing is acknowledged any more, and the status says why; what differs.
+    fn mismatch(&mut self) -> Mismatch {
+        for how in [Durability::Memory, Durability::Sync] {
+            let put = self.put(200, 5, how);
+            let lost = put.expect_err("the backup is lost").to_string();
+            assert!(lost.contains("checksum mismatch in"), "{lost}");
+        }
+        assert!(self.primary.sync().is_err());
+        let link = self.link();
+        assert!(self.backup.write_fault.made_count() == 1 && link.lost.is_some());
+        link.mismatch.expect("it is lost because of that")
+    }
+
+    /// Fills the backup again, which has everything then, as a promotion shows.
+    fn repair(mut self) {
+        let is_empty = self.backup.backup().take().is_none();
+        assert!(!is_empty);
+        self.primary.remove_backup(BackupId(1)).expect("it was one");
+        self.backup.become_backup(1);
+        let added = self.primary.add_backup(BackupId(2), self.backup.ways());
+        added.expect("it makes its mistake once");
+        self.backup.put_in_force();
+        self.put(201, 70, Durability::Sync).expect("acknowledged");
+        assert_eq!(self.link().mismatch, None);
+        drop(self.primary);
+        let promoted = self.backup.promote(2).expect("promoted");
+        assert!(all(&promoted) == self.model);
+    }
+}
+
+/// Promise (RP4): whatever the last record of a segment leaves, a backup has all records.
+#[test]
+fn every_remainder_is_written() {
+    for index in KINDS {
+        let mut pair = Pair::new(index, |_| Mistake::FlipsBitOfTree);
+        for (number, left) in (0..).zip([0, 11, 12, 11, 12, 0, 13, 40, 12, 12, 0, 0]) {
+            pair.fill_segment(number, left).expect("acknowledged");
+        }
+        pair.put(100, 5, Durability::Sync).expect("acknowledged");
+        drop(pair.primary);
+        let promoted = pair.backup.promote(2).expect("promoted");
+        assert!(all(&promoted) == pair.model, "{index:?}");
+    }
+}
+
+/// Promise (RP15): a backup that writes nothing of the segment behind one that is full to its last
+/// byte, as commits 47a9ac76 to def9f513 did, is noticed before its buffer is used again; nothing
+/// is acknowledged as durable on that basis; filled again, it has everything.
+#[test]
+fn a_segment_that_is_skipped_is_noticed() {
+    for index in KINDS {
+        let mut pair = Pair::new(index, |_| Mistake::SkipsBehindFull);
+        pair.fill_segment(0, 12).expect("nothing is wrong yet");
+        pair.fill_segment(1, 11).expect("nothing is wrong yet");
+        let put = pair.put(2, 5, Durability::Sync);
+        assert!(
+            matches!(put, Err(ReplicaError::BackupLost { .. })),
+            "{put:?}"
+        );
+        let found = pair.mismatch();
+        assert_eq!(found.part, ComparedPart::LogSegment(LogNumber(1)));
+        assert_eq!(found.backup.size_bytes, 0);
+        assert_eq!(found.primary.size_bytes, (2 << 20) - 11);
+        pair.repair();
+    }
+}
+
+/// Promise (RP15): so are segments in which a bit is another one, or of which a half is missing: by
+/// `memory` writes when the segment is closed, also where a record goes on in the next segments.
+#[test]
+fn a_segment_that_differs_is_noticed() {
+    for index in KINDS {
+        for (number, size_bytes) in [(1, 700_000), (3, 700_000), (1, 5 << 20), (2, 5 << 20)] {
+            for mistake in [Mistake::FlipsBit, Mistake::WritesHalf] {
+                let mut pair = Pair::new(index, |_| mistake(LogNumber(number)));
+                let failed =
+                    (0..40).find_map(|at| pair.put(at, size_bytes, Durability::Memory).err());
+                let failed = failed.expect("it is noticed").to_string();
+                assert!(failed.contains("checksum mismatch in"), "{failed}");
+                let found = pair.mismatch();
+                assert_eq!(found.part, ComparedPart::LogSegment(LogNumber(number)));
+                let is_short = found.backup.size_bytes < found.primary.size_bytes;
+                assert_eq!(
+                    is_short,
+                    matches!(mistake(LogNumber(0)), Mistake::WritesHalf(_))
+                );
+                pair.repair();
+            }
+        }
+    }
+}
+
+/// Promise (RP15): a `sync` write is not acknowledged if the backup did not write what of the open
+/// segment it has synced.
+#[test]
+fn an_open_segment_that_differs_is_noticed_by_a_sync() {
+    for index in KINDS {
+        for mistake in [Mistake::FlipsBit, Mistake::WritesHalf] {
+            let mut pair = Pair::new(index, mistake);
+            let put = pair.put(0, 900, Durability::Sync);
+            assert!(
+                matches!(put, Err(ReplicaError::BackupLost { .. })),
+                "{put:?}"
+            );
+            let found = pair.mismatch();
+            assert_eq!(found.part, ComparedPart::LogSegment(LogNumber(0)));
+            pair.repair();
+        }
+    }
+}
+
+/// Promise (RP15): a tree that a backup did not write as it was sent is noticed when it is sent.
+#[test]
+fn a_tree_that_differs_is_noticed() {
+    let mut pair = Pair::new(IndexKind::Sent, |_| Mistake::FlipsBitOfTree);
+    for number in 0..60 {
+        pair.put(number, 100, Durability::Memory)
+            .expect("acknowledged");
+    }
+    pair.primary.engine().freeze();
+    for _ in 0..30 {
+        pair.primary
+            .maintain()
+            .expect("a backup's mistake is no error here");
+    }
+    let found = pair.mismatch();
+    assert!(
+        matches!(found.part, ComparedPart::TreeSegment { index: 0, .. }),
+        "{found}"
+    );
+    assert_eq!(found.primary.size_bytes, found.backup.size_bytes);
+    pair.repair();
+}
+
+/// Promise (RP15): a backup that does not write what it is filled with is not filled, and the
+/// primary goes on without it.
+#[test]
+fn what_it_is_filled_with_is_compared() {
+    let mistakes = [Mistake::FlipsBit(LogNumber(0)), Mistake::FlipsBitOfTree];
+    for (index, mistake) in KINDS
+        .into_iter()
+        .flat_map(|index| mistakes.map(|it| (index, it)))
+    {
+        let (primary, mut backup) = (primary(opened(&Node::new(1)), 1, index, &[]), Node::new(2));
+        for number in 0..60 {
+            let put = primary.put(&[number], &[number; 100], Durability::Memory);
+            put.expect("alone");
+        }
+        primary.engine().freeze();
+        while primary.maintain().is_ok_and(|it| it != nothing()) {}
+        backup.write_fault = WriteFault::once(mistake);
+        backup.become_backup(1);
+        let failed = primary.add_backup(BackupId(1), backup.ways());
+        let failed = failed.expect_err("it wrote something else");
+        let ReplicaError::Mismatch { found, .. } = &failed else {
+            panic!("{failed}");
+        };
+        let is_tree = matches!(found.part, ComparedPart::TreeSegment { .. });
+        assert_eq!(is_tree, mistake == Mistake::FlipsBitOfTree);
+        primary.put(b"on", b"", Durability::Sync).expect("alone");
+        backup.become_backup(1);
+        let added = primary.add_backup(BackupId(2), backup.ways());
+        added.expect("it makes its mistake once");
+        backup.put_in_force();
+        drop(primary);
+        assert_eq!(all(&backup.promote(2).expect("promoted")).len(), 61);
+    }
+}
+
+fn nothing() -> farleaf_replica::PrimaryWorked {
+    farleaf_replica::PrimaryWorked::Engine(farleaf_lsm::engine::Worked::Nothing)
+}
