@@ -143,3 +143,143 @@ impl Agreement {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use farleaf_fabric::fuzzing::run;
+    use farleaf_lsm::storage::CrashStorage;
+    use farleaf_lsm::written::WrittenSum;
+    use farleaf_lsm::{Durability, Engine, EngineOptions};
+
+    use super::*;
+
+    /// An engine whose log has three closed segments and a beginning.
+    fn engine() -> Engine {
+        let storage = Arc::new(CrashStorage::new(1));
+        let engine = Engine::open(storage, EngineOptions::new()).expect("a new one");
+        for number in 0..4_u8 {
+            let put = engine.put(&[number], &vec![number; 1_200_000], Durability::Memory);
+            put.expect("there is room");
+        }
+        engine
+    }
+
+    /// An agreement with a backup that was sent all of it.
+    fn sent(log: &ValueLog) -> Agreement {
+        let mut agreement = Agreement::new(LogNumber(0).start());
+        agreement.note_sending(log.end());
+        for number in (0..3).map(LogNumber) {
+            let closed = (number, receipt(log, number.0, u32::MAX).end);
+            agreement.note_sent(number.next().start(), Some(closed));
+        }
+        agreement.note_sent(log.end(), None);
+        agreement
+    }
+
+    /// What a backup says that wrote what it was sent.
+    fn receipt(log: &ValueLog, number: u64, end: u32) -> SegmentSum {
+        let written = log.sum_of(LogNumber(number), end).expect("it is there");
+        SegmentSum {
+            number: LogNumber(number),
+            end: written.size_bytes,
+            written,
+        }
+    }
+
+    fn at(number: u64, offset: u64) -> LogPosition {
+        LogNumber(number).start().plus(offset)
+    }
+
+    /// Promise: nothing counts as written or synced from a segment on whose receipt has not come,
+    /// whatever else has; what is synced of a segment that is verified needs no comparison.
+    #[test]
+    fn what_is_not_verified_does_not_count() {
+        let engine = engine();
+        let log = engine.log();
+        let mut agreement = sent(log);
+        assert_eq!(agreement.asked().count(), 3);
+        let whole = |number| Some(receipt(log, number, u32::MAX));
+        let mut take = |written_to, synced: SegmentSum, closed: &[Option<SegmentSum>]| {
+            let said = Acknowledged {
+                written_to,
+                synced: Some(synced),
+                closed: closed.to_vec(),
+            };
+            agreement
+                .take(log, &said)
+                .expect("it wrote what it was sent");
+            (agreement.written_to(), agreement.synced_to())
+        };
+        let nothing = at(0, 0);
+        let open = receipt(log, 3, 50);
+        assert_eq!(
+            take(at(3, 9), open, &[None, whole(1), whole(2)]),
+            (nothing, nothing)
+        );
+        assert_eq!(
+            take(at(0, 77), receipt(log, 0, 60), &[]),
+            (at(0, 77), at(0, 60))
+        );
+        assert_eq!(
+            take(at(3, 9), open, &[whole(0), None]),
+            (at(1, 0), at(0, 60))
+        );
+        let part = SegmentSum {
+            number: LogNumber(0),
+            end: 90,
+            written: WrittenSum::of(b"of no segment"),
+        };
+        assert_eq!(take(at(3, 9), part, &[]), (at(1, 0), at(0, 90)));
+        assert_eq!(
+            take(at(3, 9), open, &[whole(1), whole(2)]),
+            (at(3, 9), at(3, 50))
+        );
+        assert_eq!(
+            take(at(2, 0), receipt(log, 1, 5), &[]),
+            (at(3, 9), at(3, 50))
+        );
+    }
+
+    /// Promise: what a backup did not write as it was sent is a mismatch; that it has more than it
+    /// was sent is an error, too; whatever it says, nothing counts that is not so.
+    #[test]
+    fn what_a_backup_says_is_not_believed() {
+        let engine = engine();
+        let log = engine.log();
+        let take = |written_to, synced, closed: &[Option<SegmentSum>]| {
+            let mut agreement = sent(log);
+            let said = Acknowledged {
+                written_to,
+                synced,
+                closed: closed.to_vec(),
+            };
+            let taken = agreement.take(log, &said);
+            assert!(taken.is_ok() || agreement.synced_to() == at(0, 0));
+            taken
+        };
+        let mut short = receipt(log, 0, 100);
+        short.end = receipt(log, 0, u32::MAX).end;
+        let found = take(at(1, 0), None, &[Some(short)]);
+        assert!(matches!(found, Err(WayError::Mismatch(_))), "{found:?}");
+        short.end = 101;
+        let found = take(at(0, 101), Some(short), &[]);
+        assert!(matches!(found, Err(WayError::Mismatch(_))), "{found:?}");
+        let end = log.end();
+        take(end, None, &[]).expect("no more than it was sent");
+        let beyond = take(end.plus(1), None, &[]);
+        assert!(matches!(beyond, Err(WayError::Beyond(..))), "{beyond:?}");
+        run("what a backup says", |random| {
+            let receipt = |random: &mut farleaf_fabric::fuzzing::Random| SegmentSum {
+                number: LogNumber(random.below(5)),
+                end: random.below(1 << 21) as u32,
+                written: WrittenSum::of(&[random.next() as u8]),
+            };
+            let closed = [0; 3].map(|_| Some(receipt(random)));
+            let written_to = LogPosition(random.below(end.0 + 9));
+            let synced = Some(receipt(random)).filter(|it| it.end > 1);
+            let _ = take(written_to, synced, &closed);
+        });
+    }
+}
