@@ -8,6 +8,9 @@ use crate::ids::{ReplicaNumber, ServerId};
 /// Description of a compared part may have so many bytes.
 pub const PART_SIZE_BYTES_MAX: usize = 128;
 
+/// A primary reports so many mismatches that are not repaired at the most: the newest ones.
+pub const MISMATCH_COUNT_MAX: usize = 8;
+
 /// Length and checksum of a part of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

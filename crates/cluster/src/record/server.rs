@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::mismatch::MismatchReport;
+use super::mismatch::{MISMATCH_COUNT_MAX, MismatchReport};
 use super::region::{REPLICA_COUNT_MAX, is_false};
 use super::{
     MASTER_KEY, Record, Room, check_numbers, check_place, check_text, drain_key, number_behind,
@@ -254,8 +254,11 @@ impl Record for ServerReport {
             };
             let prepared = primary.prepared.as_ref().map_or(0, |(_, on)| on.len());
             let count_max = primary.in_sync.len().max(primary.failed.len());
-            if count_max.max(prepared).max(primary.mismatches.len()) > REPLICA_COUNT_MAX {
+            if count_max.max(prepared) > REPLICA_COUNT_MAX {
                 return Err(format!("{} has too many backups", replica.region));
+            }
+            if primary.mismatches.len() > MISMATCH_COUNT_MAX {
+                return Err(format!("{} has too many mismatches", replica.region));
             }
             for mismatch in &primary.mismatches {
                 check_numbers(self.version, &[mismatch.replica.0, mismatch.server.0])?;

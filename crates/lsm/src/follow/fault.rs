@@ -22,7 +22,7 @@ pub enum Mistake {
     FlipsBitOfTree,
 }
 
-/// At most one mistake, which all clones together make so often and no more.
+/// At most one mistake, which all clones together make once, or until it is lifted.
 #[derive(Clone, Debug, Default)]
 pub struct WriteFault(Option<Arc<Planted>>);
 
@@ -30,21 +30,32 @@ pub struct WriteFault(Option<Arc<Planted>>);
 struct Planted {
     mistake: Mistake,
     made_count: AtomicU32,
-    made_count_max: u32,
+    made_count_max: AtomicU32,
 }
 
 impl WriteFault {
     /// This mistake, once.
     pub fn once(mistake: Mistake) -> Self {
-        Self::times(mistake, 1)
+        Self::new(mistake, 1)
     }
 
-    /// This mistake, at the first opportunities for it.
-    pub fn times(mistake: Mistake, made_count_max: u32) -> Self {
+    /// This mistake, at each opportunity for it.
+    pub fn always(mistake: Mistake) -> Self {
+        Self::new(mistake, u32::MAX)
+    }
+
+    /// The mistake is made no more.
+    pub fn lift(&self) {
+        if let Some(planted) = &self.0 {
+            planted.made_count_max.store(0, Ordering::Release);
+        }
+    }
+
+    fn new(mistake: Mistake, made_count_max: u32) -> Self {
         Self(Some(Arc::new(Planted {
             mistake,
             made_count: AtomicU32::new(0),
-            made_count_max,
+            made_count_max: AtomicU32::new(made_count_max),
         })))
     }
 
@@ -81,7 +92,8 @@ impl WriteFault {
             return Cow::Borrowed(bytes);
         };
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        let one_more = |count| (count < planted.made_count_max).then_some(count + 1);
+        let count_max = planted.made_count_max.load(Ordering::Acquire);
+        let one_more = |count| (count < count_max).then_some(count + 1);
         let counted = planted.made_count.fetch_update(set, fetch, one_more);
         if counted.is_err() {
             return Cow::Borrowed(bytes);

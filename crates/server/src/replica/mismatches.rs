@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farleaf_cluster::ids::{RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::record::mismatch::MISMATCH_COUNT_MAX;
 use farleaf_cluster::record::{MismatchReport, PartSum, PrimaryReport};
 use farleaf_lsm::written::WrittenSum;
 use farleaf_replica::Mismatch;
@@ -20,10 +21,10 @@ struct Known {
     /// Oldest first.
     open: Vec<Open>,
     count: u64,
-    /// The newest backup that was ordered.
+    /// The backups that are ordered now.
+    ordered: BTreeSet<ReplicaNumber>,
+    /// The newest backup that was ever ordered.
     newest: Option<ReplicaNumber>,
-    /// Backups that have repaired one already.
-    repairing: BTreeSet<ReplicaNumber>,
 }
 
 /// A mismatch that is not repaired.
@@ -43,7 +44,8 @@ impl Mismatches {
     /// These backups are ordered.
     pub(crate) fn note_ordered(&self, backups: impl Iterator<Item = ReplicaNumber>) {
         let known = &mut *self.known();
-        known.newest = known.newest.max(backups.max());
+        known.ordered = backups.collect();
+        known.newest = known.newest.max(known.ordered.last().copied());
     }
 
     /// Logs and counts a mismatch, if it is not known yet.
@@ -77,29 +79,27 @@ impl Mismatches {
             found: *found,
             newest: known.newest.max(Some(replica)),
         });
+        if known.open.len() > MISMATCH_COUNT_MAX {
+            known.open.remove(0);
+        }
     }
 
-    /// Adds to a report what is not repaired, with the backups that are in sync in it: each one
-    /// that came after a mismatch, or was filled again, has repaired one.
+    /// Adds to a report what is not repaired. A mismatch is repaired when its backup is in sync, as
+    /// it was filled again; or when all backups are, one that was ordered later among them.
     pub(crate) fn report(&self, report: &mut PrimaryReport) {
         let known = &mut *self.known();
-        for number in &report.in_sync {
-            let repairs = |open: &Open| {
-                open.report.replica == *number
-                    || (Some(*number) > open.newest && !known.repairing.contains(number))
-            };
-            if let Some(index) = known.open.iter().position(repairs) {
-                let Open { report, .. } = known.open.remove(index);
-                if report.replica != *number {
-                    known.repairing.insert(*number);
-                }
-                tracing::info!(
-                    "{} has repaired what differed on {}",
-                    number.0,
-                    report.server
-                );
+        let in_sync: BTreeSet<_> = report.in_sync.iter().copied().collect();
+        let are_all_in_sync = known.ordered.is_subset(&in_sync);
+        known.open.retain(|open| {
+            let has_later = in_sync.last().copied() > open.newest;
+            let is_repaired =
+                in_sync.contains(&open.report.replica) || (are_all_in_sync && has_later);
+            if is_repaired {
+                let MismatchReport { server, part, .. } = &open.report;
+                tracing::info!("the mismatch in {part} on {server} is repaired");
             }
-        }
+            !is_repaired
+        });
         report.mismatches = known.open.iter().map(|it| it.report.clone()).collect();
         report.mismatch_count = known.count;
     }
@@ -118,8 +118,8 @@ mod tests {
     use farleaf_lsm::place::LogNumber;
     use farleaf_replica::ComparedPart;
 
-    /// Promise (RS12): a mismatch is reported until a backup is in sync that was ordered later, or
-    /// the same one was filled again; each repairs one; all are counted, each once.
+    /// Promise (RS12): a mismatch is reported until its backup is filled again, or all backups are in
+    /// sync, a later one among them; all are counted, each once.
     #[test]
     fn a_mismatch_is_reported_until_it_is_repaired() {
         let mismatches = Mismatches::default();
@@ -132,6 +132,9 @@ mod tests {
             let backup = (ReplicaNumber(replica), ServerId(replica + 10));
             mismatches.note(RegionId(7), backup, &found(number));
         };
+        let order = |backups: &[u64]| {
+            mismatches.note_ordered(backups.iter().copied().map(ReplicaNumber));
+        };
         let reported = |in_sync: &[u64]| {
             let in_sync = in_sync.iter().copied().map(ReplicaNumber).collect();
             let mut report = PrimaryReport {
@@ -142,20 +145,28 @@ mod tests {
             let replicas = report.mismatches.iter().map(|it| it.replica.0);
             (replicas.collect::<Vec<_>>(), report.mismatch_count)
         };
-        mismatches.note_ordered([2, 3].map(ReplicaNumber).into_iter());
+        order(&[2, 3]);
         assert_eq!(reported(&[2, 3]), (vec![], 0));
         note(2, 5);
         note(2, 5);
+        assert_eq!(reported(&[3]), (vec![2], 1));
+        order(&[3]);
         assert_eq!(reported(&[3]), (vec![2], 1), "3 was there before");
         note(3, 6);
-        mismatches.note_ordered([3, 4].map(ReplicaNumber).into_iter());
-        assert_eq!(reported(&[]), (vec![2, 3], 2));
-        assert_eq!(reported(&[4]), (vec![3], 2));
-        assert_eq!(reported(&[4]), (vec![3], 2), "it repairs one");
-        assert_eq!(reported(&[4, 5]), (vec![], 2));
+        order(&[4, 5]);
+        assert_eq!(reported(&[4]), (vec![2, 3], 2), "5 is not in sync yet");
+        note(5, 6);
+        order(&[4, 6]);
+        assert_eq!(reported(&[4, 6]), (vec![], 3));
         note(6, 7);
-        assert_eq!(reported(&[4, 5]), (vec![6], 3));
-        assert_eq!(reported(&[4, 5, 6]), (vec![], 3), "it was filled again");
+        assert_eq!(reported(&[4]), (vec![6], 4));
+        assert_eq!(reported(&[4, 6]), (vec![], 4), "it was filled again");
+        for number in 0..20 {
+            note(number + 10, 8);
+        }
+        assert_eq!(reported(&[]).0.len(), MISMATCH_COUNT_MAX);
+        order(&[40]);
+        assert_eq!(reported(&[40]), (vec![], 24));
         note(6, 8);
         let mut report = PrimaryReport::default();
         mismatches.report(&mut report);
