@@ -118,8 +118,8 @@ mod tests {
     use farleaf_lsm::place::LogNumber;
     use farleaf_replica::ComparedPart;
 
-    /// Promise (RS12): a mismatch is reported until its backup is filled again, or all backups are in
-    /// sync, a later one among them; all are counted, each once.
+    /// Promise (RS12): a mismatch is reported until its backup is filled again, or all backups are
+    /// in sync, a later one among them; all are counted, each once.
     #[test]
     fn a_mismatch_is_reported_until_it_is_repaired() {
         let mismatches = Mismatches::default();
