@@ -11,6 +11,7 @@
 //! | [`command`] | what each command does, a file each |
 //! | [`records`] | files of records, read whole and checked before anything is loaded |
 //! | [`output`] | what is printed, and what happens when nobody reads it |
+//! | [`signals`] | signals that stop a server, and signals that do nothing to it |
 //! | [`private_files`] | what a signal must not leave behind |
 //! | [`scratch`] | directories for files that are gone when a command ends |
 //! | [`progress`] | progress bars |
@@ -37,6 +38,7 @@ mod progress;
 mod quantity;
 mod records;
 mod scratch;
+mod signals;
 mod strings;
 mod table_options;
 mod watch;

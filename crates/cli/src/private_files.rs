@@ -9,21 +9,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::scratch;
+use crate::{scratch, signals};
 
 /// Where the system names the files that this process has open.
 const OPEN_FILES: &str = "/proc/self/fd";
 
 /// From now on SIGHUP, SIGINT and SIGTERM end the process as they always do, but remove the files
-/// of its private pools, and its scratch directories, first.
+/// of its private pools, and its scratch directories, first. A SIGHUP that was ignored at the start
+/// stays ignored.
 ///
 /// # Errors
 /// The system has no signal handler or no thread left.
 pub(crate) fn remove_at_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let ending = [SIGINT, SIGTERM].into_iter().chain(signals::hangup());
+    let mut signals = Signals::new(ending)?;
     let thread = thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || {
         for signal in signals.forever() {

@@ -46,8 +46,8 @@ use crate::failure::Ending;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGINT
-    /// or SIGTERM
+    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGHUP,
+    /// SIGINT or SIGTERM
     Serve(serve::ServeArguments),
     /// Create, list and drop tables
     Table(table::TableArguments),
@@ -67,8 +67,8 @@ pub(crate) enum Command {
     Stats(stats::StatsArguments),
     /// Show the nodes of a pool, drain them, or give them up
     Nodes(nodes::NodesArguments),
-    /// Serve regions of persistent tables from a directory, as a server of a cluster, until SIGINT
-    /// or SIGTERM
+    /// Serve regions of persistent tables from a directory, as a server of a cluster, until SIGHUP,
+    /// SIGINT or SIGTERM
     Region(region::RegionArguments),
     /// Found a cluster, show how it is, move what its servers have
     Cluster(cluster::ClusterArguments),

@@ -18,11 +18,12 @@ use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
 use super::cluster_way::parse_address;
 use super::region_coordinator::{Asked, Elsewhere, OPTION, Own, no_cluster};
-use super::serve::{allow_descriptors, parse_listen, stop_on, take_signals};
+use super::serve::{allow_descriptors, parse_listen};
 use crate::arguments::PoolArguments;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::quantity::{parse_seconds, parse_size, size};
+use crate::signals;
 
 /// What to do.
 #[derive(Debug, Args)]
@@ -198,7 +199,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::
     serve(pool, arguments)
 }
 
-/// Serves until SIGINT or SIGTERM. A second signal ends it at once.
+/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends it at once.
 ///
 /// What can be wrong is looked at before anything is made that stays: first what others have (the
 /// secret, the coordinator in another process), then what this host has (the port, the directory);
@@ -207,9 +208,9 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     let directory = arguments.data.display();
     let address = arguments.coordinator_address()?;
     let options = arguments.options(pool, &address)?;
-    let signals = take_signals()?;
+    let signals = signals::take()?;
     let (stop, stopped) = mpsc::channel();
-    stop_on(signals, move || {
+    signals::stop_on(signals, move || {
         // Nobody may be waiting any more, which is as good.
         let _ = stop.send(());
     })?;

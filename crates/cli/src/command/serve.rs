@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,14 +10,13 @@ use farleaf::{PageKind, Pool, Rights, Secret, call_options, retrain_policy};
 use farleaf_node::{
     NodeError, NodeOptions, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions, TlsServer,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::arguments::PoolArguments;
 use crate::command::serve_node;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::quantity::{parse_size, size};
+use crate::signals;
 
 const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 
@@ -143,7 +141,7 @@ pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     parsed.map_err(|_| "expected IP:PORT, such as 10.0.0.5:7470, or a port of this host's loopback")
 }
 
-/// Serves until SIGINT or SIGTERM. A second signal ends it at once.
+/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends it at once.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     if let Some(number) = arguments.node {
         return serve_node::run(pool, arguments, number.into());
@@ -155,7 +153,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         None => None,
     };
     // Before the node, so that no signal falls between.
-    let signals = take_signals()?;
+    let signals = signals::take()?;
     let options = arguments.node_options()?;
     let (name, size_bytes) = (&arguments.name, arguments.size);
     let node = if arguments.verbs {
@@ -167,7 +165,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     let network = listen(secret, arguments, &mut node)?;
     warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
-    stop_on(signals, move || stop.stop())?;
+    signals::stop_on(signals, move || stop.stop())?;
     let size = size(node.size_bytes());
     let kind = if arguments.verbs { "verbs" } else { "tcp" };
     let network_text = network.map(|at| format!("{kind}:{at}"));
@@ -248,33 +246,6 @@ impl ServeArguments {
         allow_descriptors(u64::from(self.connections));
         Ok(options)
     }
-}
-
-pub(super) fn take_signals() -> anyhow::Result<Signals> {
-    Signals::new([SIGINT, SIGTERM]).context("cannot take signals")
-}
-
-/// Stops at the first signal, and ends the program at the second.
-pub(super) fn stop_on(
-    mut signals: Signals,
-    stop: impl Fn() + Send + 'static,
-) -> anyhow::Result<()> {
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            let mut stopping = false;
-            for signal in signals.forever() {
-                if stopping {
-                    // Whether it can be done or not, this is the end of it.
-                    let _ = signal_hook::low_level::emulate_default_handler(signal);
-                }
-                stopping = true;
-                stop();
-                tracing::info!(signal, "stopping; another one ends the process at once");
-            }
-        })
-        .context("cannot start the thread that waits for signals")?;
-    Ok(())
 }
 
 pub(super) fn warn_of_ordinary_pages(pages: PageKind, size_bytes: u64) {

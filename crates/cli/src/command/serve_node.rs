@@ -10,12 +10,13 @@ use farleaf_node::{
 };
 
 use super::connection::connect_options;
-use super::serve::{ServeArguments, cannot_listen, stop_on, take_signals, warn_of_ordinary_pages};
+use super::serve::{ServeArguments, cannot_listen, warn_of_ordinary_pages};
 use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::pool_file::{NodeEntry, PoolFile};
 use crate::quantity::size;
+use crate::signals;
 
 /// What every node of a pool is started with.
 struct Start<'a> {
@@ -59,7 +60,7 @@ pub(super) fn run(
 
 impl Start<'_> {
     fn serve_home(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
-        let signals = take_signals()?;
+        let signals = signals::take()?;
         let options = HomeOptions {
             address: entry.address.clone(),
             connect: self.connect.clone(),
@@ -76,7 +77,7 @@ impl Start<'_> {
             .map_err(|error| self.refused(entry, error))?;
         warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
         let stop = node.stop_signal();
-        stop_on(signals, move || stop.stop())?;
+        signals::stop_on(signals, move || stop.stop())?;
         self.say_ready(entry, node.size_bytes(), node.verbs());
         node.wait()?;
         tracing::info!(address = entry.address, "stopped");
@@ -85,10 +86,10 @@ impl Start<'_> {
 
     /// V4: a node that its pool has given up comes back empty.
     fn serve_guest(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
-        let signals = take_signals()?;
+        let signals = signals::take()?;
         let stopping: Arc<Mutex<Stopping>> = Arc::default();
         let told = Arc::clone(&stopping);
-        stop_on(signals, move || lock(&told).stop())?;
+        signals::stop_on(signals, move || lock(&told).stop())?;
         loop {
             let node = self.start_guest(entry)?;
             lock(&stopping).watch(node.stop_signal());

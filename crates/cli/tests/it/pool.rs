@@ -71,7 +71,14 @@ impl Place {
 
     /// A command in this place, not started.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf"));
+        let mut command = self.command_of(env!("CARGO_BIN_EXE_farleaf"));
+        command.args(arguments);
+        command
+    }
+
+    /// Another program in this place, not started.
+    pub(crate) fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for variable in [
             "FARLEAF_POOL",
             "FARLEAF_CLUSTER",
@@ -83,7 +90,6 @@ impl Place {
             command.env_remove(variable);
         }
         command
-            .args(arguments)
             .current_dir(self.path())
             .env("FARLEAF_RUNTIME_DIR", self.runtime_directory())
             .stdin(Stdio::null());
@@ -126,7 +132,11 @@ impl Place {
 
     /// Starts a command that serves.
     pub(crate) fn start(&self, arguments: &[&str]) -> Server {
-        let mut command = self.command(arguments);
+        Self::start_command(self.command(arguments))
+    }
+
+    /// The same of a command that is not started yet.
+    pub(crate) fn start_command(mut command: Command) -> Server {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));

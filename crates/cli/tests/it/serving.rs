@@ -8,11 +8,11 @@ use rustix::process::Signal;
 
 use crate::pool::{Place, Ran};
 
-/// Promise: a server tells how to connect, serves others, and SIGTERM and SIGINT end it with
-/// status 0, its socket gone, its log stamped with times.
+/// Promise: a server tells how to connect, serves others, and SIGTERM, SIGINT and SIGHUP end it
+/// with status 0, its socket gone, its log stamped with times. SIGUSR1 and SIGUSR2 do not.
 #[test]
 fn signals_end_a_server_cleanly() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let place = Place::new();
         let mut server = place.serve(&["--size", "8MiB"]);
         assert!(
@@ -25,6 +25,8 @@ fn signals_end_a_server_cleanly() {
             "{}",
             server.ready
         );
+        server.signal(Signal::USR1);
+        server.signal(Signal::USR2);
         let list = place.farleaf(&["table", "list"]).quietly();
         assert_eq!(
             list,
@@ -44,7 +46,29 @@ fn signals_end_a_server_cleanly() {
             );
         }
         assert!(log.contains("stopped pool=\"shm:default\""), "{log}");
+        assert!(log.contains("SIGUSR1 is reserved"), "{log}");
     }
+}
+
+/// Promise: a SIGHUP that was ignored when a server started (`nohup`) stays ignored.
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_farleaf");
+    let script = "trap '' HUP; exec \"$@\"";
+    let mut command = place.command_of("sh");
+    command.args(["-c", script, "sh", program, "serve", "--size", "8MiB"]);
+    let mut server = Place::start_command(command);
+    server.signal(Signal::HUP);
+    let list = place.farleaf(&["table", "list"]).quietly();
+    assert!(list.contains("has no tables"), "{list}");
+    server.signal(Signal::TERM);
+    let (status, log) = server.end();
+    assert_eq!(status, Some(0), "{log}");
+    assert!(
+        log.contains("signal=15") && !log.contains("signal=1\n"),
+        "{log}"
+    );
 }
 
 /// Promise: where huge pages are not reserved one line says so and what would change it.
