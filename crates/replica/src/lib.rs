@@ -12,7 +12,7 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP15 are in `docs/replication.md`. Generic over
+//! The rules RP1 to RP16 are in `docs/replication.md`. Generic over
 //! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric; over `verbs` a backup
 //! has a loopback to its own memory (RP8).
 //!
@@ -55,7 +55,9 @@ mod request;
 mod ship;
 mod standing;
 
-pub use backup::{Backup, BackupCounts, BackupOptions, BackupStatus, promote_directory};
+pub use backup::{
+    Backup, BackupCounts, BackupOptions, BackupStatus, BackupTail, promote_directory,
+};
 pub use error::{BackupId, Epoch, ReplicaError};
 pub use fill::BackupWays;
 pub use layout::Layout;

@@ -7,7 +7,7 @@
 //!   coordinator --records--> agent --> host --orders--> one thread for each replica
 //! ```
 //!
-//! The rules RS1 to RS12 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
+//! The rules RS1 to RS13 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
 //! RH6) is in `docs/cluster.md`.
 //!
 //! | module | what it holds |
@@ -25,6 +25,7 @@
 //! | `operations` | what clients ask, done |
 //! | `peer` | what servers ask each other |
 //! | `front` | who answers which request |
+//! | `tails` | writes the ends of all logs to their disks, without a sync |
 //! | `watchdog` | finds backups that hang |
 
 #![forbid(unsafe_code)]
@@ -44,6 +45,7 @@ mod place;
 mod replica;
 mod served;
 pub mod server;
+mod tails;
 mod watchdog;
 
 pub use error::ServerError;

@@ -31,6 +31,7 @@ use crate::front::Front;
 use crate::host::Host;
 use crate::open_replicas::OpenReplicas;
 use crate::place::OpenStorage;
+use crate::tails::write_tails;
 use crate::watchdog::watch;
 
 /// How a region server works.
@@ -223,7 +224,7 @@ impl RegionServer {
         let replicas = Arc::new(OpenReplicas::new(Arc::clone(&context)));
         let host = Host::new(context, Arc::clone(&replicas));
         let serves = options.serves_coordinator;
-        let watched = Arc::clone(&replicas);
+        let (watched, written) = (Arc::clone(&replicas), Arc::clone(&replicas));
         let front = Front {
             replicas,
             coordinator: serves.then(|| CoordinatorService::new(coordinator.clone())),
@@ -245,6 +246,7 @@ impl RegionServer {
         server.spawn("watchdog", move |is_over| {
             watch(&watched, patience, is_over);
         })?;
+        server.spawn("tails", move |is_over| write_tails(&written, is_over))?;
         server.start_agent(coordinator.clone(), options, host)?;
         if options.is_candidate {
             server.start_master(coordinator, options)?;

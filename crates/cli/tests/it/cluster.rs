@@ -65,6 +65,28 @@ impl Crew {
         self.servers[number - 1] = self.start(number, &port);
     }
 
+    /// Starts all of them again, in this order, each a moment after the one before: those that come
+    /// before the one with the coordinator wait for it.
+    pub(crate) fn restart_all(&mut self, order: &[usize]) {
+        let crew = &*self;
+        let started = std::thread::scope(|scope| {
+            let starts = order.iter().map(|number| {
+                let address = address_of(&crew.servers[number - 1]);
+                let port = address.rsplit(':').next().expect("a port").to_owned();
+                let start = scope.spawn(move || crew.start(*number, &port));
+                std::thread::sleep(Duration::from_millis(150));
+                (*number, start)
+            });
+            let starts: Vec<_> = starts.collect();
+            let servers = starts.into_iter();
+            let servers = servers.map(|(number, start)| (number, start.join().expect("it starts")));
+            servers.collect::<Vec<_>>()
+        });
+        for (number, server) in started {
+            self.servers[number - 1] = server;
+        }
+    }
+
     pub(crate) fn farleaf(&self, arguments: &[&str]) -> Ran {
         let cluster = ["--cluster", &self.cluster, "--secret-file", "secret"];
         self.place.farleaf(&[&cluster, arguments].concat())

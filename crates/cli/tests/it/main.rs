@@ -21,6 +21,7 @@ mod region_starts;
 mod replication;
 mod serving;
 mod sim_check;
+mod stops;
 mod string_inputs;
 mod strings;
 mod timeline;

@@ -1,27 +1,27 @@
 //! A directory that follows another engine (FO4 to FO9).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::fault::WriteFault;
 use super::feed::Feed;
+use super::intake::{LogIntake, OwnIntake};
 use super::previous::Previous;
 use super::sent::SentTrees;
-use super::whole::WholeRecords;
 use super::{FOLLOWER, follows, shared};
 use crate::device::{self, Device, DeviceBytes};
 use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
 use crate::error::LsmError;
-use crate::log::record::{EngineId, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header};
+use crate::log::record::EngineId;
 use crate::log::replay::find_end;
 use crate::log::{self, LogMemory, ValueLog};
 use crate::manifest::{Change, Manifest};
-use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
+use crate::place::{LogNumber, LogPosition, TreeId};
 use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
-use crate::written::{RunningSum, WrittenSum};
+use crate::written::WrittenSum;
 
 /// Where a follower's trees come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,28 +79,21 @@ pub struct InstalledEdit {
 
 /// A directory that follows another engine: it has the log up to some place, and trees.
 ///
-/// Used by one thread. After a failure to write it is of no use, but for being promoted.
+/// Used by one thread, but for its [intake](Self::intake). After a failure to write it is of no
+/// use, but for being promoted.
 #[derive(Debug)]
 pub struct Follower {
     storage: Arc<dyn Storage>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) log: Arc<ValueLog>,
-    /// Everything before is written to the device; and is synced.
-    pub(super) written_to: LogPosition,
+    intake: OwnIntake,
+    /// Everything before is synced.
     synced_to: LogPosition,
     /// FO6: what was written before this process is not known.
     pub(super) knows_end: bool,
     pub(super) index: Index,
-    whole: WholeRecords,
-    /// FO11: what was written of the segment that `written_to` is in;
-    written: RunningSum,
-    /// what of it was synced;
+    /// FO11: what was synced of the segment that `synced_to` is in.
     synced: WrittenSum,
-    /// and the last segment that was closed.
-    closed: Option<SegmentSum>,
-    write_fault: WriteFault,
-    /// What it took to put records of the log into an L0 of its own.
-    feed_time: Duration,
     /// FO9: the copy before, as long as it may be used.
     previous: Option<Previous>,
 }
@@ -113,7 +106,6 @@ pub(super) enum Index {
     },
     Built {
         engine: Engine,
-        feed: Feed,
     },
 }
 
@@ -142,22 +134,19 @@ impl Follower {
         };
         let log = device(log::FILE, &state.log_segments())?;
         let trees = device(TREES, &state.tree_segments())?;
+        let log = Arc::new(ValueLog::new(log, Arc::clone(&manifest), LogMemory::none()));
+        let of = (Arc::clone(&log), Arc::clone(&manifest));
         Ok(Self {
-            written_to: state.next_log.start(),
+            intake: own_intake(of, (state.next_log.start(), WriteFault::default()), None),
             synced_to: state.read_from,
             knows_end: false,
-            log: Arc::new(ValueLog::new(log, Arc::clone(&manifest), LogMemory::none())),
+            log,
             manifest,
             index: Index::Sent {
                 trees: SentTrees::new(Arc::new(trees), WriteFault::default()),
                 _lock: lock,
             },
-            whole: WholeRecords::new(state.engine, state.next_log.start()),
-            written: RunningSum::new(),
             synced: WrittenSum::of(&[]),
-            closed: None,
-            write_fault: WriteFault::default(),
-            feed_time: Duration::ZERO,
             previous: None,
             storage,
         })
@@ -171,11 +160,11 @@ impl Follower {
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
         let end = state.next_log.start();
-        let (log, index) = match options.index {
+        let (log, index, feed) = match options.index {
             IndexKind::Sent => {
                 let log = ValueLog::new(log_device, Arc::clone(&manifest), LogMemory::none());
                 let index = Index::Sent { trees, _lock: lock };
-                (Arc::new(log), index)
+                (Arc::new(log), index, None)
             }
             IndexKind::Built => {
                 // FO7: it has no log of its own, into which it could move anything.
@@ -185,25 +174,22 @@ impl Follower {
                 };
                 let of = (Arc::clone(&manifest), engine_options);
                 let engine = Engine::over(Arc::clone(&storage), of, lock)?;
-                let feed = Feed::new(state.engine, end);
-                (Arc::clone(engine.log()), Index::Built { engine, feed })
+                let feed = (engine.clone(), Feed::new(state.engine, end));
+                let log = Arc::clone(engine.log());
+                (log, Index::Built { engine }, Some(feed))
             }
         };
         log.note_synced(end);
+        let of = (Arc::clone(&log), Arc::clone(&manifest));
         Ok(Self {
-            written_to: end,
+            intake: own_intake(of, (end, options.write_fault), feed),
             synced_to: end,
             knows_end: true,
             storage,
             manifest,
             log,
             index,
-            whole: WholeRecords::new(state.engine, end),
-            written: RunningSum::new(),
             synced: WrittenSum::of(&[]),
-            closed: None,
-            write_fault: options.write_fault,
-            feed_time: Duration::ZERO,
             previous,
         })
     }
@@ -242,8 +228,13 @@ impl Follower {
     }
 
     /// Everything before this place in the log is written to the device.
-    pub const fn written_to(&self) -> LogPosition {
-        self.written_to
+    pub fn written_to(&self) -> LogPosition {
+        self.intake.0.written_to()
+    }
+
+    /// What takes in its log, for any thread.
+    pub const fn intake(&self) -> &Arc<LogIntake> {
+        &self.intake.0
     }
 
     /// Everything before this place in the log is durable.
@@ -262,8 +253,8 @@ impl Follower {
 
     /// FO11: the last segment that was closed since it became a follower, and what was written of
     /// it.
-    pub const fn closed_sum(&self) -> Option<SegmentSum> {
-        self.closed
+    pub fn closed_sum(&self) -> Option<SegmentSum> {
+        self.intake.0.closed_sum()
     }
 
     /// What it has done: flushes and merges, and what went from and to its devices.
@@ -274,14 +265,14 @@ impl Follower {
                 trees: trees.device.bytes(),
                 ..WorkCounts::default()
             },
-            Index::Built { engine, .. } => engine.work(),
+            Index::Built { engine } => engine.work(),
         }
     }
 
     /// FO7: of the time of all [`write_log`](Self::write_log), what it took to read the records and
     /// to put them into an L0 of its own, if it makes its trees itself.
-    pub const fn feed_time(&self) -> Duration {
-        self.feed_time
+    pub fn feed_time(&self) -> Duration {
+        self.intake.0.feed_time()
     }
 
     /// What went from and to the log's device.
@@ -289,9 +280,8 @@ impl Follower {
         self.log.segments().device.bytes()
     }
 
-    /// Takes in the log's bytes from where they were written to, up to some place in the same
-    /// segment; `is_closed`: these are the last ones of that segment. One write; one edit for 16
-    /// segments.
+    /// Takes in the log's bytes from where they were written to, as
+    /// [`Intake::write`](super::Intake::write) does.
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
@@ -302,64 +292,15 @@ impl Follower {
         bytes: &[u8],
         is_closed: bool,
     ) -> Result<(), LsmError> {
-        if at != self.written_to {
-            let how = format!("the log goes on at {}, and not at {at}", self.written_to);
+        let mut intake = self.intake.0.begin().expect("it ends with this follower");
+        if at != intake.written_to() {
+            let how = format!(
+                "the log goes on at {}, and not at {at}",
+                intake.written_to()
+            );
             return Err(LsmError::CannotFollow { how });
         }
-        let place = if at.offset() == 0 {
-            self.next_segment(at.number(), bytes)?
-        } else {
-            self.log.segments().place(at.number())?
-        };
-        self.whole.take(at, bytes, is_closed);
-        let device = &self.log.segments().device;
-        let mut written = self.written;
-        let behind = (at, self.closed.filter(|_| is_closed));
-        written.append((device, place), &self.write_fault.of_log(behind, bytes))?;
-        if at.offset() == 0 {
-            // Not before: where there was no room, it is tried again.
-            self.log.segments().begin_next(&self.manifest)?;
-        }
-        if is_closed {
-            self.closed = Some(SegmentSum {
-                number: at.number(),
-                end: (at.offset() + bytes.len()) as u32,
-                written: written.sum(),
-            });
-            self.written = RunningSum::new();
-            self.written_to = at.number().next().start();
-        } else {
-            self.written = written;
-            self.written_to = at.plus(bytes.len() as u64);
-        }
-        let Index::Built { engine, feed } = &mut self.index else {
-            return Ok(());
-        };
-        let since = Instant::now();
-        let fed = feed.take(at, bytes, is_closed, &mut |record, end| {
-            let place = (record.position, record.size_bytes);
-            engine.follow_record((record.key, record.is_delete), place, end);
-        });
-        self.feed_time += since.elapsed();
-        fed
-    }
-
-    /// Where the next segment of the log goes, if these bytes begin it.
-    fn next_segment(&self, number: LogNumber, bytes: &[u8]) -> Result<SegmentId, LsmError> {
-        let header = encode_segment_header(self.engine(), number);
-        if bytes.get(..SEGMENT_HEADER_SIZE_BYTES) != Some(&header) {
-            let how = format!("log segment {} does not begin as one of this log", number.0);
-            return Err(LsmError::CannotFollow { how });
-        }
-        let coming = self.log.segments().coming(&self.manifest, 1)?;
-        match coming[..] {
-            [(next, place), ..] if next == number => Ok(place),
-            _ => {
-                let next = self.log.segments().next_number();
-                let how = format!("log segment {} comes, and not {}", next.0, number.0);
-                Err(LsmError::CannotFollow { how })
-            }
-        }
+        intake.write(bytes, is_closed)
     }
 
     /// Makes durable what was written of the log. One sync, and one edit of the manifest for 8 MiB
@@ -368,13 +309,15 @@ impl Follower {
     /// # Errors
     /// It cannot be synced, or the manifest cannot be written.
     pub fn sync_log(&mut self) -> Result<(), LsmError> {
-        if self.synced_to < self.written_to {
+        // Others may write more meanwhile, of which this sync says nothing.
+        let (written_to, whole_to, written) = self.intake.0.written();
+        if self.synced_to < written_to {
             self.log.segments().device.sync()?;
-            if let Some(whole_to) = self.whole_to(self.written_to) {
+            if let Some(whole_to) = whole_to.filter(|_| self.knows_end) {
                 self.log.say_synced(whole_to)?;
             }
-            self.synced_to = self.written_to;
-            self.synced = self.written.sum();
+            self.synced_to = written_to;
+            self.synced = written;
             self.log.note_synced(self.synced_to);
         }
         Ok(())
@@ -396,7 +339,7 @@ impl Follower {
     /// VL6: up to where all records are whole of what came before a place, as far as that is known.
     /// Of a directory that was opened to be promoted nobody knows yet what is there.
     fn whole_to(&self, place: LogPosition) -> Option<LogPosition> {
-        let known = self.knows_end.then_some(&self.whole)?;
+        let known = self.knows_end.then_some(&self.intake.0)?;
         known.whole_to(place)
     }
 
@@ -425,11 +368,10 @@ impl Follower {
         let needed = edit
             .read_from
             .map_or(edit.log_end, |it| it.max(edit.log_end));
-        if needed > self.written_to {
-            let how = format!(
-                "an edit needs the log up to {needed}, which is here up to {}",
-                self.written_to
-            );
+        let written_to = self.written_to();
+        if needed > written_to {
+            let how =
+                format!("an edit needs the log up to {needed}, which is here up to {written_to}");
             return Err(LsmError::CannotFollow { how });
         }
         if needed > self.synced_to {
@@ -470,7 +412,7 @@ impl Follower {
     /// # Errors
     /// As those of [`Engine::maintain`].
     pub fn maintain(&mut self) -> Result<bool, LsmError> {
-        let Index::Built { engine, .. } = &self.index else {
+        let Index::Built { engine } = &self.index else {
             return Ok(false);
         };
         let engine = engine.clone();
@@ -487,10 +429,11 @@ impl Follower {
     /// [`LsmError::DamagedLog`]: what was written here is not there any more. As those of
     /// [`Engine::open`]. It is a follower's directory still, or an engine's.
     pub fn promote(mut self, options: EngineOptions) -> Result<Engine, LsmError> {
+        self.intake.0.end();
         self.sync_log()?;
         let state = self.manifest.state();
         let device = &self.log.segments().device;
-        let copied_to = self.knows_end.then_some(self.written_to);
+        let copied_to = self.knows_end.then(|| self.written_to());
         let found = find_end(device, &state, copied_to)?;
         if !state.log.is_empty() {
             // What could be read and was not synced must be, before this says that it is there.
@@ -509,6 +452,14 @@ impl Follower {
         })?;
         Engine::open(storage, options)
     }
+}
+
+fn own_intake(
+    of: (Arc<ValueLog>, Arc<Manifest>),
+    from: (LogPosition, WriteFault),
+    feed: Option<(Engine, Feed)>,
+) -> OwnIntake {
+    OwnIntake(Arc::new(LogIntake::new(of, from, feed)))
 }
 
 fn freed_by(change: &Change) -> &[LogNumber] {

@@ -1,5 +1,5 @@
 //! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO11 of `docs/lsm.md`).
+//! (FO1 to FO12 of `docs/lsm.md`).
 //!
 //! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
 //! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
@@ -15,6 +15,7 @@
 //! | `previous` | the copy that was there before, of which it takes what is the same |
 //! | `piece` | what a piece of a copy is told by: its content |
 //! | `shared` | what a directory says whose devices another one has, too |
+//! | `intake` | the log that comes to a follower, for any thread |
 //! | `follower` | one that has it, and takes in what comes; its promotion |
 //! | `sent` | trees that come ready made (Send-Index) |
 //! | `scrub` | looks for bits that have flipped there |
@@ -28,6 +29,7 @@ mod feed;
 mod filling;
 mod follower;
 mod fresh;
+mod intake;
 mod piece;
 mod previous;
 mod scrub;
@@ -52,6 +54,7 @@ pub use fault::{Mistake, WriteFault};
 pub use filling::{BaseEnd, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit, SegmentSum};
 pub(crate) use fresh::{FreshBlocks, FreshRoom};
+pub use intake::{Intake, LogIntake};
 pub use piece::PieceSum;
 
 /// The file that a directory has which follows another engine (FO5).

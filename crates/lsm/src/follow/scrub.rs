@@ -42,7 +42,7 @@ impl Whole for Follower {
     fn tree_device(&self) -> &Device {
         match &self.index {
             Index::Sent { trees, .. } => &trees.device,
-            Index::Built { engine, .. } => engine.tree_device(),
+            Index::Built { engine } => engine.tree_device(),
         }
     }
 
@@ -50,12 +50,12 @@ impl Whole for Follower {
         let read_from = self.manifest.read_from();
         let trees = match &self.index {
             Index::Sent { trees, .. } => opened.named_by(&self.manifest, &trees.device)?,
-            Index::Built { engine, .. } => engine.live_trees(),
+            Index::Built { engine } => engine.live_trees(),
         };
         Ok(Seen {
             read_from,
             log_end: if self.knows_end {
-                self.written_to
+                self.written_to()
             } else {
                 read_from
             },

@@ -11,7 +11,7 @@ use super::record::{
 };
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
-use crate::written::{RunningSum, SegmentSums, WrittenSum};
+use crate::written::{RunningSum, WrittenSum};
 
 /// Of so many segments that are full it is remembered where they end.
 const CLOSED_COUNT_MAX: usize = 64;
@@ -23,8 +23,6 @@ pub(super) struct Tail {
     open: Option<Open>,
     /// The segment's first bytes; as large as a segment.
     buffer: Vec<u8>,
-    /// Checksums of what is written of the open segment to the device (FO11).
-    written: SegmentSums,
     /// Lengths (FO2) and checksums (FO11) of the segments that were filled last.
     closed: VecDeque<(LogNumber, WrittenSum)>,
     /// The first failure to write, but for want of room: nothing is written any more.
@@ -35,7 +33,8 @@ pub(super) struct Tail {
 struct Open {
     number: LogNumber,
     place: SegmentId,
-    /// Bytes of the segment that are filled.
+    /// Bytes of the segment that are filled. How many of them are written to the device, the log
+    /// itself says.
     filled: usize,
     /// Nothing comes behind what is filled; it may still have to be written.
     is_ended: bool,
@@ -55,7 +54,6 @@ impl Tail {
         Self {
             open: None,
             buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
-            written: SegmentSums::new(),
             closed: VecDeque::new(),
             failed: None,
         }
@@ -94,17 +92,27 @@ impl Tail {
         closed.find_map(|(other, sum)| (*other == number).then_some(*sum))
     }
 
-    /// Length and checksum of the open segment's first bytes: of as many as asked for, or of all
-    /// that are filled. `None`: another segment is open.
-    pub(super) fn open_sum(&self, number: LogNumber, size_bytes: usize) -> Option<WrittenSum> {
+    /// The open segment's first bytes: as many as asked for, or all that are filled. `None`:
+    /// another segment is open.
+    pub(super) fn open_bytes(&self, number: LogNumber, size_bytes: usize) -> Option<&[u8]> {
         let open = self.open.filter(|open| open.number == number)?;
-        let bytes = &self.buffer[..size_bytes.min(open.filled)];
-        Some(self.written.up_to(bytes))
+        Some(&self.buffer[..size_bytes.min(open.filled)])
     }
 
     /// Nothing comes into the open segment any more, and there was no room to write it.
     pub(super) fn is_ended(&self) -> bool {
         self.open.is_some_and(|open| open.is_ended)
+    }
+
+    /// Where the open segment is on the device, and how many bytes of it are filled.
+    pub(super) fn open_part(&self) -> Option<(SegmentId, usize)> {
+        self.open.map(|open| (open.place, open.filled))
+    }
+
+    /// What the open segment has from an offset on.
+    pub(super) fn filled_from(&self, offset: usize) -> &[u8] {
+        let filled = self.open.map_or(0, |open| open.filled);
+        &self.buffer[offset..filled]
     }
 
     /// The number of the open segment.
@@ -113,14 +121,16 @@ impl Tail {
     }
 
     /// Nothing more is written into the open segment.
-    fn close(&mut self) {
+    fn close(&mut self, written: WrittenSum) {
         if let Some(open) = self.open.take() {
             if self.closed.len() == CLOSED_COUNT_MAX {
                 self.closed.pop_front();
             }
-            let sum = self.written.latest().sum();
-            debug_assert_eq!(sum.size_bytes as usize, open.filled, "all of it is written");
-            self.closed.push_back((open.number, sum));
+            debug_assert_eq!(
+                written.size_bytes as usize, open.filled,
+                "all of it is written"
+            );
+            self.closed.push_back((open.number, written));
         }
     }
 
@@ -168,20 +178,6 @@ impl ValueLog {
         // Behind the end of a segment comes the next one, also if this one is not written yet.
         let end = tail.end().filter(|_| !tail.is_ended());
         then(end.unwrap_or_else(|| self.segments.next_number().start()))
-    }
-
-    /// SC2: everything before this place is on the device, if not synced.
-    ///
-    /// # Errors
-    /// [`LsmError::Stopped`]: it could not be written once, and nobody knows.
-    pub(crate) fn written_to(&self) -> Result<LogPosition, LsmError> {
-        let tail = self.tail();
-        tail.check()?;
-        let written_size_bytes = tail.written.latest().size_bytes() as u64;
-        Ok(tail.open.map_or_else(
-            || self.segments.next_number().start(),
-            |it| it.number.start().plus(written_size_bytes),
-        ))
     }
 
     pub(super) fn append_locked(
@@ -247,9 +243,9 @@ impl ValueLog {
                 filled: sum.size_bytes(),
                 is_ended: true,
             });
-            tail.written.begin(sum);
+            self.written().begin(sum);
             end = tail.end().expect("a segment is open");
-            tail.close();
+            tail.close(sum.sum());
         }
         let next = segments.next_number();
         self.tail_number.store(next.0, Ordering::Release);
@@ -292,7 +288,8 @@ impl ValueLog {
         }
         self.write_out(tail)?;
         if let Some(closed) = tail.open {
-            tail.close();
+            let written = self.written().latest().sum();
+            tail.close(written);
             let buffer = std::mem::take(&mut tail.buffer);
             tail.buffer = self.recent.keep(closed.number, (closed.filled, buffer));
         }
@@ -307,7 +304,7 @@ impl ValueLog {
             filled: 0,
             is_ended: false,
         });
-        tail.written.begin(RunningSum::new());
+        self.written().begin(RunningSum::new());
         tail.push(&encode_segment_header(self.segments.engine, number));
         debug_assert_eq!(
             tail.open.map(|it| it.filled),
@@ -315,19 +312,6 @@ impl ValueLog {
         );
         self.tail_number.store(number.0, Ordering::Release);
         Ok(())
-    }
-
-    /// Writes what is not on the device yet.
-    pub(super) fn write_out(&self, tail: &mut Tail) -> Result<(), LsmError> {
-        let Some(open) = tail.open else {
-            return Ok(());
-        };
-        let bytes = &tail.buffer[tail.written.latest().size_bytes()..open.filled];
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        tail.written
-            .append((&self.segments.device, open.place), bytes)
     }
 
     /// What a failure to write means for those who write later. For want of room: nothing. What

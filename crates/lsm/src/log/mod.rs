@@ -1,4 +1,4 @@
-//! The value log (VL1 to VL7): every write, in the order in which they take effect, and where
+//! The value log (VL1 to VL10): every write, in the order in which they take effect, and where
 //! values stay.
 //!
 //! | module | what it holds |
@@ -6,6 +6,7 @@
 //! | [`record`] | the layout |
 //! | `segments` | which log segment is where on the device |
 //! | `append` | writing: the segment that is being filled, and records larger than one |
+//! | `write_out` | writing the segment that is being filled to the device |
 //! | `sync` | making it durable, for all who wait at once |
 //! | `read` | reading a record |
 //! | `cached` | blocks of other segments in the engine's cache |
@@ -33,6 +34,7 @@ mod sums;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod write_out;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
@@ -51,6 +53,7 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::manifest::Manifest;
 use crate::place::LogPosition;
+use crate::written::SegmentSums;
 
 /// The name of the log's file.
 pub const FILE: &str = "log";
@@ -63,6 +66,9 @@ pub struct ValueLog {
     segments: LogSegments,
     manifest: Arc<Manifest>,
     tail: Mutex<Tail>,
+    /// How much of the segment that is being filled is written to the device, and checksums of that
+    /// (FO11).
+    written: Mutex<SegmentSums>,
     recent: RecentSegments,
     cached: CachedBlocks,
     /// The log segment that is being filled: all before it are on the device, if not synced.
@@ -105,6 +111,7 @@ impl ValueLog {
             segments: LogSegments::new((device, state.engine), &state.log, next),
             manifest,
             tail: Mutex::new(Tail::new()),
+            written: Mutex::new(SegmentSums::new()),
             recent: RecentSegments::new(memory.recent_size_bytes),
             cached: CachedBlocks::new(memory.cache),
             tail_number: AtomicU64::new(next.0),

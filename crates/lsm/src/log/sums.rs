@@ -22,8 +22,8 @@ impl ValueLog {
             return Ok(WrittenSum::of(&[]));
         }
         let tail = self.tail();
-        if let Some(sum) = tail.open_sum(number, count) {
-            return Ok(sum);
+        if let Some(bytes) = tail.open_bytes(number, count) {
+            return Ok(self.written().up_to(bytes));
         }
         let closed = tail.closed_sum(number);
         drop(tail);

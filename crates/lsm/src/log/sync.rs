@@ -173,7 +173,7 @@ impl ValueLog {
         tail.check()?;
         let marked = self.append_locked(&mut tail, (header, sum), [&[], &value]);
         let marked = marked.and_then(|marked| {
-            self.write_out(&mut tail)?;
+            self.write_out(&tail)?;
             Ok(marked)
         });
         if let Err(error) = &marked {

@@ -2,15 +2,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `buffers` | its buffers, for whoever writes what is in them |
 //! | `log` | the log from its buffers to the device |
+//! | `tail` | the same from another thread, without a sync |
 //! | `epoch` | the word that says whose it is; a later one |
 //! | `serve` | what a primary asks by messages |
 //! | `counts` | what it has done |
 
+mod buffers;
 mod counts;
 mod epoch;
 mod log;
 mod serve;
+mod tail;
 
 use std::sync::Arc;
 
@@ -24,8 +28,11 @@ use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_message::Mailbox;
 
 pub use counts::BackupCounts;
+pub use tail::BackupTail;
 
+use self::buffers::Extent;
 use self::epoch::Swapped;
+use self::tail::Shared;
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::Layout;
 
@@ -84,6 +91,7 @@ pub struct Backup<E> {
     promoted_to: Option<Epoch>,
     counts: BackupCounts,
     scrub: Scrub,
+    shared: Arc<Shared>,
 }
 
 /// Why a backup does not go on.
@@ -151,6 +159,7 @@ impl<E: Endpoint> Backup<E> {
             promoted_to: None,
             counts: BackupCounts::default(),
             scrub: Scrub::new(),
+            shared: Arc::default(),
         };
         backup.batch.clear();
         // The last one ends where the words do.
@@ -160,6 +169,12 @@ impl<E: Endpoint> Backup<E> {
         backup.execute()?;
         backup.begin_epoch()?;
         Ok(backup)
+    }
+
+    /// RP16: who writes the end of its log from another thread. `near` leads to the same memory as
+    /// the one that it was made with.
+    pub fn tail(&self, near: E) -> BackupTail<E> {
+        BackupTail::new(near, self.layout, Arc::downgrade(&self.shared))
     }
 
     /// Executes the batch on this backup's own memory.
@@ -270,6 +285,7 @@ impl<E: Endpoint> Backup<E> {
     pub fn counts(&self) -> BackupCounts {
         let mut counts = self.counts.clone();
         if let State::Following(follower) = &self.state {
+            counts.log_received_size_bytes += follower.intake().received_size_bytes();
             counts.work = follower.work();
             counts.feed_time_ns = follower.feed_time().as_nanos() as u64;
         }
@@ -284,7 +300,7 @@ impl<E: Endpoint> Backup<E> {
     /// # Errors
     /// The log cannot be written, or is none.
     pub fn retire(mut self) -> Result<(), ReplicaError> {
-        self.take_log(log::Extent::All)?;
+        self.take_log(Extent::All)?;
         if let State::Following(follower) = &mut self.state {
             follower.sync_log()?;
             // Nothing is lost without it (VL6).
@@ -339,7 +355,7 @@ impl<E: Endpoint> Backup<E> {
             }
             self.promoted_to = Some(epoch);
         }
-        self.take_log(log::Extent::All)?;
+        self.take_log(Extent::All)?;
         if let State::Following(follower) = &mut self.state {
             follower.sync_log()?;
         }

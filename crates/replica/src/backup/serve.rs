@@ -12,8 +12,8 @@ use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
 use farleaf_lsm::scrub::Scrub;
 use farleaf_lsm::written::WrittenSum;
 
+use super::buffers::Extent;
 use super::counts::add_time;
-use super::log::Extent;
 use super::{Backup, State, failed_memory};
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::bytes_of;
@@ -155,7 +155,9 @@ impl<E: Endpoint> Backup<E> {
         let State::Filling(filling) = filling else {
             unreachable!("it was looked at");
         };
-        self.state = State::Following(Box::new(filling.finish(end)?));
+        let follower = filling.finish(end)?;
+        self.shared.set(follower.intake());
+        self.state = State::Following(Box::new(follower));
         self.tell()
     }
 
@@ -171,6 +173,9 @@ impl<E: Endpoint> Backup<E> {
     }
 
     fn begin(&mut self, engine: EngineId, index: IndexKind) -> Result<Reply, ReplicaError> {
+        if let State::Following(follower) = &self.state {
+            self.counts.log_received_size_bytes += follower.intake().received_size_bytes();
+        }
         // Its directory is locked as long as it is open.
         self.state = State::Waiting;
         self.scrub = Scrub::new();

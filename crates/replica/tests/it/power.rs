@@ -45,7 +45,11 @@ fn what_is_synced_survives_the_loss_of_all() {
                 }
                 _ => {
                     let _ = primary.maintain();
-                    nodes[1 + (number >> 8) as usize % 2].serve();
+                    let node = &nodes[1 + (number >> 8) as usize % 2];
+                    node.serve();
+                    // RP16: and what is not synced.
+                    let _ = primary.engine().log().write_tail(&mut Vec::new());
+                    let _ = node.tail().write();
                     continue;
                 }
             };
@@ -82,6 +86,42 @@ fn what_is_synced_survives_the_loss_of_all() {
         found_counts.iter().all(|count| *count > 0),
         "{found_counts:?}"
     );
+}
+
+/// Promise (RP16, VL10): what is in a backup's buffers is on its device when another thread has
+/// written it, although the backup does nothing itself, and the log is longer than all buffers.
+/// When the processes of both end then, each directory has everything.
+#[test]
+fn the_end_of_the_log_outlives_all_processes() {
+    for index in [IndexKind::Sent, IndexKind::Built] {
+        let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+        let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1]]);
+        let mut tail = nodes[1].tail();
+        let mut model = Model::new();
+        let mut buffer = Vec::new();
+        for number in 0..1_500_u64 {
+            let (key, value) = (key_of(number * 7 % 1_000), vec![number as u8; 8_000]);
+            let put = primary.put(&key, &value, Durability::Memory);
+            put.expect("the backup need not do anything");
+            model.insert(key, value);
+            assert!(tail.write().expect("written"), "{number}");
+        }
+        let log = primary.engine().log();
+        assert!(log.write_tail(&mut buffer).expect("written"));
+        let status = nodes[1].backup().as_mut().expect("one").status();
+        let status = status.expect("its memory is there");
+        assert_eq!(status.written_to, primary.log_end());
+        assert!(status.synced_to < status.written_to, "nothing was synced");
+        drop(primary);
+        nodes[1].backup().take();
+        assert!(tail.is_over());
+        assert!(!tail.write().expect("nothing is left to be done"));
+        let storage = nodes[0].shared_storage();
+        let engine = Engine::open(storage, engine_options()).expect("it is whole");
+        assert!(all(&engine) == model, "{index:?}");
+        let engine = promote_directory(nodes[1].shared_storage(), engine_options());
+        assert!(all(&engine.expect("it is whole")) == model, "{index:?}");
+    }
 }
 
 /// That an engine that was found is the primary of a backup, which has the same.

@@ -9,7 +9,9 @@ use farleaf_lsm::Engine;
 use farleaf_lsm::follow::{IndexKind, WriteFault};
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{CrashStorage, Storage};
-use farleaf_replica::{Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, ReplicaError};
+use farleaf_replica::{
+    Backup, BackupId, BackupOptions, BackupTail, BackupWays, Epoch, Primary, ReplicaError,
+};
 use farleaf_types::NodeId;
 
 use crate::over::region;
@@ -176,6 +178,12 @@ impl Node {
         backup
             .as_mut()
             .is_some_and(|backup| backup.serve().unwrap_or(false))
+    }
+
+    /// Who writes the end of its backup's log from elsewhere.
+    pub(crate) fn tail(&self) -> BackupTail<MappedEndpoint> {
+        let near = MappedEndpoint::new(Arc::clone(&self.region));
+        self.backup().as_ref().expect("it is one").tail(near)
     }
 
     /// Takes its backup, and makes it an engine.

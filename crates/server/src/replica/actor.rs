@@ -477,9 +477,7 @@ impl Actor {
             return Ok(PeerReply::Refused(how));
         }
         match request {
-            PeerRequest::Attach(_) => {
-                backup.attach(&self.context, name.epoch, self.replica.damage())
-            }
+            PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch, &self.replica),
             PeerRequest::Commit {
                 attachment,
                 damaged,

@@ -11,8 +11,8 @@ use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
-use super::SharedDamage;
 use super::memory::BackupMemory;
+use super::{Replica, SharedDamage};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::PeerReply;
@@ -120,7 +120,7 @@ impl BackupReplica {
         &mut self,
         context: &Context,
         epoch: Epoch,
-        damage: &SharedDamage,
+        replica: &Replica,
     ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
         let kept = self.note.map(|note| note.generation);
@@ -138,6 +138,7 @@ impl BackupReplica {
         let epoch_of_it = epoch_of(epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
         let backup = backup.map_err(ServerError::from)?;
+        replica.set_tail(backup.tail(memory.near()));
         self.attachment_count += 1;
         let unproven = self.note.as_ref().filter(|_| self.is_unproven);
         let reach = unproven.and_then(|note| self.place.reach(note));
@@ -147,7 +148,7 @@ impl BackupReplica {
             secret: memory.secret.clone(),
             slot_count: options.slot_count,
             reach: reach.map(|it| it.0),
-            damaged: damage.all().iter().map(|it| it.0).collect(),
+            damaged: replica.damage().all().iter().map(|it| it.0).collect(),
         };
         self.live = Some(Live {
             attachment: self.attachment_count,

@@ -38,6 +38,8 @@ use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, ReplicaFai
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::PrimaryReport;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_replica::BackupTail;
 
 use self::actor::Actor;
 pub(crate) use self::damage::{SharedDamage, segment_of};
@@ -160,6 +162,8 @@ pub(crate) struct Replica {
     stage: AtomicU8,
     /// RS9: what is being split off this one.
     split: Mutex<Option<Arc<Split>>>,
+    /// RS13: of a backup.
+    tail: Mutex<Option<BackupTail<MappedEndpoint>>>,
 }
 
 impl Replica {
@@ -205,6 +209,7 @@ impl Replica {
             mismatches: Arc::default(),
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
+            tail: Mutex::default(),
         });
         let name = format!("region-{}-{}", order.region.0, order.replica.0);
         replica.order(wanted);
@@ -271,6 +276,37 @@ impl Replica {
             None => shown.fault = self.damage.text(),
         }
         shown
+    }
+
+    fn set_tail(&self, tail: BackupTail<MappedEndpoint>) {
+        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = Some(tail);
+    }
+
+    /// RS13: has what came last on its disk, without a sync. The bytes of a primary's log go
+    /// through `buffer`.
+    pub(crate) fn write_tail(&self, buffer: &mut Vec<u8>) {
+        if let Some(served) = self.served() {
+            // RS10: as long as its disk is full, its own thread tries.
+            if served.no_room().is_none()
+                && let Err(error) = served.primary.engine().log().write_tail(buffer)
+                // What is in memory stays there, and its next sync finds the disk full.
+                && !error.is_no_room()
+            {
+                served.note_engine(&error);
+            }
+        }
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        // The memory of a backup that is gone is not kept.
+        tail.take_if(|tail| tail.is_over());
+        if let Some(tail) = &mut *tail
+            && let Err(error) = tail.write()
+        {
+            // Its own thread meets it, too, or writes what this one could not.
+            tracing::debug!(%error, "the end of a log of {} was not written", self.region);
+            if !error.is_no_room() {
+                self.nudge();
+            }
+        }
     }
 
     /// RS10: whether it is not yet what was ordered, for want of room.

@@ -89,8 +89,8 @@ impl PrimaryReplica {
             ending: Vec::new(),
             reach,
             looked_at: Instant::now(),
-            tail: LogTail::default(),
-            unsaid: LogTail::default(),
+            tail: LogTail::to_sync(),
+            unsaid: LogTail::to_say(),
             has_failed: false,
         }
     }
@@ -292,18 +292,20 @@ impl PrimaryReplica {
         worked
     }
 
-    /// RS11: has all disks have what was written a while ago.
+    /// RS11: has all disks have what was written a second ago.
     fn sync_tail(&mut self) {
         let primary = &self.primary;
         let due = self.tail.due(Instant::now(), || primary.unsynced_to());
         let Some(end) = due else {
             return;
         };
+        let since = Instant::now();
         if let Err(error) = self.primary.wait_for(end, Durability::Sync)
             && !waits(&error)
         {
             self.served.note(&error);
         }
+        self.tail.note_synced(since.elapsed());
     }
 
     /// RS11: has the manifest say how far the log is durable when nothing has been synced for a

@@ -46,7 +46,7 @@ fn wait_idle(disks: &[Disk], idle_time: Duration) -> Work {
 }
 
 /// Writes with `memory`, and looks that each disk is synced once a second later, and the primary's
-/// manifest, too, which says so (VL6), and that then they are left alone.
+/// manifest, too, two seconds after that, which says so (VL6), and that then they are left alone.
 fn check_one_sync(replica_count: usize) {
     let disks = disks(replica_count);
     let (crew, table) = table_on(&disks);
@@ -56,7 +56,7 @@ fn check_one_sync(replica_count: usize) {
         let (round, before) = rounds
             .find_map(|round| Some((round, write_at_once(&disks, &table, round)?)))
             .expect("the machine stands still for a second each time");
-        thread::sleep(Duration::from_secs(4));
+        thread::sleep(Duration::from_secs(5));
         let after: Vec<Work> = disks.iter().map(Disk::work).collect();
         for (index, (before, after)) in before.iter().zip(&after).enumerate() {
             let expected = if index == primary { 2 } else { 1 };
@@ -115,20 +115,57 @@ fn what_is_durable_is_said_when_nothing_follows() {
     assert_eq!(seen, [2, 2, 2]);
 }
 
-/// Promise (RS11): to which a record is written each 200 ms, that is never idle, it comes to the
-/// disks as well, after ten seconds.
+/// Promise (RS11): what is written to a region to which a record is written each 200 ms, which is
+/// never idle, comes to all disks each second, and a disk is not synced more often than that.
 #[test]
-fn a_slow_region_syncs_now_and_then() {
+fn a_busy_region_syncs_each_second() {
     let disks = disks(2);
     let (_crew, table) = table_on(&disks);
     let before = work(&disks).sync_count;
     let since = Instant::now();
-    while since.elapsed() < Duration::from_millis(13_500) {
+    while since.elapsed() < Duration::from_millis(6_500) {
         table.put(b"key", b"value").expect("put");
         thread::sleep(Duration::from_millis(200));
     }
-    // One of each disk, and one of the primary's manifest.
-    assert_eq!(work(&disks).sync_count - before, 3);
+    // Of two disks. A machine that is busy may be late, but never early.
+    let sync_count = work(&disks).sync_count - before;
+    assert!((4..=13).contains(&sync_count), "{sync_count} syncs");
+}
+
+/// Promise (RS13): what was acknowledged with `memory` is written to the disks of all replicas soon
+/// after, and not synced for that.
+#[test]
+fn what_is_acknowledged_is_written_soon() {
+    let disks = disks(3);
+    let (_crew, table) = table_on(&disks);
+    let is_written = |before: &[Work]| {
+        let mut works = disks.iter().map(Disk::work).zip(before);
+        works.all(|(now, before)| now.written_bytes - before.written_bytes >= 10_000)
+    };
+    let mut shortest = Duration::MAX;
+    for round in 0..10_u8 {
+        wait_idle(&disks, Duration::from_secs(2));
+        let before: Vec<Work> = disks.iter().map(Disk::work).collect();
+        for number in 0..100_u8 {
+            table.put(&[number], &[round; 100]).expect("put");
+        }
+        let since = Instant::now();
+        while !is_written(&before) {
+            assert!(
+                since.elapsed() < Duration::from_secs(20),
+                "it is not written"
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+        shortest = shortest.min(since.elapsed());
+        let synced = disks.iter().map(|disk| disk.work().sync_count);
+        let were = before.iter().map(|before| before.sync_count);
+        // By a sync it would be written as well, but a second later.
+        if shortest < Duration::from_millis(500) && synced.eq(were) {
+            return;
+        }
+    }
+    panic!("it was written after {shortest:?} at the earliest");
 }
 
 fn put_some(table: &PersistentTable) {

@@ -1,10 +1,13 @@
 //! What the log promises when the power goes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use super::{Seen, open, seen};
+use crate::log::FILE;
 use crate::place::LogNumber;
-use crate::storage::{CrashStorage, PowerLoss, Storage};
+use crate::storage::{CrashStorage, DirectoryStorage, PowerLoss, Storage};
 use crate::tree::random_numbers;
 
 /// A life of a log: what was there when it was opened, and what was appended; how many records of
@@ -51,6 +54,9 @@ fn live(storage: &CrashStorage, seed: u64) -> Life {
         let value_bytes = if is_delete { 0 } else { size_bytes };
         let record = seen(appended, key.as_bytes(), is_delete, value_bytes);
         life.records.push(record);
+        if (number >> 54).is_multiple_of(3) && log.log.write_tail(&mut Vec::new()).is_err() {
+            return life;
+        }
         if (number >> 50).is_multiple_of(4) {
             if log.log.sync_to(appended.end).is_err() {
                 return life;
@@ -131,4 +137,59 @@ fn what_was_found_is_durable() {
     assert_eq!(again.replayed.len(), 3, "the last one was in memory");
     let left: Arc<dyn Storage> = Arc::new(storage.lose_power(PowerLoss::Nothing));
     assert_eq!(open(&left).expect("whole").replayed, again.replayed);
+}
+
+/// Promise (VL10): what was written out and not synced outlives a process that ends, to the last
+/// record; a second time nothing is written.
+#[test]
+fn what_was_written_out_outlives_the_process() {
+    let storage = CrashStorage::new(10);
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let mut buffer = Vec::new();
+    for life in 0..3_u8 {
+        let log = open(&shared).expect("it is whole");
+        assert_eq!(log.replayed.len(), usize::from(life) * 20);
+        assert!(!log.log.write_tail(&mut buffer).expect("written"));
+        for index in 0..20 {
+            log.put(&[life, index], 300_000).expect("appended");
+            if index % 3 == 1 {
+                assert!(log.log.write_tail(&mut buffer).expect("written"));
+            }
+        }
+        log.log.write_tail(&mut buffer).expect("written");
+        assert!(!log.log.write_tail(&mut buffer).expect("written"));
+    }
+    assert_eq!(open(&shared).expect("it is whole").replayed.len(), 60);
+}
+
+/// Promise (VL10): while one thread appends and syncs, and another writes out as fast as it can,
+/// past the page cache, no write undoes another one's: all is there when the process ends without a
+/// last sync.
+#[test]
+fn writing_out_undoes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let storage = DirectoryStorage::open(folder.path()).expect("there");
+    let shared: Arc<dyn Storage> = Arc::new(storage.with_direct_io(&[FILE]));
+    let log = open(&shared).expect("made");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = Vec::new();
+            while !is_over.load(Ordering::Acquire) {
+                log.log.write_tail(&mut buffer).expect("written");
+            }
+        });
+        for (index, number) in (0..20_000_u32).zip(random_numbers(11)) {
+            let size_bytes = number as usize % 700;
+            let appended = log.put(&index.to_le_bytes(), size_bytes);
+            let appended = appended.expect("appended");
+            if index % 500 == 499 {
+                log.log.sync_to(appended.end).expect("synced");
+            }
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    log.log.write_tail(&mut Vec::new()).expect("written");
+    drop(log);
+    assert_eq!(open(&shared).expect("it is whole").replayed.len(), 20_000);
 }
