@@ -1,13 +1,15 @@
 //! Scrubbing an engine (SC1 to SC6).
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::{Core, Engine};
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::manifest::Manifest;
-use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole, place_of_damage};
+use crate::scrub::{
+    OpenedTrees, PieceName, Scrub, Scrubbed, Seen, VerifiedPiece, Whole, place_of_damage,
+};
 use crate::version::LiveTree;
 
 impl Engine {
@@ -32,6 +34,24 @@ impl Engine {
     /// Files cannot be read. [`LsmError::Stopped`], as of [`scrub`](Self::scrub).
     pub fn damage_of_log(&self) -> Result<Vec<LsmError>, LsmError> {
         Scrub::damage_of_log(&*self.core)
+    }
+
+    /// Whether the engine still needs a piece that a scrub step has verified. Waits for an edit
+    /// that is being made: when this returns, every edit that is in force has been announced to
+    /// whoever follows ([`Follow::edited`](crate::follow::Follow::edited)). So a follower that has
+    /// made all announced edits has the piece if this returns true.
+    ///
+    /// # Errors
+    /// [`LsmError::Stopped`].
+    pub fn needs_piece(&self, piece: &VerifiedPiece) -> Result<bool, LsmError> {
+        let core = &*self.core;
+        let editing = core.editing.lock();
+        let _editing = editing.unwrap_or_else(PoisonError::into_inner);
+        let seen = core.see(&mut OpenedTrees::default())?;
+        Ok(match piece.name {
+            PieceName::Log { number } => core.log.segments().has(number) && seen.needs(piece.head),
+            PieceName::Tree { id, .. } => seen.trees.iter().any(|it| it.entry().id == id),
+        })
     }
 
     /// Which byte of which file a damage that it has told is at, in words: where the record begins,

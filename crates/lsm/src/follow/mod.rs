@@ -56,6 +56,7 @@ pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit, SegmentSum
 pub(crate) use fresh::{FreshBlocks, FreshRoom};
 pub use intake::{Intake, LogIntake};
 pub use piece::PieceSum;
+pub use scrub::OwnPiece;
 
 /// The file that a directory has which follows another engine (FO5).
 pub(crate) const FOLLOWER: &str = "FOLLOWER";

@@ -1,12 +1,30 @@
 //! Scrubbing a follower (SC1 to SC6).
 
+use serde::{Deserialize, Serialize};
+
 use super::follower::{Follower, Index};
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::ValueLog;
-use crate::manifest::Manifest;
-use crate::place::LogNumber;
-use crate::scrub::{OpenedTrees, Scrub, Scrubbed, Seen, Whole, place_of_damage};
+use crate::manifest::{Manifest, TreeEntry};
+use crate::place::{
+    BLOCK_SIZE_BYTES, LogNumber, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId, TreeId,
+};
+use crate::scrub::{OpenedTrees, PieceName, Scrub, Scrubbed, Seen, Whole, place_of_damage};
+use crate::written::WrittenSum;
+
+/// What a follower's disk has of a piece (SC8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnPiece {
+    /// Length and checksum: of as many bytes as were asked for, or of all that it has if it is
+    /// a segment of a tree of another length.
+    Found(WrittenSum),
+    /// The manifest does not name the piece.
+    Absent,
+    /// The segment is not closed yet.
+    NotYet,
+}
 
 impl Follower {
     /// As [`Engine::scrub`](crate::Engine::scrub), for a directory that follows, of either kind.
@@ -22,6 +40,52 @@ impl Follower {
     /// As [`Engine::place_of_damage`](crate::Engine::place_of_damage).
     pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
         place_of_damage(self, error)
+    }
+
+    /// What the disk has of a piece: reads its first `size_bytes` bytes past the cache, and returns
+    /// their checksum. Does not check whether they are valid.
+    ///
+    /// # Errors
+    /// Files cannot be read. [`LsmError::CannotFollow`]: no piece has so many bytes.
+    pub fn own_piece(&self, name: PieceName, size_bytes: u32) -> Result<OwnPiece, LsmError> {
+        if u64::from(size_bytes) > SEGMENT_SIZE_BYTES {
+            let how = format!("{size_bytes} bytes are more than a segment has");
+            return Err(LsmError::CannotFollow { how });
+        }
+        let (device, segment, size_bytes) = match name {
+            PieceName::Log { number } => {
+                if number >= self.written_to().number() {
+                    return Ok(OwnPiece::NotYet);
+                }
+                let segments = self.log.segments();
+                if !segments.has(number) {
+                    return Ok(OwnPiece::Absent);
+                }
+                (&segments.device, segments.place(number)?, size_bytes)
+            }
+            PieceName::Tree { id, index } => match self.tree_segment(id, index) {
+                Some((segment, own)) => (self.tree_device(), segment, own),
+                None => return Ok(OwnPiece::Absent),
+            },
+        };
+        let mut bytes = vec![0; size_bytes as usize];
+        device.read(segment, 0, &mut bytes)?;
+        Ok(OwnPiece::Found(WrittenSum::of(&bytes)))
+    }
+
+    /// Where a segment of a tree is, and its length in bytes.
+    fn tree_segment(&self, id: TreeId, index: usize) -> Option<(SegmentId, u32)> {
+        self.manifest.with_state(|state| {
+            let mut trees = state.levels.iter().flatten();
+            let tree: &TreeEntry = trees.find(|it| it.id == id)?;
+            let segment = *tree.segments.get(index)?;
+            let before = u32::try_from(index)
+                .ok()?
+                .checked_mul(SEGMENT_SIZE_BLOCKS)?;
+            let left = tree.shape.block_count.saturating_sub(before);
+            let count = left.min(SEGMENT_SIZE_BLOCKS);
+            Some((segment, count * BLOCK_SIZE_BYTES as u32))
+        })
     }
 
     /// Whether its log has a segment: none that it never had, or that was collected. Costs a lock.

@@ -1,4 +1,4 @@
-//! Scrubbing: looks for bits that have flipped before somebody needs what they are in (SC1 to SC6
+//! Scrubbing: looks for bits that have flipped before somebody needs what they are in (SC1 to SC9
 //! of `docs/lsm.md`).
 //!
 //! A [`Scrub`] is a place in what an engine, or a follower, has on its devices; each step reads up
@@ -10,16 +10,20 @@
 //! | `whole` | what is scrubbed, as it is at a moment |
 //! | `segment` | one log segment; a record larger than that |
 //! | `trees` | trees of a follower, which nobody else has open |
+//! | `verified` | what steps have found to be valid, to be compared with a follower's copy |
 
 mod segment;
 #[cfg(test)]
 mod tests;
 mod trees;
+mod verified;
 mod whole;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) use self::trees::OpenedTrees;
+pub use self::verified::{PieceName, VerifiedPiece};
 pub(crate) use self::whole::{Seen, Whole};
 
 use self::segment::{Large, Part, check_segment};
@@ -49,6 +53,8 @@ pub struct Scrub {
     buffer: Vec<u8>,
     opened: OpenedTrees,
     counts: ScrubCounts,
+    is_comparing: bool,
+    verified: VecDeque<VerifiedPiece>,
 }
 
 /// SC6: which byte of which file is damaged, in words, as far as that can be told: where the record
@@ -108,6 +114,10 @@ pub struct ScrubCounts {
     pub read_size_bytes: u64,
     /// Steps that have found damage, or what cannot be read.
     pub damaged_count: u64,
+    /// Bytes of log segments and trees that the current round is to look at;
+    pub round_size_bytes: u64,
+    /// and that it has passed, whether it had to read them or not.
+    pub passed_size_bytes: u64,
 }
 
 impl Scrub {
@@ -165,6 +175,7 @@ impl Scrub {
             self.tree_end = TreeId(ids.max().map_or(0, |it| it.0 + 1));
             self.place = Place::Log(LogNumber(0));
             self.unsure = None;
+            self.measure(whole, &seen);
         }
         if let Some(large) = self.large.take() {
             return self.go_on(whole, &seen, large).map(|()| false);
@@ -173,9 +184,11 @@ impl Scrub {
             let next = seen.next_segment(whole.log(), from);
             if let Some(number) = next.filter(|it| *it <= self.log_last) {
                 self.place = Place::Log(number.next());
+                self.pass(whole, (from, number));
                 return self.check_log(whole, &seen, number).map(|()| false);
             }
             self.place = Place::Trees(TreeId(0), 0);
+            self.pass(whole, (from, self.log_last));
         }
         let Place::Trees(from, index) = self.place else {
             unreachable!("the log is behind it");
@@ -189,7 +202,33 @@ impl Scrub {
         self.place = Place::Start;
         self.opened.forget_unreadable();
         self.counts.round_count += 1;
+        self.counts.passed_size_bytes = self.counts.round_size_bytes;
         Ok(true)
+    }
+
+    /// Measures what a round that begins is to look at.
+    fn measure(&mut self, whole: &dyn Whole, seen: &Seen) {
+        let segments = whole.log().segments().numbers(LogNumber(0)..=self.log_last);
+        let blocks = seen.trees.iter();
+        let blocks = blocks.map(|it| u64::from(it.entry().shape.block_count));
+        self.counts.round_size_bytes = segments.len() as u64 * SEGMENT_SIZE_BYTES
+            + blocks.sum::<u64>() * BLOCK_SIZE_BYTES as u64;
+        self.counts.passed_size_bytes = 0;
+    }
+
+    /// Counts the log segments of a range as passed.
+    fn pass(&mut self, whole: &dyn Whole, (from, to): (LogNumber, LogNumber)) {
+        if from <= to {
+            let segments = whole.log().segments().numbers(from..=to);
+            self.add_passed(segments.len() as u64 * SEGMENT_SIZE_BYTES);
+        }
+    }
+
+    fn add_passed(&mut self, size_bytes: u64) {
+        // Segments may have been reclaimed, or written, since the round was measured.
+        let counts = &mut self.counts;
+        let passed = counts.passed_size_bytes + size_bytes;
+        counts.passed_size_bytes = passed.min(counts.round_size_bytes);
     }
 
     /// SC2: one log segment in which records begin, as far as it is written.
@@ -222,8 +261,16 @@ impl Scrub {
             Err(_) => {}
         }
         match checked {
-            Ok(Part::Whole) => Ok(()),
-            Ok(Part::GoesOn(large)) => {
+            Ok(Part::Whole { end }) => {
+                if self.is_comparing && seen.is_closed(number) {
+                    let counted = &self.buffer[..end];
+                    let piece = VerifiedPiece::log(number, number, counted);
+                    self.verified.push_back(piece);
+                }
+                Ok(())
+            }
+            Ok(Part::GoesOn(mut large)) => {
+                self.keep_part(seen, &mut large, number);
                 self.large = Some(large);
                 Ok(())
             }
@@ -255,15 +302,32 @@ impl Scrub {
         };
         // Whatever becomes of it: in the others no record begins.
         self.place = Place::Log(large.end());
+        self.add_passed(SEGMENT_SIZE_BYTES);
         self.read_log(whole, segment, end)?;
         let head = large.position().number();
-        match large.take(&self.buffer, whole.log().segments().engine) {
-            Ok(true) => Ok(()),
+        let taken = large.take(&self.buffer, whole.log().segments().engine);
+        if taken.is_ok() {
+            self.keep_part(seen, &mut large, number);
+        }
+        match taken {
+            Ok(true) => {
+                self.verified.extend(large.pieces);
+                Ok(())
+            }
             Ok(false) => {
                 self.large = Some(large);
                 Ok(())
             }
             Err(error) => self.confirm(whole, (head, (number, segment)), error),
+        }
+    }
+
+    /// Keeps what was read of a large record, which is valid if all of it is.
+    fn keep_part(&self, seen: &Seen, large: &mut Large, number: LogNumber) {
+        if self.is_comparing && seen.is_closed(number) {
+            let head = large.position().number();
+            let piece = VerifiedPiece::log(number, head, &self.buffer);
+            large.pieces.push(piece);
         }
     }
 
@@ -316,8 +380,14 @@ impl Scrub {
         };
         self.buffer.resize(count as usize * BLOCK_SIZE_BYTES, 0);
         self.counts.read_size_bytes += self.buffer.len() as u64;
+        self.add_passed(self.buffer.len() as u64);
         whole.tree_device().read(*segment, 0, &mut self.buffer)?;
-        check_blocks(entry.id, BlockNumber(first as u32), &self.buffer)
+        check_blocks(entry.id, BlockNumber(first as u32), &self.buffer)?;
+        if self.is_comparing {
+            let piece = VerifiedPiece::tree(entry.id, index, &self.buffer);
+            self.verified.push_back(piece);
+        }
+        Ok(())
     }
 }
 

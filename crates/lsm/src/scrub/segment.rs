@@ -1,5 +1,6 @@
 //! One log segment: its header, and all records that begin in it (SC2).
 
+use super::verified::VerifiedPiece;
 use crate::error::LsmError;
 use crate::log::damaged;
 use crate::log::part_sum::PartSum;
@@ -12,8 +13,8 @@ use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 /// What a segment is.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// All of its records are whole.
-    Whole,
+    /// All of its records are whole. Nothing behind this offset counts.
+    Whole { end: usize },
     /// It has one, which goes on in the next segments.
     GoesOn(Box<Large>),
     /// It has one that would go on in the next segments, and this one is not full: damage, unless
@@ -29,6 +30,9 @@ pub(super) struct Large {
     pub(super) segment: SegmentId,
     /// The segment that it goes on in.
     pub(super) next: LogNumber,
+    /// Its segments so far, for whoever compares them with a follower's when the record is known to
+    /// be valid.
+    pub(super) pieces: Vec<VerifiedPiece>,
 }
 
 /// Checks what a segment has on the device.
@@ -61,17 +65,18 @@ pub(super) fn check_segment(
                 sum,
                 segment,
                 next: number.next(),
+                pieces: Vec::new(),
             })));
         }
         let Some(view) = RecordView::decode(rest, engine, position) else {
             return Err(damaged(position, "the record's checksum does not match"));
         };
+        at += view.size_bytes();
         if view.kind == RecordKind::End {
             break;
         }
-        at += view.size_bytes();
     }
-    Ok(Part::Whole)
+    Ok(Part::Whole { end: at })
 }
 
 fn check_header(bytes: &[u8], engine: EngineId, number: LogNumber) -> Result<(), LsmError> {

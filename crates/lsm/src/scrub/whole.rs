@@ -54,6 +54,11 @@ impl Seen {
         next.filter(|number| *number <= self.log_end.number())
     }
 
+    /// Whether nothing more comes into a segment, and all of it is on the device.
+    pub(super) fn is_closed(&self, number: LogNumber) -> bool {
+        number < self.log_end.number()
+    }
+
     /// How much of a segment is on the device.
     pub(super) fn end_in(&self, number: LogNumber) -> usize {
         match number.cmp(&self.log_end.number()) {
@@ -64,7 +69,7 @@ impl Seen {
     }
 
     /// Whether a segment in which a record begins is needed.
-    pub(super) fn needs(&self, number: LogNumber) -> bool {
+    pub(crate) fn needs(&self, number: LogNumber) -> bool {
         let is_led_to = |it: &Arc<LiveTree>| it.references().next_from(number) == Some(number);
         number >= self.read_from.number() || self.trees.iter().any(is_led_to)
     }
