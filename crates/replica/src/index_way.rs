@@ -15,7 +15,7 @@ use crate::layout::{Layout, words_of};
 use crate::request::{Reply, Request};
 
 /// No answer is longer.
-const REPLY_SIZE_BYTES_MAX: usize = 80;
+pub(crate) const REPLY_SIZE_BYTES_MAX: usize = 80;
 
 /// Between two looks for a reply at the most.
 const REPLY_REST_MAX: Duration = Duration::from_millis(1);

@@ -12,7 +12,7 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP16 are in `docs/replication.md`. Generic over
+//! The rules RP1 to RP17 are in `docs/replication.md`. Generic over
 //! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric; over `verbs` a backup
 //! has a loopback to its own memory (RP8).
 //!
@@ -26,6 +26,7 @@
 //! | `index_way`, `ship` | trees and edits to one backup |
 //! | `fill` | filling a backup while the primary serves |
 //! | `adopt` | a backup that is filled keeps what it has already |
+//! | `compare` | verified pieces of the primary are compared with its backups' |
 //! | `member` | what a primary knows of a backup |
 //! | [`backup`] | [`Backup`]: serving, and becoming an engine |
 //! | `layout` | where in a backup's memory things are |
@@ -40,6 +41,7 @@ pub mod backup;
 
 mod adopt;
 mod agreement;
+mod compare;
 mod error;
 mod fill;
 mod index_way;
@@ -58,6 +60,7 @@ mod standing;
 pub use backup::{
     Backup, BackupCounts, BackupOptions, BackupStatus, BackupTail, promote_directory,
 };
+pub use compare::ComparisonCounts;
 pub use error::{BackupId, Epoch, ReplicaError};
 pub use fill::BackupWays;
 pub use layout::Layout;

@@ -1,4 +1,5 @@
-//! A backup that did not write what its primary wrote (RP15).
+//! A backup that did not write what its primary wrote (RP15), or whose disk has something else
+//! (RP17).
 
 use core::fmt;
 
@@ -31,13 +32,13 @@ impl fmt::Display for ComparedPart {
 
 /// Lengths and checksums of the same part on a primary and on a backup, which differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("checksum mismatch in {part}: the primary has {primary}, the backup wrote {backup}")]
+#[error("checksum mismatch in {part}: the primary has {primary}, the backup has {backup}")]
 pub struct Mismatch {
     /// What was compared.
     pub part: ComparedPart,
     /// What the primary has.
     pub primary: WrittenSum,
-    /// What the backup has acknowledged.
+    /// What the backup has acknowledged, or what its disk has; 0 bytes: nothing.
     pub backup: WrittenSum,
 }
 

@@ -1,14 +1,15 @@
 //! The primary: an engine, and its backups.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::engine::{Snapshot, Worked};
 use farleaf_lsm::follow::{Follow, IndexKind};
 use farleaf_lsm::place::LogPosition;
-use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
+use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed, VerifiedPiece};
 use farleaf_lsm::{Durability, Engine};
 
+use crate::compare::ComparisonCounts;
 use crate::error::{BackupId, Epoch, ReplicaError};
 use crate::fill::BackupWays;
 use crate::links::Links;
@@ -58,6 +59,8 @@ pub struct PrimaryStatus {
     pub backups: Vec<LinkStatus>,
     /// What scrubbing has done, and found.
     pub scrub: ScrubCounts,
+    /// What comparing with its backups has found.
+    pub comparison: ComparisonCounts,
 }
 
 /// What a step of a primary's background work did.
@@ -84,7 +87,13 @@ pub struct Primary<E> {
 #[derive(Debug, Default)]
 struct Scrubbing {
     scrub: Mutex<Scrub>,
-    counts: Mutex<ScrubCounts>,
+    counts: Mutex<(ScrubCounts, ComparisonCounts)>,
+}
+
+impl Scrubbing {
+    fn counts(&self) -> MutexGuard<'_, (ScrubCounts, ComparisonCounts)> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<E> Clone for Primary<E> {
@@ -327,6 +336,10 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// SC7: looks at the next 2 MiB at the most of its directory for bits that have flipped, while
     /// it serves. Any thread may call it, as often as it likes; two at once take turns.
     ///
+    /// RP17: then compares what it has found to be valid with each backup: a call to each, for
+    /// which that one reads as much of its own disk. A backup whose disk has something else is lost
+    /// (RP6).
+    ///
     /// # Errors
     /// [`ReplicaError::Engine`], of which the damage is
     /// [`DamagedLog`](farleaf_lsm::LsmError::DamagedLog) or
@@ -335,10 +348,30 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     pub fn scrub_step(&self) -> Result<Scrubbed, ReplicaError> {
         let scrub = self.scrubbing.scrub.lock();
         let mut scrub = scrub.unwrap_or_else(PoisonError::into_inner);
+        // What the step before has left: a large record has several pieces.
+        if let Some(piece) = scrub.take_verified() {
+            self.compare(&piece)?;
+            return Ok(Scrubbed {
+                read_size_bytes: 0,
+                is_round_over: false,
+            });
+        }
+        scrub.set_comparing(self.links.has_comparable());
         let scrubbed = self.engine.scrub(&mut scrub);
-        let counts = self.scrubbing.counts.lock();
-        *counts.unwrap_or_else(PoisonError::into_inner) = scrub.counts();
-        Ok(scrubbed?)
+        self.scrubbing.counts().0 = scrub.counts();
+        let scrubbed = scrubbed?;
+        if let Some(piece) = scrub.take_verified() {
+            self.compare(&piece)?;
+        }
+        Ok(scrubbed)
+    }
+
+    fn compare(&self, piece: &VerifiedPiece) -> Result<(), ReplicaError> {
+        let compared = self.links.compare(&self.engine, piece)?;
+        let (_, counts) = &mut *self.scrubbing.counts();
+        counts.equal_count += compared.equal_count;
+        counts.mismatch_count += compared.mismatch_count;
+        Ok(())
     }
 
     /// Its engine, whose own writes would not be replicated before the next write here is.
@@ -348,6 +381,7 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
 
     /// How it is doing.
     pub fn status(&self) -> PrimaryStatus {
+        let (scrub, comparison) = *self.scrubbing.counts();
         PrimaryStatus {
             epoch: self.links.epoch(),
             is_stopped: self.links.check_goes_on().is_err(),
@@ -361,10 +395,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
                 .values()
                 .map(|it| it.status())
                 .collect(),
-            scrub: {
-                let counts = self.scrubbing.counts.lock();
-                *counts.unwrap_or_else(PoisonError::into_inner)
-            },
+            scrub,
+            comparison,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What a primary asks of a backup by messages (RP3), as JSON.
 
-use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit, PieceSum};
+use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit, OwnPiece, PieceSum};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::{LogNumber, TreeId};
+use farleaf_lsm::scrub::PieceName;
 use farleaf_lsm::tree::TreeShape;
 use farleaf_lsm::written::WrittenSum;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub(crate) enum Reply {
     Taken(bool),
     /// To a segment of the log or of a tree: what was written of it (RP15).
     Written(WrittenSum),
+    /// To a request for a piece's checksum: what the backup's disk has of it.
+    Piece(OwnPiece),
 }
 
 impl Reply {
@@ -82,6 +85,8 @@ pub(crate) enum Request {
     Finish(BaseEnd),
     /// An edit.
     Edit(InstalledEdit),
+    /// RP17: the checksum of so many bytes of a piece, as read from the backup's disk.
+    Piece { name: PieceName, size_bytes: u32 },
 }
 
 impl Request {
@@ -200,10 +205,29 @@ mod tests {
         [(log, log_text), (tree, tree_text)]
     }
 
+    fn pieces() -> [(Request, &'static str); 2] {
+        let log = Request::Piece {
+            name: PieceName::Log {
+                number: LogNumber(3),
+            },
+            size_bytes: 2 << 20,
+        };
+        let tree = Request::Piece {
+            name: PieceName::Tree {
+                id: TreeId(9),
+                index: 1,
+            },
+            size_bytes: 4096,
+        };
+        let log_text = r#"{"piece":{"name":{"log":{"number":3}},"size_bytes":2097152}}"#;
+        let tree_text = r#"{"piece":{"name":{"tree":{"id":9,"index":1}},"size_bytes":4096}}"#;
+        [(log, log_text), (tree, tree_text)]
+    }
+
     /// The format: a later version that changes it must say so.
     #[test]
     fn requests_are_golden() {
-        for (request, golden) in all().into_iter().chain(offers()) {
+        for (request, golden) in all().into_iter().chain(offers()).chain(pieces()) {
             assert_eq!(String::from_utf8_lossy(&request.encode()), golden);
             assert_eq!(Request::decode(golden.as_bytes()), Ok(request));
         }
@@ -213,6 +237,12 @@ mod tests {
     #[test]
     fn answers_are_golden() {
         let begun = Reply::Begun { has_previous: true };
+        let found = OwnPiece::Found(WrittenSum {
+            size_bytes: u32::MAX,
+            crc: u64::MAX,
+        });
+        let found_text =
+            r#"{"piece":{"found":{"size_bytes":4294967295,"crc":18446744073709551615}}}"#;
         for (reply, golden) in [
             (begun, r#"{"begun":{"has_previous":true}}"#),
             (Reply::Taken(false), r#"{"taken":false}"#),
@@ -223,7 +253,11 @@ mod tests {
                 }),
                 r#"{"written":{"size_bytes":4294967295,"crc":18446744073709551615}}"#,
             ),
+            (Reply::Piece(found), found_text),
+            (Reply::Piece(OwnPiece::Absent), r#"{"piece":"absent"}"#),
+            (Reply::Piece(OwnPiece::NotYet), r#"{"piece":"not_yet"}"#),
         ] {
+            assert!(golden.len() <= crate::index_way::REPLY_SIZE_BYTES_MAX);
             assert_eq!(String::from_utf8_lossy(&reply.encode()), golden);
             assert_eq!(Reply::decode(golden.as_bytes()), Ok(reply));
         }
@@ -237,8 +271,11 @@ mod tests {
                 Reply::Begun { has_previous: true },
                 Reply::Taken(true),
                 Reply::Written(WrittenSum::of(b"blocks")),
+                Reply::Piece(OwnPiece::Found(WrittenSum::of(b"blocks"))),
+                Reply::Piece(OwnPiece::Absent),
+                Reply::Piece(OwnPiece::NotYet),
             ];
-            let mut bytes = reply[random.index(3)].encode();
+            let mut bytes = reply[random.index(reply.len())].encode();
             random.mutate(&mut bytes);
             if let Ok(reply) = Reply::decode(&bytes) {
                 assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
@@ -249,7 +286,7 @@ mod tests {
     /// Promise: bytes that are no request are an error, and what is one is said again as it was.
     #[test]
     fn bytes_are_requests_or_errors() {
-        let all: Vec<_> = all().into_iter().chain(offers()).collect();
+        let all: Vec<_> = all().into_iter().chain(offers()).chain(pieces()).collect();
         run("requests of a primary", |random| {
             let mut bytes = all[random.index(all.len())].0.encode();
             random.mutate(&mut bytes);

@@ -251,6 +251,11 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
+    /// What scrubbing has done since it had everything, and found.
+    pub const fn scrub_counts(&self) -> ScrubCounts {
+        self.scrub.counts()
+    }
+
     /// Which byte of which file a damage that [`scrub_step`](Self::scrub_step) has told is at, in
     /// words, as far as that can be told.
     pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {

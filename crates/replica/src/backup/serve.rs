@@ -9,7 +9,7 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::follow::{BaseEnd, Filling, FollowOptions, IndexKind, InstalledEdit};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
-use farleaf_lsm::scrub::Scrub;
+use farleaf_lsm::scrub::{PieceName, Scrub};
 use farleaf_lsm::written::WrittenSum;
 
 use super::buffers::Extent;
@@ -145,6 +145,9 @@ impl<E: Endpoint> Backup<E> {
             Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
             Request::Finish(end) => self.finish(end)?,
             Request::Edit(edit) => self.install(&edit)?,
+            Request::Piece { name, size_bytes } => {
+                return self.own_piece(name, size_bytes).map(Some);
+            }
         }
         Ok(None)
     }
@@ -170,6 +173,23 @@ impl<E: Endpoint> Backup<E> {
         follower.install(edit)?;
         self.counts.edit_count += 1;
         self.tell()
+    }
+
+    /// RP17: the checksum of a piece, as it is on this backup's disk. A full log segment that is in
+    /// the buffers still is written before.
+    fn own_piece(&mut self, name: PieceName, size_bytes: u32) -> Result<Reply, ReplicaError> {
+        if let PieceName::Log { number } = name {
+            while let State::Following(follower) = &self.state
+                && follower.written_to().number() <= number
+                && self.take_log(Extent::OneSegment)?
+            {}
+        }
+        let State::Following(follower) = &self.state else {
+            return Err(refusal(format!(
+                "{name:?} is asked for before the base is whole"
+            )));
+        };
+        Ok(Reply::Piece(follower.own_piece(name, size_bytes)?))
     }
 
     fn begin(&mut self, engine: EngineId, index: IndexKind) -> Result<Reply, ReplicaError> {

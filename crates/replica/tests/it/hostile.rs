@@ -103,6 +103,7 @@ fn requests_are_refused() {
     let finish = r#"{"finish":{"next_log":0,"read_from":0,"next_tree":1,"edit_count":0}}"#;
     let edit = r#"{"edit":{"log_end":0,"read_from":null,"removed":[],"added":null,"freed":[]}}"#;
     let begin = r#"{"begin":{"version":3,"epoch":3,"engine":77,"index":"sent"}}"#;
+    let piece = r#"{"piece":{"name":{"log":{"number":0}},"size_bytes":2097152}}"#;
     let sum = "0".repeat(64);
     let log_offer = |number: u64, size_bytes: u64| {
         format!(
@@ -120,6 +121,8 @@ fn requests_are_refused() {
         (edit, "the base has not"),
         (&begin.replace("h\":3", "h\":4"), "a primary of epoch 4"),
         (&begin.replace("n\":3,", "n\":2,"), "version 2"),
+        (piece, "before the base is whole"),
+        (&piece.replace("log", "words"), "unknown variant"),
         (begin, ""),
         (&log_offer(1, 64), ""),
         (&log_offer(1, 31), "or is none"),

@@ -12,6 +12,7 @@
 //! | `raises` | primaries that go on at a later epoch, or stop |
 //! | `hostile` | memory and messages in which anything may stand |
 //! | `scrubs` | bits that flip on the devices of either side |
+//! | `compares` | the scrubber compares a primary's pieces with its backups' |
 //! | `counters` | what the two kinds of index cost, and what a write does |
 //! | `backends` | the same over plain `mem`, `tcp` and `shm` |
 //! | `over` | what those are, beside `tests/over_verbs` (in `tests/over`) |
@@ -20,6 +21,7 @@ mod adopts;
 mod agreements;
 mod backends;
 mod changes;
+mod compares;
 mod counters;
 mod epochs;
 mod histories;

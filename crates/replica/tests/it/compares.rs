@@ -1,0 +1,224 @@
+//! The scrubber compares a primary's pieces with its backups' (RP17).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use farleaf_lsm::Durability;
+use farleaf_lsm::engine::Worked;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::log::record::{
+    EngineId, RecordKind, RecordSum, SEGMENT_HEADER_SIZE_BYTES, encode_record_header,
+    segment_number,
+};
+use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
+use farleaf_lsm::storage::Storage;
+use farleaf_replica::{BackupId, Primary, PrimaryWorked};
+
+use crate::world::{Node, Random, TestEndpoint, all, key_of, opened, primary, value_of};
+
+/// Steps until a round is over that began after now; none finds damage on the primary's disk.
+fn round(primary: &Primary<TestEndpoint>) {
+    for _ in 0..2 {
+        while !primary.scrub_step().expect("valid").is_round_over {}
+    }
+}
+
+/// Does all background work, and brings all of it to the backups.
+fn settle(primary: &Primary<TestEndpoint>, nodes: &[Node]) {
+    primary.sync().expect("synced");
+    while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing) {}
+    for node in nodes {
+        while node.serve() {}
+    }
+}
+
+/// A primary that has flushed and merged, and its two backups.
+fn region(index: IndexKind) -> ([Node; 3], Primary<TestEndpoint>) {
+    let nodes = [0, 1, 2].map(Node::new);
+    let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
+    for number in 0..600_u64 {
+        let key = (number % 300).to_le_bytes();
+        let put = primary.put(&key, &[number as u8; 9_000], Durability::Memory);
+        put.expect("acknowledged");
+        primary.maintain().expect("no fault is set");
+    }
+    settle(&primary, &nodes);
+    round(&primary);
+    let status = primary.status();
+    assert!(status.comparison.equal_count >= 4, "{status:?}");
+    assert_eq!(status.comparison.mismatch_count, 0, "{status:?}");
+    (nodes, primary)
+}
+
+/// Changes a file of a node, in each segment that it has.
+fn change(node: &Node, name: &str, change: impl Fn(&mut [u8])) {
+    let file = node.storage.open(name).expect("there");
+    let size_bytes = file.size().expect("known");
+    for at in (0..size_bytes).step_by(SEGMENT_SIZE_BYTES as usize) {
+        let mut bytes = vec![0; SEGMENT_SIZE_BYTES.min(size_bytes - at) as usize];
+        file.read_at(&mut bytes, at).expect("read");
+        change(&mut bytes);
+        file.write_at(&bytes, at).expect("written");
+    }
+}
+
+/// The first backup is in sync still, and the second one is lost, for this reason.
+fn is_found(primary: &Primary<TestEndpoint>, piece: &str) {
+    round(primary);
+    let status = primary.status();
+    assert_eq!(status.comparison.mismatch_count, 1, "{status:?}");
+    assert_eq!(status.backups[0].lost, None);
+    let how = status.backups[1].lost.clone().expect("it is lost");
+    let expected = format!("checksum mismatch in {piece}");
+    assert!(how.starts_with(&expected), "{how}");
+    let mismatch = status.backups[1].mismatch.expect("that is why it is lost");
+    assert_ne!(mismatch.primary, mismatch.backup);
+    assert!(primary.put(b"k", b"", Durability::Memory).is_err());
+    primary.remove_backup(BackupId(2)).expect("there");
+    let put = primary.put(b"k", b"", Durability::Memory);
+    put.expect("it goes on without it");
+}
+
+/// Ends each closed log segment behind its header, by a valid *end*.
+fn cut(bytes: &mut [u8], (engine, end): (EngineId, LogNumber)) {
+    let header = bytes.first_chunk().expect("a whole segment");
+    let Some(number) = segment_number(header, engine).filter(|number| *number < end) else {
+        return;
+    };
+    let at = number.start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
+    let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
+    let record = encode_record_header(header, sum.at(engine, at));
+    bytes[SEGMENT_HEADER_SIZE_BYTES..][..record.len()].copy_from_slice(&record);
+}
+
+/// Promise (RP17): log segments of a backup that lack records, and whose own checksums are right,
+/// are found by comparing them with the primary's: the backup is lost, and no other one.
+#[test]
+fn records_that_are_missing_without_a_trace_are_found() {
+    for index in [IndexKind::Sent, IndexKind::Built] {
+        let (nodes, primary) = region(index);
+        let of = (primary.engine().id(), primary.log_end().number());
+        change(&nodes[2], "log", |bytes| cut(bytes, of));
+        if index == IndexKind::Sent {
+            let mut backup = nodes[2].backup();
+            let backup = backup.as_mut().expect("it is one");
+            let mut steps = (0..).map(|_| backup.scrub_step().expect("its sums are right"));
+            assert!(steps.any(|it| it.expect("it is filled").is_round_over));
+        }
+        is_found(&primary, "log segment ");
+    }
+}
+
+/// Promise (RP17): log segments that a backup has never written, and trees that differ, are found
+/// by comparing, before the backup looks at its own disk.
+#[test]
+fn holes_and_trees_that_differ_are_found() {
+    let (nodes, primary) = region(IndexKind::Sent);
+    change(&nodes[2], "log", |bytes| bytes.fill(0));
+    is_found(&primary, "log segment ");
+    let (nodes, primary) = region(IndexKind::Sent);
+    change(&nodes[2], "trees", |bytes| bytes[4000] ^= 1);
+    is_found(&primary, "segment ");
+}
+
+/// Promise (RP17): damage of the primary's own disk is its own: no backup is lost for it.
+#[test]
+fn damage_of_the_primary_is_no_mismatch() {
+    let (nodes, primary) = region(IndexKind::Sent);
+    change(&nodes[0], "log", |bytes| bytes[40] ^= 1);
+    change(&nodes[0], "trees", |bytes| bytes[4000] ^= 1);
+    let mut damaged_count = 0;
+    loop {
+        match primary.scrub_step() {
+            Ok(scrubbed) if scrubbed.is_round_over => break,
+            Ok(_) => {}
+            Err(_) => damaged_count += 1,
+        }
+    }
+    assert!(damaged_count > 1, "{damaged_count}");
+    let status = primary.status();
+    assert_eq!(status.comparison.mismatch_count, 0, "{status:?}");
+    assert!(status.backups.iter().all(|it| it.lost.is_none()));
+}
+
+/// Promise (RP17): log segments and trees that come, are merged and are reclaimed meanwhile, on
+/// either side, are no mismatches, whatever backups lack when they are asked; nor are records that
+/// are larger than a segment.
+#[test]
+fn what_changes_meanwhile_is_no_mismatch() {
+    let (mut equal_count, mut round_count) = (0, 0);
+    for seed in 0..4 {
+        let index = [IndexKind::Sent, IndexKind::Built][seed as usize % 2];
+        let nodes = [0, 1, 2].map(Node::new);
+        let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
+        let mut random = Random(seed);
+        for _ in 0..800 {
+            let number = random.next();
+            match number % 8 {
+                0..=2 => {
+                    let put = primary.put(&key_of(number), &value_of(number), Durability::Memory);
+                    put.expect("acknowledged");
+                }
+                3..=4 => drop(primary.maintain().expect("no fault is set")),
+                5 => drop(nodes[1 + (number >> 8) as usize % 2].serve()),
+                _ => drop(primary.scrub_step().expect("valid")),
+            }
+            let status = primary.status();
+            assert!(
+                status.backups.iter().all(|it| it.lost.is_none()),
+                "{seed}: {status:?}"
+            );
+        }
+        settle(&primary, &nodes);
+        round(&primary);
+        let status = primary.status();
+        assert_eq!(status.comparison.mismatch_count, 0, "{seed}: {status:?}");
+        equal_count += status.comparison.equal_count;
+        round_count += status.scrub.round_count;
+    }
+    assert!(
+        equal_count > 60 && round_count > 8,
+        "{equal_count}, {round_count}"
+    );
+}
+
+/// Promise (RP17): the same while other threads write, flush and merge.
+#[test]
+fn threads_that_write_meanwhile_make_no_mismatch() {
+    let nodes = [0, 1, 2].map(Node::new);
+    let primary = primary(
+        opened(&nodes[0]),
+        1,
+        IndexKind::Sent,
+        &[&nodes[1], &nodes[2]],
+    );
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                primary.maintain().expect("no fault is set");
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                primary.scrub_step().expect("valid");
+            }
+        });
+        let mut random = Random(7);
+        for _ in 0..800 {
+            let number = random.next();
+            let put = primary.put(&key_of(number), &value_of(number), Durability::Memory);
+            put.expect("acknowledged");
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    settle(&primary, &nodes);
+    round(&primary);
+    let status = primary.status();
+    assert_eq!(status.comparison.mismatch_count, 0, "{status:?}");
+    assert!(status.comparison.equal_count > 20, "{status:?}");
+    drop(primary);
+    for (epoch, node) in (2..).zip(&nodes[1..]) {
+        assert!(!all(&node.promote(epoch).expect("promoted")).is_empty());
+    }
+}
