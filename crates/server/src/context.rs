@@ -36,6 +36,8 @@ pub(crate) struct ReplicaOptions {
     pub(crate) scrub_interval: Duration,
     /// A mistake that a test plants in what backups write.
     pub(crate) write_fault: WriteFault,
+    /// RS14: the same for a copy that was never verified.
+    pub(crate) first_scrub_interval: Duration,
 }
 
 pub(crate) struct Context {

@@ -369,6 +369,7 @@ impl RegionHost for Host {
                 }),
                 waits_for_room: shown.waits_for_room,
                 fault: shown.fault,
+                verification: shown.verification,
                 size_bytes: shown.size_bytes,
                 operations_per_second: open.rate.look(count),
                 position_bytes: shown.position_bytes,

@@ -7,7 +7,7 @@
 //!   coordinator --records--> agent --> host --orders--> one thread for each replica
 //! ```
 //!
-//! The rules RS1 to RS13 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
+//! The rules RS1 to RS14 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
 //! RH6) is in `docs/cluster.md`.
 //!
 //! | module | what it holds |

@@ -1,7 +1,8 @@
 //! A replica's directory: which copy in it is in force (RS1).
 //!
 //! ```text
-//! R-N/REPLICA     {"version":1,"table":T,"region":R,"replica":N,"epoch":E,"generation":G}
+//! R-N/REPLICA     {"version":2,"table":T,"region":R,"replica":N,"epoch":E,"generation":G,
+//!                  "is_verified":true}
 //! R-N/REPLICA.new nothing: room for the next one (see `note_file`)
 //! R-N/data-G/     an engine's directory, or a backup's
 //! ```
@@ -29,7 +30,9 @@ use crate::error::ServerError;
 use crate::note_file;
 
 const NOTE: &str = "REPLICA";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Notes of this version do not say whether the copy was verified.
+const VERSION_BEFORE: u32 = 1;
 /// What to do where something of a copy is missing or damaged.
 const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
                        everything, remove the replica's directory (where there is no other, all \
@@ -109,7 +112,8 @@ impl fmt::Debug for OpenStorage {
     }
 }
 
-/// What `REPLICA` says: the copy in force, and the newest epoch that it was opened at (RH5).
+/// What `REPLICA` says: the copy in force, the newest epoch that it was opened at (RH5), and
+/// whether it was verified (RS14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
@@ -119,9 +123,14 @@ pub(crate) struct Note {
     pub(crate) replica: ReplicaNumber,
     pub(crate) epoch: Epoch,
     pub(crate) generation: u64,
+    /// RS14: a version that leaves no log segment out has made the copy, filled it by content, or
+    /// read all of it and found it to be valid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_verified: bool,
 }
 
 impl Note {
+    /// The note of a copy that is made now.
     pub(crate) const fn new(
         (table, region, replica): (TableId, RegionId, ReplicaNumber),
         epoch: Epoch,
@@ -134,6 +143,7 @@ impl Note {
             replica,
             epoch,
             generation,
+            is_verified: true,
         }
     }
 
@@ -144,7 +154,14 @@ impl Note {
             remedy: RESTORE,
         };
         match version_of(bytes).map_err(damaged)? {
-            VERSION => serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string())),
+            VERSION | VERSION_BEFORE => {
+                let note: Self =
+                    serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+                Ok(Self {
+                    version: VERSION,
+                    ..note
+                })
+            }
             version => Err(other_version(path, version, VERSION)),
         }
     }
@@ -372,14 +389,27 @@ mod tests {
         let note = Note::new(ID, Epoch(9), 3);
         place.put_in_force(&note).expect("written");
         let text = fs::read_to_string(scratch.path().join("5-2/REPLICA")).expect("there");
-        let golden = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
+        let golden = concat!(
+            r#"{"version":2,"table":1,"region":5,"replica":2,"epoch":9,"generation":3,"#,
+            r#""is_verified":true}"#
+        );
         assert_eq!(text, golden);
         assert_eq!(place.note().expect("it can be read"), Some(note));
-        fs::write(scratch.path().join("5-2/REPLICA"), "{\"version\":2}").expect("written");
+        let before = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
+        fs::write(scratch.path().join("5-2/REPLICA"), before).expect("written");
+        let unverified = Note {
+            is_verified: false,
+            ..note
+        };
+        assert_eq!(place.note().expect("it can be read"), Some(unverified));
+        place.put_in_force(&unverified).expect("written");
+        let text = fs::read_to_string(scratch.path().join("5-2/REPLICA")).expect("there");
+        assert_eq!(text, before.replace(":1,\"table", ":2,\"table"));
+        fs::write(scratch.path().join("5-2/REPLICA"), "{\"version\":3}").expect("written");
         let error = place.note().expect_err("of the future").to_string();
         assert!(error.contains("a newer program has written it"), "{error}");
         assert!(
-            error.contains("format version 2") && !error.contains("damaged"),
+            error.contains("format version 3") && !error.contains("damaged"),
             "{error}"
         );
     }

@@ -69,6 +69,9 @@ pub struct ServerOptions {
     /// How often each replica that has nothing else to do reads 2 MiB of its disk, to find what the
     /// disk has lost before somebody needs it.
     pub scrub_interval: Duration,
+    /// How often a primary whose copy an older version has written, and nobody has verified since,
+    /// does the same until it has read all of it, whether it is idle or not.
+    pub first_scrub_interval: Duration,
     /// How directories of data are opened: tests have disks that fail.
     #[doc(hidden)]
     pub storage: OpenStorage,
@@ -96,6 +99,7 @@ impl ServerOptions {
             slot_count: 4,
             link_patience: Duration::from_secs(10),
             scrub_interval: Duration::from_secs(5),
+            first_scrub_interval: Duration::from_millis(50),
             storage: OpenStorage::default(),
             write_fault: WriteFault::default(),
         }
@@ -218,6 +222,7 @@ impl RegionServer {
                     .clamp(ANSWER_TIME.0, ANSWER_TIME.1),
                 scrub_interval: options.scrub_interval,
                 write_fault: options.write_fault.clone(),
+                first_scrub_interval: options.first_scrub_interval,
             },
         );
         let context = Arc::new(context);

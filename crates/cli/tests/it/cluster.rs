@@ -135,6 +135,22 @@ fn assert_room_is_told(status: &Value) {
     }
 }
 
+/// Promise (RS14): each replica that is alive reports how far it is verified, and what this version
+/// has written is verified.
+fn assert_verification_is_told(status: &Value) {
+    for region in status["regions"].as_array().expect("regions") {
+        assert_eq!(region["mismatch_count"], 0, "{region}");
+        let backups = region["backups"].as_array().expect("backups");
+        let replicas = backups.iter().chain([&region["primary"]]);
+        for replica in replicas.filter(|it| it["is_alive"] == true) {
+            let verification = &replica["verification"];
+            assert_eq!(verification["is_finished"], true, "{region}");
+            let of = |what: &str| verification[what].as_u64();
+            assert!(of("passed_size_bytes") <= of("pass_size_bytes"), "{region}");
+        }
+    }
+}
+
 /// The primary's number, of the region that has the keys from `from` on.
 fn primary_of(status: &Value, from: &str) -> u64 {
     let regions = status["regions"].as_array().expect("regions");
@@ -312,6 +328,7 @@ fn a_killed_primary_is_followed_by_another() {
         "{status}"
     );
     assert_room_is_told(&status);
+    assert_verification_is_told(&status);
     assert_eq!(
         crew.farleaf(&["cluster", "status"]).status,
         Some(1),

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::lease::LeaseGuard;
 use crate::record::region::Key;
-use crate::record::{CopyReport, PrimaryReport, UnusableCopy};
+use crate::record::{CopyReport, PrimaryReport, UnusableCopy, VerificationReport};
 
 /// A region, as far as it matters to whoever has a replica of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +103,8 @@ pub struct ReplicaStatus {
     pub waits_for_room: bool,
     /// What is wrong with it, while it goes on: no other replica has what it lacks.
     pub fault: Option<String>,
+    /// How far its files are verified; none: that is not known yet.
+    pub verification: Option<VerificationReport>,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.

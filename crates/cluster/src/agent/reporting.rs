@@ -11,7 +11,7 @@ use crate::ids::{Life, RegionId};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
     CopyReport, FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
-    UnusableCopy, report_key, server_key,
+    UnusableCopy, VerificationReport, report_key, server_key,
 };
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
@@ -148,6 +148,9 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
             .filter(|_| held.broken.is_none())
             .and_then(|it| it.fault.clone())
             .map(|how| cut(how, FAILURE_SIZE_BYTES_MAX)),
+        verification: status
+            .filter(|_| held.broken.is_none())
+            .and_then(|it| it.verification),
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
         position_bytes: status.map_or(0, |it| it.position_bytes),
@@ -163,6 +166,7 @@ fn facts(report: &ServerReport) -> (ServerReport, Room) {
         replica.size_bytes = 0;
         replica.operations_per_second = 0;
         replica.position_bytes = 0;
+        replica.verification = replica.verification.map(VerificationReport::facts);
     }
     (report, room)
 }

@@ -22,6 +22,7 @@
 //! | [`room`] | how much room is low |
 //! | [`server`] | servers and what they report |
 //! | [`table`] | tables, names, counters |
+//! | [`verification`] | how far a replica's files are verified |
 //! | [`wish`] | what administrators want |
 
 pub mod mismatch;
@@ -29,6 +30,7 @@ pub mod region;
 pub mod room;
 pub mod server;
 pub mod table;
+pub mod verification;
 pub mod wish;
 
 use serde::de::DeserializeOwned;
@@ -43,6 +45,7 @@ pub use self::server::{
     UnusableCopy,
 };
 pub use self::table::{Cluster, Ids, TableName, TableRecord};
+pub use self::verification::VerificationReport;
 pub use self::wish::{Wish, WishAnswer, WishKind};
 
 use crate::ids::{RegionId, ServerId, TableId};

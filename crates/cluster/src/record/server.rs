@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::mismatch::{MISMATCH_COUNT_MAX, MismatchReport};
 use super::region::{REPLICA_COUNT_MAX, is_false};
 use super::{
-    MASTER_KEY, Record, Room, check_numbers, check_place, check_text, drain_key, number_behind,
-    report_key, server_key,
+    MASTER_KEY, Record, Room, VerificationReport, check_numbers, check_place, check_text,
+    drain_key, number_behind, report_key, server_key,
 };
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::lease::LEASE_TIME_MAX;
@@ -144,6 +144,9 @@ pub struct ReplicaReport {
     /// What is wrong with what it has, while it goes on: damage that no other replica is without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// How far its files are verified; none: it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<VerificationReport>,
     /// How much it has, in bytes.
     pub size_bytes: u64,
     /// How many operations it executes in a second.
@@ -248,6 +251,9 @@ impl Record for ServerReport {
             check_numbers(self.version, &numbers)?;
             for failure in [&replica.broken, &replica.fault].into_iter().flatten() {
                 check_text("a failure", failure, FAILURE_SIZE_BYTES_MAX)?;
+            }
+            if let Some(verification) = &replica.verification {
+                verification.check()?;
             }
             let Some(primary) = &replica.primary else {
                 continue;

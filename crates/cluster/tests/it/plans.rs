@@ -81,6 +81,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
                 lacked_room: false,
                 is_damaged: false,
                 fault: None,
+                verification: None,
                 size_bytes: 1 << 30,
                 operations_per_second: 100,
                 position_bytes: 1 << 30,

@@ -9,8 +9,8 @@ use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
     MasterRecord, MismatchReport, PartSum, Phase, PrimaryReport, Record, RecordError, RegionRecord,
     Replica, ReplicaReport, Room, ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy,
-    Wish, WishAnswer, WishKind, drain_key, name_key, region_key, report_key, server_key, table_key,
-    wish_key,
+    VerificationReport, Wish, WishAnswer, WishKind, drain_key, name_key, region_key, report_key,
+    server_key, table_key, wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -84,6 +84,12 @@ fn report() -> ServerReport {
             lacked_room: true,
             is_damaged: true,
             fault: Some("a record is damaged".to_owned()),
+            verification: Some(VerificationReport {
+                is_finished: true,
+                pass_size_bytes: 6 << 20,
+                passed_size_bytes: 2 << 20,
+                ended_at_unix_s: Some(1_764_270_000),
+            }),
             size_bytes: u64::MAX,
             operations_per_second: 5,
             position_bytes: 6,
@@ -417,6 +423,7 @@ fn reports_without_room_are_read() {
     let mut report = report();
     report.replicas[0].is_damaged = false;
     report.replicas[0].fault = None;
+    report.replicas[0].verification = None;
     report.free_bytes = None;
     report.replicas[0].lacked_room = false;
     let bytes = report.encode();
@@ -424,7 +431,7 @@ fn reports_without_room_are_read() {
     assert!(value.get("free_bytes").is_none(), "{value}");
     let replica = &value["replicas"][0];
     assert_eq!(replica["position_bytes"], 6);
-    for word in ["lacked_room", "is_damaged", "fault"] {
+    for word in ["lacked_room", "is_damaged", "fault", "verification"] {
         assert!(replica.get(word).is_none(), "{word} in {replica}");
     }
     let read = ServerReport::decode(&report_key(report.server), &bytes);

@@ -10,6 +10,7 @@ use farleaf_lsm::place::LogNumber;
 
 use super::backup::{BackupReplica, Opened, open_copy};
 use super::primary::PrimaryReplica;
+use super::verification::BUSY_INTERVAL_COUNT;
 use super::{Board, Ending, Errand, PREPARING, Replica, Role, Wanted};
 use crate::context::Context;
 use crate::error::ServerError;
@@ -108,7 +109,7 @@ impl Actor {
             let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
             self.note(worked.map(drop));
             let now = Instant::now();
-            if !is_busy && now - scrubbed_at >= self.context.options.scrub_interval {
+            if self.scrub_is_due(is_busy, now - scrubbed_at) {
                 let scrubbed = self.scrub();
                 self.note(scrubbed);
                 scrubbed_at = now;
@@ -190,6 +191,19 @@ impl Actor {
         }
     }
 
+    /// RS8, RS14: whether a part of the disk is to be read, so long after the last one.
+    fn scrub_is_due(&self, is_busy: bool, since: Duration) -> bool {
+        let options = &self.context.options;
+        let interval = options.scrub_interval;
+        if let State::Primary(primary) = &self.state
+            && primary.verifies_first()
+        {
+            return since >= options.first_scrub_interval;
+        }
+        let busy_interval = interval.saturating_mul(BUSY_INTERVAL_COUNT);
+        since >= if is_busy { busy_interval } else { interval }
+    }
+
     /// RS8: looks for what the disk has lost.
     fn scrub(&mut self) -> Result<(), ReplicaFailure> {
         match &mut self.state {
@@ -208,8 +222,10 @@ impl Actor {
         let stage = self.replica.stage();
         let mut filling_count = 0;
         let mut has_other = false;
+        let verification;
         let (report, size_bytes, position_bytes) = match &mut self.state {
             State::Primary(primary) => {
+                verification = primary.verification();
                 if stage == PREPARING {
                     primary.prune();
                 }
@@ -223,6 +239,7 @@ impl Actor {
                 (Some(report), primary.size_bytes(), primary.position_bytes())
             }
             State::Backup(backup) => {
+                verification = backup.verification();
                 let damage = self.replica.damage();
                 damage.note_collected(|number| backup.has_log_segment(number));
                 (None, 0, backup.position_bytes())
@@ -231,6 +248,7 @@ impl Actor {
         };
         let mut shown = self.replica.show();
         shown.primary = report;
+        shown.verification = Some(verification);
         shown.has_other = has_other;
         shown.filling_count = filling_count;
         shown.is_frozen = stage != PREPARING;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::Epoch;
+use farleaf_cluster::record::VerificationReport;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::follows;
 use farleaf_lsm::place::{LogNumber, LogPosition};
@@ -12,6 +13,7 @@ use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
 use super::memory::BackupMemory;
+use super::verification::Verification;
 use super::{Replica, SharedDamage};
 use crate::context::Context;
 use crate::error::ServerError;
@@ -29,6 +31,7 @@ pub(super) struct BackupReplica {
     /// CP18: whether it says how far the log of the copy in force goes, as that may have lost what
     /// others have.
     is_unproven: bool,
+    verification: Verification,
 }
 
 /// A copy that a primary writes.
@@ -47,13 +50,15 @@ pub(super) const fn epoch_of(epoch: Epoch) -> farleaf_replica::Epoch {
 }
 
 impl BackupReplica {
-    pub(super) const fn new(place: ReplicaPlace, note: Option<Note>) -> Self {
+    pub(super) fn new(place: ReplicaPlace, note: Option<Note>) -> Self {
         Self {
             place,
             note,
             live: None,
             attachment_count: 0,
             is_unproven: false,
+            // Where there is no copy yet, there is none to be verified.
+            verification: Verification::new(note.is_none_or(|note| note.is_verified)),
         }
     }
 
@@ -185,6 +190,8 @@ impl BackupReplica {
         }
         let generation = live.generation;
         self.put_in_force(Note { generation, ..note })?;
+        // RS14: its primary has compared each piece of it, or has sent it.
+        self.verification = Verification::new(true);
         // RP14: not before. Nobody opens the other copy from now on.
         if let Some(live) = &mut self.live {
             let released = live.backup.note_in_force();
@@ -212,7 +219,11 @@ impl BackupReplica {
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        match live.backup.scrub_step() {
+        let stepped = live.backup.scrub_step();
+        if let Some(stepped) = stepped.as_ref().map(Option::as_ref).transpose() {
+            self.verification.note_step(stepped.copied());
+        }
+        match stepped {
             Err(ReplicaError::Engine(error)) if !damage.has(&error) => {
                 let place = live.backup.place_of_damage(&error);
                 let place = place.map_or_else(String::new, |place| format!(" ({place})"));
@@ -232,6 +243,14 @@ impl BackupReplica {
         let live = self.live.as_ref().filter(|_| self.is_committed());
         let has = live.and_then(|live| live.backup.has_log_segment(number));
         has.unwrap_or(true)
+    }
+
+    /// RS14: how far its files are verified.
+    pub(super) fn verification(&mut self) -> VerificationReport {
+        let is_committed = self.is_committed();
+        let live = self.live.as_mut().filter(|_| is_committed);
+        let counts = live.map(|live| live.backup.scrub_counts());
+        self.verification.report(counts.unwrap_or_default())
     }
 
     /// How far the log goes.

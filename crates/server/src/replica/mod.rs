@@ -15,6 +15,7 @@
 //! | `mismatches` | backups that did not write what their primary wrote |
 //! | `memory` | that memory, and who may write into it |
 //! | `tail` | when the end of a primary's log is made durable that nobody waits for |
+//! | `verification` | how far its files are verified |
 //! | `split` | a region that is being split off another one |
 
 mod actor;
@@ -26,6 +27,7 @@ mod mismatches;
 mod primary;
 mod split;
 mod tail;
+mod verification;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -37,7 +39,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, ReplicaFailure, Source};
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
-use farleaf_cluster::record::PrimaryReport;
+use farleaf_cluster::record::{PrimaryReport, VerificationReport};
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_replica::BackupTail;
 
@@ -131,6 +133,7 @@ pub(crate) struct Shown {
     pub(crate) waits_for_room: bool,
     /// RS8: what is wrong with it, while it goes on, as no other replica is better.
     pub(crate) fault: Option<String>,
+    pub(crate) verification: Option<VerificationReport>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
     /// Backups of a primary that do not have all yet.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::ids::ReplicaNumber;
-use farleaf_cluster::record::PrimaryReport;
+use farleaf_cluster::record::{PrimaryReport, VerificationReport};
 use farleaf_fabric::tcp::TcpEndpoint;
 use farleaf_lsm::engine::Worked;
 use farleaf_lsm::place::LogPosition;
@@ -18,6 +18,7 @@ use super::backup::{Opened, epoch_of};
 use super::link::{Link, Stage};
 use super::mismatches::Mismatches;
 use super::tail::LogTail;
+use super::verification::Verification;
 use super::{GOES_ON, Replica};
 use crate::context::Context;
 use crate::error::ServerError;
@@ -58,6 +59,7 @@ pub(super) struct PrimaryReplica {
     unsaid: LogTail,
     /// RS8: background work has failed, so it rests: what it has begun it begins anew.
     has_failed: bool,
+    verification: Verification,
 }
 
 impl PrimaryReplica {
@@ -92,6 +94,7 @@ impl PrimaryReplica {
             tail: LogTail::to_sync(),
             unsaid: LogTail::to_say(),
             has_failed: false,
+            verification: Verification::new(note.is_verified),
         }
     }
 
@@ -332,9 +335,38 @@ impl PrimaryReplica {
         synced.is_err_and(|error| error.is_no_room())
     }
 
-    /// RS8: reads a part of the disk; `Err`: it is damaged.
-    pub(super) fn scrub(&self) -> Result<(), ReplicaError> {
-        self.primary.scrub_step().map(drop)
+    /// RS8, RS14: reads a part of the disk, and compares it with the backups'. `Err`: what is here
+    /// is damaged.
+    pub(super) fn scrub(&mut self) -> Result<(), ReplicaError> {
+        let stepped = self.primary.scrub_step();
+        if self.verification.note_step(stepped.as_ref().copied()) {
+            self.note_verified();
+        }
+        stepped.map(drop)
+    }
+
+    /// RS14: whether its copy is to be verified now: an older version has written it, and nobody
+    /// has read all of it since. Not before it is open: what its backups lack comes first.
+    pub(super) fn verifies_first(&self) -> bool {
+        self.verification.is_first() && self.served.has_opened()
+    }
+
+    /// RS14: has the note say that the copy was verified. Nothing is wrong if it does not: the next
+    /// process verifies it once more.
+    fn note_verified(&mut self) {
+        let note = Note {
+            is_verified: true,
+            ..self.note
+        };
+        match self.place.put_in_force(&note) {
+            Ok(()) => self.note = note,
+            Err(error) => tracing::warn!(%error, "that a copy was verified is not noted"),
+        }
+    }
+
+    /// RS14: how far its files are verified.
+    pub(super) fn verification(&mut self) -> VerificationReport {
+        self.verification.report(self.primary.status().scrub)
     }
 
     pub(super) fn position_bytes(&self) -> u64 {

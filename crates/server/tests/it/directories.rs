@@ -100,7 +100,7 @@ fn lose_data(crew: &Crew, index: usize) {
 
 fn note_of_the_future(crew: &Crew, index: usize) {
     let note = file_of(crew, index, "REPLICA");
-    fs::write(note, r#"{"version":2,"copies":[]}"#).expect("written");
+    fs::write(note, r#"{"version":9,"copies":[]}"#).expect("written");
 }
 
 const HARMS: [Harm; 3] = [corrupt_manifest, lose_data, note_of_the_future];

@@ -13,6 +13,7 @@
 //! | `outages` | coordinators that are away, and clusters that are started from their disks |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `tail` | logs to which nobody writes any more |
+//! | `verifying` | replicas that differ from their primary, and directories of older versions |
 //! | `moves` | replicas that move, under load |
 //! | `directories` | directories that are another's, or not as they were written |
 
@@ -30,3 +31,4 @@ mod recovering;
 mod serving;
 mod splitting;
 mod tail;
+mod verifying;

@@ -188,7 +188,7 @@ fn a_copy_of_a_newer_program_is_waited_for() {
     let first = before.primary.expect("it is served");
     let (replica, _) = place(&crew, first.server);
     let note = fs::read_to_string(replica.join("REPLICA")).expect("it is there");
-    let newer = note.replace("\"version\":1", "\"version\":9");
+    let newer = note.replace("\"version\":2", "\"version\":9");
     fs::write(replica.join("REPLICA"), newer).expect("written");
     for index in [0, 1, 2, MASTER] {
         crew.start(index);

@@ -53,7 +53,7 @@ pub(super) fn mismatch_text(mismatch: &SeenMismatch) -> String {
     let sum = |of: &PartSum| format!("{} bytes with checksum {}", of.size_bytes, of.checksum);
     format!(
         "region {region}: checksum mismatch in {part}: the primary has {}, server {server} \
-         (replica {replica}) wrote {}; that replica is filled again from the primary",
+         (replica {replica}) has {}; that replica is filled again from the primary",
         sum(primary),
         sum(backup)
     )
@@ -87,7 +87,7 @@ mod tests {
             backup: sum(0, "0"),
         });
         let expected = "region 7: checksum mismatch in log segment 5: the primary has 2097152 \
-                        bytes with checksum aaaaaaaaaaaaaaaa, server 3 (replica 12) wrote 0 bytes \
+                        bytes with checksum aaaaaaaaaaaaaaaa, server 3 (replica 12) has 0 bytes \
                         with checksum 0000000000000000; that replica is filled again from the \
                         primary";
         assert_eq!(shown, expected);

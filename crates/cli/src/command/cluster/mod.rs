@@ -11,6 +11,7 @@ mod mismatch;
 mod orders;
 mod seen;
 mod status;
+mod verified;
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -10,6 +10,7 @@ use farleaf_cluster::view::View;
 use serde::Serialize;
 
 use super::mismatch::{SeenMismatch, note_mismatches};
+use super::verified::{self, SeenVerification};
 use crate::command::table_cluster::{Listed, counted, tables_of};
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
@@ -78,6 +79,8 @@ pub(super) struct SeenRegion {
     pub(super) size_bytes: Option<u64>,
     /// Whether its primary serves it.
     pub(super) is_served: bool,
+    /// Number of mismatches that its present primary has found, repaired ones included.
+    pub(super) mismatch_count: u64,
 }
 
 #[derive(Serialize)]
@@ -88,6 +91,8 @@ pub(super) struct SeenReplica {
     pub(super) is_in_sync: bool,
     /// `null` if nothing else is to be known.
     pub(super) trouble: Option<Trouble>,
+    /// `null` if its server does not say.
+    pub(super) verification: Option<SeenVerification>,
 }
 
 /// What else is to be known of a replica that does not serve.
@@ -265,6 +270,7 @@ impl Seen {
         let unreadable = "cannot be read";
         note(self.damaged.len(), "record", unreadable, unreadable);
         note(self.waiting.len(), "region", "waits", "wait");
+        lacking.extend(verified::lacking(&self.regions));
         lacking
     }
 }
@@ -348,6 +354,10 @@ impl SeenRegion {
             is_alive: view.is_alive(replica),
             is_in_sync,
             trouble: trouble_of(view, (region, replica)),
+            verification: view
+                .report(region.region, replica)
+                .and_then(|report| report.verification.as_ref())
+                .map(SeenVerification::new),
         };
         Self {
             number: region.region.0,
@@ -364,6 +374,9 @@ impl SeenRegion {
             phase: phase_text(region),
             size_bytes: report.map(|report| report.size_bytes),
             is_served,
+            mismatch_count: report
+                .and_then(|report| report.primary.as_ref())
+                .map_or(0, |primary| primary.mismatch_count),
         }
     }
 
@@ -447,6 +460,7 @@ pub(super) mod tests {
                 lacked_room: false,
                 is_damaged,
                 fault: fault.then(|| "a record is damaged".to_owned()),
+                verification: None,
                 size_bytes: 0,
                 operations_per_second: 0,
                 position_bytes: 0,

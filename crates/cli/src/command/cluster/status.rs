@@ -8,6 +8,7 @@ use farleaf_cluster::admin;
 
 use super::mismatch::mismatch_text;
 use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
+use super::verified;
 use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
@@ -179,7 +180,7 @@ fn fault_text(fault: &Fault) -> String {
 
 fn regions_text(regions: &[SeenRegion]) -> String {
     let header = [
-        "region", "table", "keys", "epoch", "primary", "backups", "phase", "size",
+        "region", "table", "keys", "epoch", "primary", "backups", "phase", "size", "verified",
     ];
     let rows = regions.iter().map(|region| {
         let primary = match &region.primary {
@@ -201,9 +202,10 @@ fn regions_text(regions: &[SeenRegion]) -> String {
             },
             region.phase.clone(),
             region.size_bytes.map_or_else(|| "-".to_owned(), size),
+            verified::text(region),
         ]
     });
-    let alignments = [Right, Left, Left, Right, Left, Left, Left, Right];
+    let alignments = [Right, Left, Left, Right, Left, Left, Left, Right, Left];
     grid(header, alignments, rows)
 }
 
@@ -309,6 +311,7 @@ mod tests {
             is_alive: true,
             is_in_sync: true,
             trouble: None,
+            verification: None,
         };
         assert_eq!(replica_text(&whole, true), "3");
         assert_eq!(replica_text(&whole, false), "3 (opening)");

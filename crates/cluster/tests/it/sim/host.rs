@@ -269,6 +269,7 @@ impl RegionHost for SimHost {
                     }),
                     waits_for_room: false,
                     fault: None,
+                    verification: None,
                     size_bytes: replica.log.len() as u64 * 20_000_000,
                     operations_per_second: replica.log.len() as u64,
                     position_bytes: replica.log.len() as u64,

@@ -1,0 +1,44 @@
+//! How far a replica's files are verified.
+
+use serde::{Deserialize, Serialize};
+
+use super::region::is_false;
+
+/// What a server says of the verification of a replica's files: it reads them in passes, and
+/// a primary compares them with its backups'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerificationReport {
+    /// Whether a full pass has looked at the copy since a version wrote it that could leave log
+    /// segments out. Damage that the pass has found is in
+    /// [`fault`](super::ReplicaReport::fault).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_finished: bool,
+    /// Bytes that the current pass has to look at;
+    pub pass_size_bytes: u64,
+    /// and that it has passed.
+    pub passed_size_bytes: u64,
+    /// When the last full pass ended, in seconds since 1970; none: no pass has ended since the
+    /// replica was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at_unix_s: Option<u64>,
+}
+
+impl VerificationReport {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.passed_size_bytes > self.pass_size_bytes {
+            return Err("a verification has passed more than there is".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What is of interest at once: without what every step of a pass changes.
+    pub(crate) const fn facts(self) -> Self {
+        Self {
+            pass_size_bytes: 0,
+            passed_size_bytes: 0,
+            ended_at_unix_s: None,
+            ..self
+        }
+    }
+}
