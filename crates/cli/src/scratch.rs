@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
 
 use anyhow::Context;
+use farleaf_lsm::storage::private;
 
 /// The directories of this process, for whoever takes signals.
 static ALL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -30,7 +31,7 @@ impl Scratch {
         let mut number = 0_u32;
         let path = loop {
             let path = directory.join(format!("farleaf-scratch-{process}-{number}"));
-            match fs::create_dir(&path) {
+            match private::create_directory(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 made => {
                     let told = || format!("no directory can be made in {}", directory.display());

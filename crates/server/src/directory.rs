@@ -7,12 +7,13 @@
 //! DIRECTORY/coordinator/               the coordinator's, where this process has it
 //! ```
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::record::NUMBER_END;
+use farleaf_lsm::storage::private;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
@@ -80,7 +81,7 @@ impl LockedDirectory {
             // Before anything is made in it: it may be anybody's.
             refuse_without_identity(path)?;
         }
-        fs::create_dir_all(path).map_err(failed("make", path))?;
+        private::create_directory_all(path).map_err(failed("make", path))?;
         let lock = lock(path)?;
         let identity = match fs::read(&file) {
             Ok(bytes) => Some(decode(&file, &bytes)?),
@@ -99,6 +100,8 @@ impl LockedDirectory {
                 asked: asked.0,
             });
         }
+        // It is a server's, or is to be one's, and no other process has it open.
+        private::tighten(path).warn();
         Ok(Self {
             path: path.to_owned(),
             lock,
@@ -142,7 +145,7 @@ impl LockedDirectory {
             }
         };
         let regions = path.join(REGIONS);
-        fs::create_dir_all(&regions).map_err(failed("make", &regions))?;
+        private::create_directory_all(&regions).map_err(failed("make", &regions))?;
         sync_directory(&path)?;
         Ok(ServerDirectory {
             path,
@@ -182,7 +185,7 @@ impl ServerDirectory {
 
 fn lock(path: &Path) -> Result<File, ServerError> {
     let name = path.join(LOCK);
-    let file = OpenOptions::new()
+    let file = private::file_options()
         .create(true)
         .truncate(false)
         .write(true)
@@ -275,7 +278,12 @@ fn draw() -> Result<ServerId, ServerError> {
 /// Writes a file so that it is there as a whole, and durable, or as it was before.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new).map_err(failed("make", &new))?;
+    let file = private::file_options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&new);
+    let mut file = file.map_err(failed("make", &new))?;
     file.write_all(bytes).map_err(failed("write", &new))?;
     file.sync_all().map_err(failed("sync", &new))?;
     fs::rename(&new, path).map_err(failed("rename", &new))?;

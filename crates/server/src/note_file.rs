@@ -9,6 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use farleaf_lsm::storage::private;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -67,7 +68,12 @@ fn exchange(
 
 fn make(spare: &Path) -> io::Result<()> {
     let write = || {
-        let mut file = fs::File::create(spare)?;
+        let mut options = private::file_options();
+        let mut file = options
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(spare)?;
         file.write_all(&[b' '; SPARE_SIZE_BYTES])?;
         file.sync_all()
     };

@@ -22,7 +22,7 @@ use farleaf_cluster::record::{CopyReport, UnusableCopy};
 use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::place::LogPosition;
-use farleaf_lsm::storage::{DirectoryStorage, Storage};
+use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{failed, other_version, sync_directory, version_of};
@@ -243,7 +243,7 @@ impl ReplicaPlace {
 
     /// Makes the directory, if it is not there.
     pub(crate) fn make(&self) -> Result<(), ServerError> {
-        fs::create_dir_all(&self.path).map_err(failed("make", &self.path))?;
+        private::create_directory_all(&self.path).map_err(failed("make", &self.path))?;
         sync_directory(self.path.parent().unwrap_or(&self.path))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_lsm::follow::IndexKind;
-use farleaf_lsm::storage::{DirectoryStorage, Storage};
+use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
 use farleaf_lsm::{Engine, EngineOptions};
 use farleaf_replica::{
     Backup, BackupId, BackupOptions, BackupWays, Epoch, Layout, Primary, ReplicationOptions,
@@ -80,7 +80,7 @@ impl<'c> Place<'c> {
             path: path.clone(),
             source,
         };
-        std::fs::create_dir_all(&path).map_err(failed)?;
+        private::create_directory_all(&path).map_err(failed)?;
         let storage = DirectoryStorage::open(&path);
         Ok(Arc::new(storage.map_err(failed)?))
     }

@@ -12,7 +12,7 @@ use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded};
 use farleaf_cluster::ids::ClusterId;
 use farleaf_cluster::{ClusterError, admin};
-use farleaf_lsm::storage::DirectoryStorage;
+use farleaf_lsm::storage::{DirectoryStorage, private};
 use farleaf_server::PreparedServer;
 
 use super::cluster_way::not_opened;
@@ -183,9 +183,12 @@ fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow
 
 fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)
+        private::create_directory_all(parent)
             .with_context(|| format!("cannot make {}", parent.display()))?;
     }
     let storage = DirectoryStorage::open(path)?;
-    Ok(Embedded::open(Arc::new(storage), Arc::new(SystemClock))?)
+    let opened = Embedded::open(Arc::new(storage), Arc::new(SystemClock))?;
+    // It is this process's now.
+    Embedded::tighten(path);
+    Ok(opened)
 }

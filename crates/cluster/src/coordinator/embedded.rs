@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farleaf_lsm::storage::Storage;
+use farleaf_lsm::storage::{Storage, private};
 
 use super::journal::{self, Journal};
 use super::store::{Change, Store};
@@ -56,6 +56,12 @@ impl Embedded {
     /// The system does not tell.
     pub fn is_in(directory: &Path) -> std::io::Result<bool> {
         journal::is_there(directory)
+    }
+
+    /// Removes the access of other users from a coordinator's directory and its files, and logs a
+    /// warning if there was any. Other files in the directory are left as they are.
+    pub fn tighten(directory: &Path) {
+        private::tighten_files(directory, &journal::FILES).warn();
     }
 
     /// The one of a directory, which is made if there is none.

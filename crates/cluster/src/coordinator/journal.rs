@@ -33,6 +33,8 @@ use super::store::{Change, Image, Store};
 const JOURNAL: &str = "COORDINATOR";
 const NEW_JOURNAL: &str = "COORDINATOR-NEW";
 const LOCK: &str = "COORDINATOR-LOCK";
+/// Names of the coordinator's files.
+pub(super) const FILES: [&str; 3] = [JOURNAL, NEW_JOURNAL, LOCK];
 
 /// The version of the format.
 const VERSION: u32 = 1;

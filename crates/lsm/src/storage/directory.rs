@@ -10,13 +10,16 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::direct::{self, DirectFile};
-use super::{Origin, OriginKind, Storage, StorageFile, StorageLock};
+use super::{Origin, OriginKind, Storage, StorageFile, StorageLock, private};
 
 /// A directory of the operating system, and its files.
 ///
 /// File names are plain names: one with a `/`, an empty one, `.` and `..` are refused with
 /// [`io::ErrorKind::InvalidInput`] by everything that takes a name. What is not a file, or has a
 /// name that is not UTF-8, is nobody's here and not listed.
+///
+/// What it makes only its owner can access: the directory has mode 0700, and files 0600. The modes
+/// of what is there stay; [`private::tighten`] changes them.
 ///
 /// `sync` is fdatasync, which covers the size as far as reading needs it; `sync_names` is fsync of
 /// the directory; `discard` punches a hole.
@@ -40,7 +43,7 @@ impl DirectoryStorage {
     /// [`io::ErrorKind::NotADirectory`] if something else has the name, or the operating system's.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let is_new = match fs::create_dir(path) {
+        let is_new = match private::create_directory(path) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(error),
@@ -128,7 +131,7 @@ pub(super) fn check_name(name: &str) -> io::Result<()> {
 
 impl Storage for DirectoryStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let mut options = OpenOptions::new();
+        let mut options = private::file_options();
         options.read(true).write(true).create(true).truncate(true);
         self.open_file(&options, name)
     }
@@ -173,7 +176,7 @@ impl Storage for DirectoryStorage {
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn StorageLock>>> {
-        let file = OpenOptions::new()
+        let file = private::file_options()
             .read(true)
             .write(true)
             .create(true)

@@ -6,6 +6,7 @@
 //! | `directory` | [`DirectoryStorage`]: a directory of the operating system |
 //! | `direct` | its files past the page cache |
 //! | `faulty` | [`FaultyStorage`]: another storage, with faults |
+//! | `private` | modes 0700 and 0600, for what is made and what is there |
 //! | `crash` | [`CrashStorage`]: a directory in memory, with a power switch |
 //!
 //! The promises, of which `crash` keeps no more than these:
@@ -25,6 +26,7 @@ mod crash;
 mod direct;
 mod directory;
 mod faulty;
+pub mod private;
 
 #[cfg(test)]
 mod conformance;
