@@ -8,12 +8,12 @@
 //! ```
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::record::NUMBER_END;
-use farleaf_lsm::storage::private;
+use farleaf_lsm::storage::{is_no_file, private};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
@@ -25,6 +25,10 @@ const REGIONS: &str = "regions";
 const COORDINATOR: &str = "coordinator";
 /// The version of the directory's own files.
 const VERSION: u32 = 1;
+/// More than any of the server's own small files has.
+const SMALL_SIZE_BYTES_MAX: u64 = 64 << 10;
+/// What to do with one that is damaged.
+const RESTORE: &str = "restore it from a copy; nothing was changed";
 /// Numbers are drawn up to this one: people type them.
 const DRAWN_NUMBER_MAX: u64 = 1 << 31;
 
@@ -83,13 +87,11 @@ impl LockedDirectory {
         }
         private::create_directory_all(path).map_err(failed("make", path))?;
         let lock = lock(path)?;
-        let identity = match fs::read(&file) {
-            Ok(bytes) => Some(decode(&file, &bytes)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                refuse_without_identity(path)?;
-                None
-            }
-            Err(error) => return Err(failed("read", &file)(error)),
+        let identity = if let Some(bytes) = read_small(&file, RESTORE)? {
+            Some(decode(&file, &bytes)?)
+        } else {
+            refuse_without_identity(path)?;
+            None
         };
         if let (Some(asked), Some(own)) = (asked, identity)
             && asked != own.server
@@ -221,7 +223,7 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     let damaged = |how: String| ServerError::Damaged {
         path: file.to_owned(),
         how,
-        remedy: "restore it from a copy; nothing was changed",
+        remedy: RESTORE,
     };
     let version = version_of(bytes).map_err(damaged)?;
     if version != VERSION {
@@ -238,6 +240,33 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     Ok(identity)
 }
 
+/// The content of a small file of the server's own; none: it is not there. One that is too long, or
+/// is no file, is damaged.
+pub(crate) fn read_small(
+    path: &Path,
+    remedy: &'static str,
+) -> Result<Option<Vec<u8>>, ServerError> {
+    let damaged = |how| ServerError::Damaged {
+        path: path.to_owned(),
+        how,
+        remedy,
+    };
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        let mut limited = file.take(SMALL_SIZE_BYTES_MAX + 1);
+        limited.read_to_end(&mut bytes)
+    });
+    match read {
+        Ok(size_bytes) if size_bytes as u64 > SMALL_SIZE_BYTES_MAX => Err(damaged(format!(
+            "it has more than {SMALL_SIZE_BYTES_MAX} bytes"
+        ))),
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_no_file(&error) => Err(damaged(error.to_string())),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
 /// What it means that a file has another version than the one that is known.
 pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerError {
     let path = path.to_owned();
@@ -251,7 +280,7 @@ pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerErro
     ServerError::Damaged {
         path,
         how: format!("there is no format version {version}"),
-        remedy: "restore it from a copy; nothing was changed",
+        remedy: RESTORE,
     }
 }
 
@@ -371,6 +400,7 @@ mod tests {
             (r#"{"version":1,"cluster":7,"server":0}"#, "number 0"),
             (r#"{"version":1,"cluster":7}"#, "missing field"),
             ("", "EOF"),
+            (&"x".repeat(70_000), "more than 65536 bytes"),
         ] {
             fs::write(&file, text).expect("written");
             let opened = open_in(scratch.path(), CLUSTER, None);

@@ -22,10 +22,10 @@ use farleaf_cluster::record::{CopyReport, UnusableCopy};
 use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::place::LogPosition;
-use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
+use farleaf_lsm::storage::{DirectoryStorage, Storage, is_no_file, private};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, other_version, sync_directory, version_of};
+use crate::directory::{failed, other_version, read_small, sync_directory, version_of};
 use crate::error::ServerError;
 use crate::note_file;
 
@@ -193,12 +193,10 @@ impl ReplicaPlace {
     /// What is in force; none: there is no copy here.
     pub(crate) fn note(&self) -> Result<Option<Note>, ServerError> {
         let path = self.path.join(NOTE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed("read", &path)(error)),
-        };
-        Ok(Some(Note::decode(&path, &bytes)?))
+        match read_small(&path, RESTORE)? {
+            Some(bytes) => Ok(Some(Note::decode(&path, &bytes)?)),
+            None => Ok(None),
+        }
     }
 
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
@@ -325,9 +323,7 @@ pub(crate) fn is_damage(error: &ServerError) -> bool {
         Damaged { .. }
         | Engine(DamagedManifest { .. } | DamagedLog { .. } | DamagedTree { .. }) => true,
         // A file that the manifest, or the note, counts on.
-        Engine(Storage { source, .. }) | File { source, .. } => {
-            source.kind() == io::ErrorKind::NotFound
-        }
+        Engine(Storage { source, .. }) | File { source, .. } => is_no_file(source),
         _ => false,
     }
 }
@@ -412,6 +408,49 @@ mod tests {
             error.contains("format version 3") && !error.contains("damaged"),
             "{error}"
         );
+    }
+
+    /// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage and
+    /// says which file, how, and what to do.
+    #[test]
+    fn wrong_lengths_are_damage() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        let storage = place.storage(4).expect("opened");
+        let engine = Engine::open(storage, EngineOptions::new()).expect("made");
+        engine.put(b"k", b"v", Durability::Sync).expect("written");
+        drop(engine);
+        let note = Note::new(ID, Epoch(9), 4);
+        place.put_in_force(&note).expect("written");
+        assert!(place.copy().expect("it can be read").is_some());
+        let directory = scratch.path().join("5-2");
+        for name in ["REPLICA", "data-4/CURRENT", "data-4/MANIFEST-1"] {
+            let file = directory.join(name);
+            let good = fs::read(&file).expect("it is there");
+            let long = [&good[..], &vec![b'x'; 100_000]].concat();
+            // The end of a manifest that was never whole is cut off (MF2).
+            let is_manifest = name.ends_with("MANIFEST-1");
+            let short = good[..if is_manifest { 9 } else { good.len() / 2 }].to_vec();
+            let mut bad = vec![Vec::new(), short, b"garbage\n".to_vec()];
+            bad.extend((!is_manifest).then_some(long));
+            for bytes in bad {
+                fs::write(&file, &bytes).expect("written");
+                let error = place.copy().expect_err("it is not what was written");
+                let said = error.to_string();
+                assert!(is_damage(&error), "{name}, {} bytes: {said}", bytes.len());
+                assert!(
+                    said.contains("damaged") && said.contains("restore"),
+                    "{said}"
+                );
+            }
+            fs::remove_file(&file).expect("it was there");
+            fs::create_dir(&file).expect("made");
+            let error = place.copy().expect_err("it is a directory");
+            assert!(is_damage(&error), "{error}");
+            fs::remove_dir(&file).expect("made");
+            fs::write(&file, good).expect("written");
+        }
+        assert!(place.copy().expect("it can be read").is_some());
     }
 
     /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an

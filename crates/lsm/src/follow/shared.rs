@@ -88,7 +88,8 @@ pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool
             return Ok(None);
         }
         let file = storage.open(SHARED)?;
-        let mut bytes = vec![0; file.size()?.min(SIZE_BYTES_MAX) as usize];
+        // One byte more than is valid: JSON with something behind it is an error.
+        let mut bytes = vec![0; file.size()?.min(SIZE_BYTES_MAX + 1) as usize];
         file.read_at(&mut bytes, 0)?;
         Ok(Some(bytes))
     };

@@ -10,7 +10,7 @@ use super::search::has_whole_line;
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition};
-use crate::storage::{Storage, StorageFile};
+use crate::storage::{Storage, StorageFile, is_no_file};
 
 const CURRENT: &str = "CURRENT";
 const NEW_CURRENT: &str = "CURRENT.new";
@@ -432,18 +432,22 @@ fn other_version(json: &[u8]) -> Option<u32> {
 }
 
 fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Vec<u8>, LsmError> {
-    let read = || {
-        let file = storage.open(name)?;
-        let size_bytes = file.size()?;
-        if size_bytes > size_bytes_max {
-            let how = format!("it has {size_bytes} bytes, and {size_bytes_max} at the most");
-            return Err(io::Error::other(how));
+    let failed = |source: io::Error| {
+        // Not what was written, for good: another try reads the same.
+        if is_no_file(&source) {
+            return damaged(storage, name, source.to_string());
         }
-        let mut bytes = vec![0; size_bytes as usize];
-        file.read_at(&mut bytes, 0)?;
-        Ok(bytes)
+        error(storage, "read", name, source)
     };
-    read().map_err(|source| error(storage, "read", name, source))
+    let file = storage.open(name).map_err(failed)?;
+    let size_bytes = file.size().map_err(failed)?;
+    if size_bytes > size_bytes_max {
+        let how = format!("it has {size_bytes} bytes, and at most {size_bytes_max} are valid");
+        return Err(damaged(storage, name, how));
+    }
+    let mut bytes = vec![0; size_bytes as usize];
+    file.read_at(&mut bytes, 0).map_err(failed)?;
+    Ok(bytes)
 }
 
 fn error(storage: &dyn Storage, action: &'static str, file: &str, source: io::Error) -> LsmError {

@@ -106,6 +106,40 @@ fn no_edit_is_lost_with_the_power() {
     );
 }
 
+/// Promise: `CURRENT` of any wrong length, and a manifest that is not there, is damage, and no error
+/// of the device; a device that fails is none.
+#[test]
+fn wrong_lengths_are_damage() {
+    let storage = CrashStorage::new(5);
+    drop(made(&storage));
+    let good = file_of(&storage, "CURRENT");
+    let open = || Manifest::open(Arc::new(storage.clone())).map(|_| ());
+    for size_bytes in [0, 1, good.len() - 1, good.len() + 1, 64, 65, 110, 5000] {
+        let mut bytes = good.clone();
+        bytes.resize(size_bytes, b'x');
+        overwrite(&storage, "CURRENT", &bytes);
+        let error = open().expect_err("it is not what was written");
+        let is_damage = matches!(error, LsmError::DamagedManifest { .. });
+        assert!(is_damage, "{size_bytes} bytes: {error}");
+        assert!(error.to_string().contains("CURRENT"), "{error}");
+    }
+    overwrite(&storage, "CURRENT", b"MANIFEST-7\n");
+    let error = open().expect_err("there is none");
+    assert!(matches!(error, LsmError::DamagedManifest { .. }), "{error}");
+    overwrite(&storage, "CURRENT", &good);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    faulty.set(Fault::Fail {
+        operations: Operation::ALL,
+        file: Some("CURRENT".to_owned()),
+        nth: 1,
+        times: 1,
+    });
+    let error = Manifest::open(Arc::new(faulty)).map(|_| ());
+    let error = error.expect_err("the device fails");
+    assert!(matches!(error, LsmError::Storage { .. }), "{error}");
+    open().expect("it is as it was");
+}
+
 /// Promise (MF2): a byte that is not what was written is an error that names the line, unless it
 /// makes the last line one that was never whole; the file is as it was then.
 #[test]

@@ -173,6 +173,18 @@ pub trait StorageFile: Debug + Send + Sync {
 /// Keeps a directory locked until it is dropped.
 pub trait StorageLock: Debug + Send + Sync {}
 
+/// Whether an error says that a name has no file, or one that ends too early: another try finds the
+/// same. An error of the device ([`Other`](io::ErrorKind::Other), say) tells nothing of the file.
+pub fn is_no_file(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::UnexpectedEof
+    )
+}
+
 /// Whether an error says that the disk, or a quota of it, is full.
 pub fn is_no_room(error: &io::Error) -> bool {
     matches!(

@@ -168,6 +168,28 @@ fn a_manifest_is_torn_while_all_were_down() {
     });
 }
 
+/// What is not as it was written in a way that its length or kind shows.
+fn lengthen(path: &Path) {
+    let mut bytes = fs::read(path).expect("it is there");
+    bytes.extend([b'x'; 100]);
+    fs::write(path, bytes).expect("written");
+}
+
+fn make_directory_of(path: &Path) {
+    fs::remove_file(path).expect("it was there");
+    fs::create_dir(path).expect("made");
+}
+
+/// Promise (CP18): a file of wrong length, or a directory in its place, is damage, and no error of
+/// the disk that may pass: nobody waits for that copy. Once all waited for a copy whose `CURRENT`
+/// was too long.
+#[test]
+fn files_have_wrong_lengths_while_all_were_down() {
+    is_served_by_another(|_, data| lengthen(&data.join("CURRENT")));
+    is_served_by_another(|_, data| make_directory_of(&data.join("log")));
+    is_served_by_another(|replica, _| fs::write(replica.join("REPLICA"), "").expect("written"));
+}
+
 /// Promise (CP18): a replica whose note is damaged is told, and not waited for.
 #[test]
 fn a_note_is_torn_while_all_were_down() {
