@@ -32,6 +32,9 @@ pub(crate) struct ReplicaOptions {
     pub(crate) link_patience: Duration,
     /// A backup's memory that does not answer for so long is lost.
     pub(crate) answer_time_max: Duration,
+    /// What the secrets of backups' memory are made from, besides keys for each attachment: a
+    /// secret that only servers know, or else the cluster's.
+    pub(crate) memory_secret: Option<Secret>,
     /// RS8: how often a replica that has nothing else to do reads 2 MiB of its disk.
     pub(crate) scrub_interval: Duration,
     /// A mistake that a test plants in what backups write.

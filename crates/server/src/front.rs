@@ -81,7 +81,7 @@ impl Front {
 
     fn answer_server(&self, request: PeerRequest) -> PeerReply {
         let name = match request {
-            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => name,
+            PeerRequest::Attach { of: name, .. } | PeerRequest::Commit { of: name, .. } => name,
             PeerRequest::Prepare {
                 of,
                 child,

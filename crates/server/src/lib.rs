@@ -23,6 +23,7 @@
 //! | `replica` | a replica, and the thread that has it |
 //! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
 //! | `operations` | what clients ask, done |
+//! | `attachment` | the secret of a backup's memory, which is agreed on and not sent |
 //! | `peer` | what servers ask each other |
 //! | `front` | who answers which request |
 //! | `tails` | writes the ends of all logs to their disks, without a sync |
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attachment;
 mod broken;
 mod contact;
 mod context;

@@ -7,13 +7,14 @@ use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::region::Key;
 use serde::{Deserialize, Serialize};
 
+use crate::attachment::AttachmentKey;
 use crate::context::Context;
 
 /// The first byte of requests of servers.
 pub(crate) const TAG: u8 = b'R';
 
 /// The version of all that is said here.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Which replica is asked, by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,11 @@ pub(crate) struct ReplicaName {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerRequest {
     /// Memory into which it can write, for a copy that begins.
-    Attach(ReplicaName),
+    Attach {
+        of: ReplicaName,
+        /// The primary's half of what the memory's secret is agreed on with.
+        key: AttachmentKey,
+    },
     /// That the copy which was begun by this attachment be the one in force.
     Commit {
         of: ReplicaName,
@@ -51,7 +56,7 @@ pub(crate) enum PeerRequest {
     Abandon { of: ReplicaName, child: RegionId },
 }
 
-/// What it answers. Shown without the secret.
+/// What it answers.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerReply {
@@ -59,8 +64,8 @@ pub(crate) enum PeerReply {
     Attached {
         attachment: u64,
         port: u16,
-        /// What opens it.
-        secret: String,
+        /// The backup's half of what the memory's secret is agreed on with.
+        key: AttachmentKey,
         slot_count: u64,
         /// CP18: how far the log of the copy goes that it has, if that may have lost its end.
         reach: Option<u64>,
@@ -172,13 +177,19 @@ mod tests {
         epoch: Epoch(9),
         primary: ServerId(3),
     };
+    const KEY: AttachmentKey = AttachmentKey([7; 32]);
+
+    fn attach() -> PeerRequest {
+        PeerRequest::Attach { of: NAME, key: KEY }
+    }
 
     /// The format: a later version that changes it must say so.
     #[test]
     fn messages_are_golden() {
-        let attach = encode_request(&PeerRequest::Attach(NAME));
+        let attach = encode_request(&attach());
         let of = r#"{"region":5,"replica":2,"epoch":9,"primary":3}"#;
-        let golden = format!(r#"R{{"version":2,"body":{{"attach":{of}}}}}"#);
+        let key = "07".repeat(32);
+        let golden = format!(r#"R{{"version":3,"body":{{"attach":{{"of":{of},"key":"{key}"}}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&attach), golden);
         let commit = PeerRequest::Commit {
             of: NAME,
@@ -186,33 +197,49 @@ mod tests {
             damaged: Vec::new(),
         };
         let golden =
-            format!(r#"R{{"version":2,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
+            format!(r#"R{{"version":3,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
         assert_eq!(String::from_utf8_lossy(&encode_request(&commit)), golden);
         let mut out = Vec::new();
         let attached = PeerReply::Attached {
             attachment: 4,
             port: 80,
-            secret: "s".to_owned(),
+            key: KEY,
             slot_count: 2,
             reach: Some(9),
             damaged: Vec::new(),
         };
         encode_reply(&attached, &mut out);
-        let golden = concat!(
-            r#"{"version":2,"body":{"attached":{"attachment":4,"port":80,"#,
-            r#""secret":"s","slot_count":2,"reach":9}}}"#
-        );
+        let golden = [
+            r#"{"version":3,"body":{"attached":{"attachment":4,"port":80,"key":""#,
+            &key,
+            r#"","slot_count":2,"reach":9}}}"#,
+        ];
+        let golden = golden.concat();
         assert_eq!(String::from_utf8_lossy(&out), golden);
         assert_eq!(decode::<PeerReply>(&out), Ok(attached));
-        let later = decode_request(br#"{"version":3,"bodies":[]}"#).expect_err("of the future");
-        assert!(later.contains("version 3"), "{later}");
+        for version in [2, 4] {
+            let other = format!(r#"{{"version":{version},"bodies":[]}}"#);
+            let refused = decode_request(other.as_bytes()).expect_err("another version");
+            assert!(refused.contains(&format!("version {version}")), "{refused}");
+        }
+        for bad in [
+            "",
+            "07",
+            &"0g".repeat(32),
+            &"0A".repeat(32),
+            &"é".repeat(32),
+        ] {
+            let bad = format!(r#"{{"version":3,"body":{{"attach":{{"of":{of},"key":"{bad}"}}}}}}"#);
+            let refused = decode_request(bad.as_bytes()).expect_err("no key");
+            assert!(refused.contains("64 lower-case"), "{refused}");
+        }
     }
 
     /// Promise: bytes that are no message are an error, and what is one is said again as it was.
     #[test]
     fn bytes_are_messages_or_errors() {
         run("requests of servers", |random| {
-            let mut bytes = encode_request(&PeerRequest::Attach(NAME)).split_off(1);
+            let mut bytes = encode_request(&attach()).split_off(1);
             random.mutate(&mut bytes);
             if let Ok(request) = decode_request(&bytes) {
                 let again = encode_request(&request).split_off(1);

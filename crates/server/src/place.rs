@@ -410,8 +410,8 @@ mod tests {
         );
     }
 
-    /// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage and
-    /// says which file, how, and what to do.
+    /// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage,
+    /// and says which file, how, and what to do.
     #[test]
     fn wrong_lengths_are_damage() {
         let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -48,6 +48,9 @@ pub struct ServerOptions {
     pub advertised: Option<String>,
     /// What clients and other servers prove to know: the same on all servers.
     pub secret: Option<Secret>,
+    /// A secret that only servers know, the same on all servers; primaries prove to know it before
+    /// they write into a backup's memory. Without one, `secret` is used, which clients know, too.
+    pub server_secret: Option<Secret>,
     /// So many clients' connections at the most.
     pub connection_count_max: usize,
     /// What is agreed on about leases: the same on all servers. A lease is a day at the most.
@@ -89,6 +92,7 @@ impl ServerOptions {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertised: None,
             secret: None,
+            server_secret: None,
             connection_count_max: 1024,
             terms: LeaseTerms::default(),
             plan: PlanOptions::default(),
@@ -220,6 +224,10 @@ impl RegionServer {
                     .terms
                     .time_to_live
                     .clamp(ANSWER_TIME.0, ANSWER_TIME.1),
+                memory_secret: options
+                    .server_secret
+                    .clone()
+                    .or_else(|| options.secret.clone()),
                 scrub_interval: options.scrub_interval,
                 write_fault: options.write_fault.clone(),
                 first_scrub_interval: options.first_scrub_interval,

@@ -19,7 +19,7 @@ use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 use super::cluster_way::parse_address;
 use super::region_coordinator::{Asked, Elsewhere, OPTION, Own, no_cluster};
 use super::serve::{allow_descriptors, parse_listen};
-use crate::arguments::PoolArguments;
+use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::quantity::{parse_seconds, parse_size, size};
@@ -66,6 +66,11 @@ struct ServeArguments {
     /// Where others reach it, HOST:PORT, if that is somewhere else than where it listens
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
     advertise: Option<String>,
+
+    /// File with a secret that only the servers of the cluster know, the same for all of them; it
+    /// keeps clients out of backups' memory [default: the cluster's secret]
+    #[arg(long, value_name = "FILE", env = "FARLEAF_SERVER_SECRET_FILE")]
+    server_secret_file: Option<PathBuf>,
 
     /// Which server it is in `cluster status`, `move` and `drain`, from 1 on; a directory keeps the
     /// number that it got when it was new, which is drawn if none is given
@@ -317,6 +322,8 @@ impl ServeArguments {
         options.address = self.listen;
         options.advertised.clone_from(&self.advertise);
         options.secret = pool.secret()?;
+        let server_secret = self.server_secret_file.as_deref().map(secret_of);
+        options.server_secret = server_secret.transpose()?;
         options.connection_count_max = self.connections as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;

@@ -28,6 +28,7 @@
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
 //! | `protocol_key` | how a pool's secret is proven on other protocols than this one |
+//! | `agreement` | how two processes agree on a secret without sending it |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `answer` | what a node's answer means to a batch |
@@ -44,6 +45,7 @@
 //! | `warnings` | how often strangers can make the node write to its log |
 //! | `fuzz` | tests: random changes of all that is read from the network |
 
+mod agreement;
 mod answer;
 mod client;
 mod clients;
@@ -71,6 +73,9 @@ mod tls;
 mod warnings;
 mod window;
 
+pub use agreement::{
+    AgreementKey, AgreementSide, InvalidPublicKey, PUBLIC_KEY_SIZE_BYTES, PublicKey,
+};
 pub use client::{TcpClient, TcpConnectOptions};
 pub use connection::TcpConnection;
 pub use gate::Grant;

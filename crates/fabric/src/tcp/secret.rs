@@ -243,6 +243,19 @@ impl Secret {
         (self.rights == Rights::Admin).then(|| ProtocolKey::new(mac(&self.key, said)))
     }
 
+    /// The secret that two sides have agreed on, with all rights.
+    pub(super) const fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
+        Self {
+            rights: Rights::Admin,
+            key,
+        }
+    }
+
+    /// What an agreement is salted with of those who know this secret already.
+    pub(super) fn agreement_salt(&self) -> [u8; KEY_SIZE_BYTES] {
+        mac(&self.key, &[b"farleaf 1 agreement salt"])
+    }
+
     /// What proves to the other side that the key for `rights` is known; `None`: it is not.
     pub(super) fn prove(&self, rights: Rights, side: Side, said: &[&[u8]]) -> Option<Proof> {
         let key = self.key_for(rights)?;

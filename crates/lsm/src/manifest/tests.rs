@@ -106,8 +106,8 @@ fn no_edit_is_lost_with_the_power() {
     );
 }
 
-/// Promise: `CURRENT` of any wrong length, and a manifest that is not there, is damage, and no error
-/// of the device; a device that fails is none.
+/// Promise: `CURRENT` of any wrong length, and a manifest that is not there, are damage, and no
+/// error of the device; a device that fails is none.
 #[test]
 fn wrong_lengths_are_damage() {
     let storage = CrashStorage::new(5);

@@ -470,7 +470,7 @@ impl Actor {
     /// `Err`: the replica cannot go on.
     fn answer_to(&mut self, request: &PeerRequest) -> Result<PeerReply, ReplicaFailure> {
         let name = match request {
-            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => *name,
+            PeerRequest::Attach { of: name, .. } | PeerRequest::Commit { of: name, .. } => *name,
             // Whoever has the board of replicas answers it.
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
                 return Ok(PeerReply::Refused("it is no replica's".to_owned()));
@@ -495,7 +495,9 @@ impl Actor {
             return Ok(PeerReply::Refused(how));
         }
         match request {
-            PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch, &self.replica),
+            PeerRequest::Attach { key, .. } => {
+                backup.attach(&self.context, (name, *key), &self.replica)
+            }
             PeerRequest::Commit {
                 attachment,
                 damaged,

@@ -6,6 +6,7 @@ use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::Epoch;
 use farleaf_cluster::record::VerificationReport;
 use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::tcp::AgreementSide;
 use farleaf_lsm::follow::follows;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::storage::Storage;
@@ -15,9 +16,10 @@ use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 use super::memory::BackupMemory;
 use super::verification::Verification;
 use super::{Replica, SharedDamage};
+use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
 use crate::error::ServerError;
-use crate::peer::PeerReply;
+use crate::peer::{PeerReply, ReplicaName};
 use crate::place::{Note, ReplicaPlace};
 
 /// A replica that is no primary.
@@ -124,7 +126,7 @@ impl BackupReplica {
     pub(super) fn attach(
         &mut self,
         context: &Context,
-        epoch: Epoch,
+        (name, primary_key): (ReplicaName, AttachmentKey),
         replica: &Replica,
     ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
@@ -133,14 +135,19 @@ impl BackupReplica {
         let generation = self.place.clear_but(kept)?;
         let storage = self.place.storage(generation)?;
         let options = &context.options;
-        let memory = BackupMemory::open(context.host, options.slot_count)?;
+        let own = attachment::draw()?;
+        let key = AttachmentKey(own.public());
+        let side = (AgreementSide::Answering, primary_key);
+        let of = (name, self.attachment_count + 1);
+        let secret = attachment::secret(own, side, options.memory_secret.as_ref(), of)?;
+        let memory = BackupMemory::open(context.host, options.slot_count, secret)?;
         let of = BackupOptions {
             engine: options.engine.clone(),
             replaces: true,
             previous: self.previous(),
             write_fault: options.write_fault.clone(),
         };
-        let epoch_of_it = epoch_of(epoch);
+        let epoch_of_it = epoch_of(name.epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
         let backup = backup.map_err(ServerError::from)?;
         replica.set_tail(backup.tail(memory.near()));
@@ -150,7 +157,7 @@ impl BackupReplica {
         let reply = PeerReply::Attached {
             attachment: self.attachment_count,
             port: memory.port,
-            secret: memory.secret.clone(),
+            key,
             slot_count: options.slot_count,
             reach: reach.map(|it| it.0),
             damaged: replica.damage().all().iter().map(|it| it.0).collect(),
@@ -158,7 +165,7 @@ impl BackupReplica {
         self.live = Some(Live {
             attachment: self.attachment_count,
             generation,
-            epoch,
+            epoch: name.epoch,
             backup,
             memory,
         });

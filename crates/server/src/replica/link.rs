@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
-use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
+use farleaf_fabric::tcp::{AgreementKey, AgreementSide, TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
 
 use super::memory::layout;
 use super::{Replica, SharedDamage, segment_of};
+use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{Failure, Served};
@@ -298,7 +299,15 @@ impl Work {
     }
 
     fn attach(&self) -> Tried {
-        let asked = peer::ask(&self.context, self.server, &PeerRequest::Attach(self.name));
+        let own = match attachment::draw() {
+            Ok(own) => own,
+            Err(how) => return Tried::Failed(how),
+        };
+        let request = PeerRequest::Attach {
+            of: self.name,
+            key: AttachmentKey(own.public()),
+        };
+        let asked = peer::ask(&self.context, self.server, &request);
         let (attachment, client, slot_count, theirs) = match asked {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => {
@@ -310,7 +319,7 @@ impl Work {
                 PeerReply::Attached {
                     attachment,
                     port,
-                    secret,
+                    key,
                     slot_count,
                     reach,
                     damaged,
@@ -321,8 +330,7 @@ impl Work {
                     return tried;
                 }
                 let address = SocketAddr::new(address.ip(), port);
-                let answer_time_max = self.context.options.answer_time_max;
-                match connect(address, &secret, answer_time_max) {
+                match self.connect(address, own, (key, attachment)) {
                     Ok(client) => {
                         let theirs = damaged.into_iter().map(LogNumber).collect();
                         (attachment, client, slot_count, theirs)
@@ -362,6 +370,27 @@ impl Work {
         }
     }
 
+    /// Connects to the backup's memory, with the secret that both sides have agreed on.
+    fn connect(
+        &self,
+        address: SocketAddr,
+        own: AgreementKey,
+        (theirs, attachment): (AttachmentKey, u64),
+    ) -> Result<Arc<TcpClient>, String> {
+        let options = &self.context.options;
+        let known = options.memory_secret.as_ref();
+        let side = (AgreementSide::Asking, theirs);
+        let secret = attachment::secret(own, side, known, (self.name, attachment))?;
+        let options = TcpConnectOptions {
+            secret: Some(secret),
+            answer_time_max: options.answer_time_max,
+            ..TcpConnectOptions::default()
+        };
+        let client = TcpClient::connect(&address.to_string(), &options);
+        let failed = |error| format!("{error} (all servers need the same secrets)");
+        Ok(Arc::new(client.map_err(failed)?))
+    }
+
     /// What is damaged in it.
     fn fill(
         &self,
@@ -394,21 +423,6 @@ impl Work {
             }
         })
     }
-}
-
-fn connect(
-    address: SocketAddr,
-    secret: &str,
-    answer_time_max: Duration,
-) -> Result<Arc<TcpClient>, String> {
-    let secret = Secret::from_text(secret).map_err(|error| error.to_string())?;
-    let options = TcpConnectOptions {
-        secret: Some(secret),
-        answer_time_max,
-        ..TcpConnectOptions::default()
-    };
-    let client = TcpClient::connect(&address.to_string(), &options);
-    Ok(Arc::new(client.map_err(|error| error.to_string())?))
 }
 
 fn session(client: &TcpClient) -> Result<TcpEndpoint, String> {

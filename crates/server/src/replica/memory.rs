@@ -28,8 +28,6 @@ pub(super) struct BackupMemory {
     region: Arc<MappedRegion>,
     pub(super) layout: Layout,
     pub(super) port: u16,
-    /// What opens it, in words for the primary.
-    pub(super) secret: String,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -40,15 +38,15 @@ pub(super) fn layout(slot_count: u64) -> Option<Layout> {
 }
 
 impl BackupMemory {
-    /// Maps memory, zeroed, and listens on a free port of this host.
-    pub(super) fn open(host: IpAddr, slot_count: u64) -> Result<Self, String> {
+    /// Maps memory, zeroed, and listens on a free port of this host, for who proves to know this
+    /// secret.
+    pub(super) fn open(host: IpAddr, slot_count: u64, secret: Secret) -> Result<Self, String> {
         let layout = layout(slot_count)
             .ok_or_else(|| format!("{slot_count} buffers are too few, or too many"))?;
         let mapped = MappedRegion::anonymous(layout.word_count() * 8);
         let region = Arc::new(mapped.map_err(|error| format!("no memory for buffers: {error}"))?);
-        let drawn = Secret::random().map_err(|error| format!("no secret can be drawn: {error}"))?;
         let mut options = TcpListenOptions::at(SocketAddr::new(host, 0));
-        options.secret = Some(drawn.0);
+        options.secret = Some(secret);
         options.nic_thread_count = 1;
         options.connection_count_max = CONNECTION_COUNT_MAX;
         options.silence_max = SILENCE_MAX;
@@ -64,7 +62,6 @@ impl BackupMemory {
             region,
             layout,
             port,
-            secret: drawn.1,
             stop,
             thread: Some(thread),
         })

@@ -11,6 +11,7 @@
 //! | `bits` | bits that are not what was written |
 //! | `damage` | damage that all copies have |
 //! | `outages` | coordinators that are away, and clusters that are started from their disks |
+//! | `recording` | what servers send each other, recorded |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `tail` | logs to which nobody writes any more |
 //! | `verifying` | replicas that differ from their primary, and directories of older versions |
@@ -27,6 +28,7 @@ mod disk;
 mod disks;
 mod moves;
 mod outages;
+mod recording;
 mod recovering;
 mod serving;
 mod splitting;

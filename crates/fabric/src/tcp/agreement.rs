@@ -1,0 +1,171 @@
+//! A secret that two processes agree on, without sending it: X25519, with keys for this one time.
+//!
+//! Each side draws a key pair and sends the public half. Both compute the same secret, by
+//! HKDF-SHA-256 of what X25519 gives, salted with a secret that both know already, if there is one,
+//! and bound to what the secret is for and to both public halves. Who has recorded everything
+//! cannot compute it, also if the other secret is found out later. Who can change what is sent can
+//! stand between the two sides only if it knows the secret that is the salt, or if there is none.
+
+use core::fmt;
+use std::io;
+
+use hmac::Mac;
+use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
+use ring::rand::SystemRandom;
+use thiserror::Error;
+
+use crate::tcp::secret::{Secret, started};
+
+/// Size of the half of a key that is sent, in bytes.
+pub const PUBLIC_KEY_SIZE_BYTES: usize = 32;
+
+/// The half of a key that is sent.
+pub type PublicKey = [u8; PUBLIC_KEY_SIZE_BYTES];
+
+/// A key pair for one agreement.
+pub struct AgreementKey {
+    private: EphemeralPrivateKey,
+    public: PublicKey,
+}
+
+impl fmt::Debug for AgreementKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgreementKey")
+    }
+}
+
+/// The other side's public key is not one that X25519 can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the other side's public key is invalid (is it running the same version?)")]
+pub struct InvalidPublicKey;
+
+/// Which of the two public keys is whose: both sides must say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgreementSide {
+    /// This process has asked.
+    Asking,
+    /// This process has answered.
+    Answering,
+}
+
+impl AgreementKey {
+    /// Draws a key pair.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn draw() -> io::Result<Self> {
+        let failed = |_| io::Error::other("the system has no randomness for a key");
+        let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new());
+        let private = private.map_err(failed)?;
+        let computed = private.compute_public_key().map_err(failed)?;
+        let public = PublicKey::try_from(computed.as_ref());
+        let Ok(public) = public else {
+            unreachable!("a public key of X25519 has 32 bytes")
+        };
+        Ok(Self { private, public })
+    }
+
+    /// The half that is sent.
+    pub fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// The secret that both sides get which have each other's public key, the same `known` secret,
+    /// and the same `purpose`. The parts of the purpose are not told apart, so each must have a
+    /// size that is known.
+    ///
+    /// # Errors
+    /// [`InvalidPublicKey`].
+    pub fn agree(
+        self,
+        (side, other): (AgreementSide, &PublicKey),
+        known: Option<&Secret>,
+        purpose: &[&[u8]],
+    ) -> Result<Secret, InvalidPublicKey> {
+        let salt = known.map_or([0; 32], Secret::agreement_salt);
+        let public = self.public;
+        let (asking, answering) = match side {
+            AgreementSide::Asking => (&public, other),
+            AgreementSide::Answering => (other, &public),
+        };
+        let peer = UnparsedPublicKey::new(&X25519, other);
+        let agreed = agree_ephemeral(self.private, &peer, |shared| {
+            let extracted = started(&salt, &[shared]).finalize().into_bytes();
+            let label: &[u8] = b"farleaf 1 agreement";
+            let said = [&[label], purpose, &[asking, answering, &[1]]].concat();
+            started(&extracted, &said).finalize().into_bytes().into()
+        });
+        agreed.map(Secret::agreed).map_err(|_| InvalidPublicKey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::Rights;
+
+    fn keys() -> (AgreementKey, AgreementKey) {
+        let draw = || AgreementKey::draw().expect("there is randomness");
+        (draw(), draw())
+    }
+
+    fn known(text: &str) -> Secret {
+        Secret::from_text(text).expect("long enough")
+    }
+
+    /// What two sides get, each with what it knows and for what.
+    fn agreed(
+        (one_knows, one_for): (Option<&Secret>, &[u8]),
+        (other_knows, other_for): (Option<&Secret>, &[u8]),
+    ) -> (Vec<u8>, Vec<u8>) {
+        let (one, other) = keys();
+        let (to_one, to_other) = (other.public(), one.public());
+        let one = one.agree((AgreementSide::Asking, &to_one), one_knows, &[one_for]);
+        let to_other = (AgreementSide::Answering, &to_other);
+        let other = other.agree(to_other, other_knows, &[other_for]);
+        let proof = |secret: Secret| {
+            assert_eq!(secret.rights(), Rights::Admin);
+            let key = secret.protocol_key("test").expect("it is no derived key");
+            key.prove(&[b"said"]).to_vec()
+        };
+        let [one, other] = [one, other].map(|it| proof(it.expect("both keys are valid")));
+        (one, other)
+    }
+
+    /// Promise: both sides get the same secret, another one each time; and another one than a side
+    /// that knows another secret, or has something else in mind.
+    #[test]
+    fn both_sides_agree() {
+        let (secret, wrong) = (
+            known("a secret of some length"),
+            known("another secret of it"),
+        );
+        let (secret, wrong) = (Some(&secret), Some(&wrong));
+        let mut seen = Vec::new();
+        for knows in [None, secret] {
+            let (one, other) = agreed((knows, b"a"), (knows, b"a"));
+            assert_eq!(one, other);
+            assert!(!seen.contains(&one));
+            seen.push(one);
+        }
+        for ((one_knows, one_for), (other_knows, other_for)) in [
+            ((secret, b"a"), (wrong, b"a")),
+            ((secret, b"a"), (None, b"a")),
+            ((secret, b"a"), (secret, b"b")),
+        ] {
+            let (one, other) = agreed((one_knows, one_for), (other_knows, other_for));
+            assert_ne!(one, other);
+        }
+    }
+
+    /// Promise: public keys that would make the secret a known one are refused.
+    #[test]
+    fn weak_public_keys_are_refused() {
+        let mut one = [0; PUBLIC_KEY_SIZE_BYTES];
+        for first in [0, 1] {
+            one[0] = first;
+            let agreed = keys().0.agree((AgreementSide::Asking, &one), None, &[b"a"]);
+            assert_eq!(agreed.err(), Some(InvalidPublicKey));
+        }
+    }
+}
