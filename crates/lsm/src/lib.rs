@@ -32,6 +32,7 @@
 //! | [`manifest`] | what each segment is |
 //! | [`device`], [`free`] | files of segments, and which of those are free |
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
+//! | [`inspect`] | reading a directory without opening it, and comparing two |
 //! | [`scrub`] | looking for bits that have flipped |
 //! | [`place`] | segments, positions, blocks |
 //! | [`written`] | checksums of what was written, which replicas compare |
@@ -47,6 +48,7 @@ pub mod error;
 pub mod follow;
 pub mod free;
 pub mod head;
+pub mod inspect;
 pub mod log;
 pub mod manifest;
 pub mod memtable;

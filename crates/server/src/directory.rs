@@ -20,7 +20,7 @@ use crate::error::ServerError;
 
 const LOCK: &str = "LOCK";
 const SERVER: &str = "SERVER";
-const REGIONS: &str = "regions";
+pub(crate) const REGIONS: &str = "regions";
 /// What may be in a directory before it is a server's: a coordinator begins before its servers.
 const COORDINATOR: &str = "coordinator";
 /// The version of the directory's own files.

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`server`] | [`RegionServer`]: starts all of it, and stops it |
 //! | `broken` | replicas that have broken: rests, and what of them can go on |
+//! | [`compare`] | replicas compared byte by byte, from the directories of their servers |
 //! | `contact` | what is said of a coordinator that does not answer |
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
@@ -33,6 +34,7 @@
 
 mod attachment;
 mod broken;
+pub mod compare;
 mod contact;
 mod context;
 mod directory;

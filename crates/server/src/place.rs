@@ -186,7 +186,7 @@ impl ReplicaPlace {
         }
     }
 
-    fn data(&self, generation: u64) -> PathBuf {
+    pub(crate) fn data(&self, generation: u64) -> PathBuf {
         self.path.join(format!("data-{generation}"))
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod nodes;
 mod patient;
 pub(crate) mod put;
 pub(crate) mod region;
+mod region_compare;
 mod region_coordinator;
 pub(crate) mod scan;
 pub(crate) mod secret;

@@ -17,6 +17,7 @@ use farleaf_lsm::memtable::Memtable;
 use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
 use super::cluster_way::parse_address;
+use super::region_compare::{self, CompareArguments};
 use super::region_coordinator::{Asked, Elsewhere, OPTION, Own, no_cluster};
 use super::serve::{allow_descriptors, parse_listen};
 use crate::arguments::{PoolArguments, secret_of};
@@ -36,6 +37,9 @@ pub(crate) struct RegionArguments {
 enum RegionCommand {
     /// Serve regions of persistent tables from a directory
     Serve(Box<ServeArguments>),
+    /// Compare the replicas in several servers' data directories byte by byte; exit status 1 if any
+    /// differ. Stop the servers first: while they run, what was written last may differ
+    Compare(CompareArguments),
 }
 
 /// How a server works.
@@ -154,7 +158,7 @@ struct ServeArguments {
 
 /// How backups come to their trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum IndexName {
+pub(super) enum IndexName {
     #[default]
     Sent,
     Built,
@@ -200,8 +204,10 @@ pub(super) fn parse_buffer_size(text: &str) -> Result<u64, String> {
 
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::Result<Ending> {
-    let RegionCommand::Serve(arguments) = &arguments.command;
-    serve(pool, arguments)
+    match &arguments.command {
+        RegionCommand::Serve(arguments) => serve(pool, arguments),
+        RegionCommand::Compare(arguments) => region_compare::run(arguments),
+    }
 }
 
 /// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends it at once.

@@ -41,7 +41,7 @@ impl Crew {
         crew
     }
 
-    fn start(&self, number: usize, port: &str) -> Server {
+    pub(crate) fn start(&self, number: usize, port: &str) -> Server {
         let coordinator = ["--coordinator", &self.cluster, "--listen", port];
         let is_first = number == 1;
         serve(
@@ -96,7 +96,7 @@ impl Crew {
         self.farleaf(arguments).quietly()
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let ran = self.farleaf(&["cluster", "status", "--output", "json"]);
         serde_json::from_str(&ran.stdout).expect("one object")
     }

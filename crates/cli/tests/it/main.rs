@@ -7,6 +7,7 @@ mod cluster_damage;
 mod cluster_inputs;
 mod cluster_waits;
 mod full_disk;
+mod lost_disks;
 mod modes;
 mod morton;
 mod network;

@@ -84,26 +84,14 @@ impl Manifest {
     /// # Errors
     /// It is damaged, or of a later version, or it cannot be read.
     pub fn open(storage: Arc<dyn Storage>) -> Result<(Self, bool), LsmError> {
-        let current = read_all(&*storage, CURRENT, CURRENT_SIZE_BYTES_MAX)?;
-        let name = str::from_utf8(&current)
-            .ok()
-            .and_then(|text| text.strip_suffix('\n'));
-        let number = name
-            .and_then(|name| name.strip_prefix(PREFIX)?.parse().ok())
-            .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes())
-            .filter(|number| *number <= NUMBER_MAX);
-        let Some(number) = number else {
-            return Err(damaged(&*storage, CURRENT, "it names no manifest"));
-        };
-        let name = name_of(number);
-        let bytes = read_all(&*storage, &name, SIZE_BYTES_MAX)?;
-        let read = read_edits(&bytes).map_err(|why| match why {
-            Unreadable::Version(version) => version_error(&*storage, version),
-            Unreadable::Damaged(how) => damaged(&*storage, &name, how),
-        })?;
+        let InForce {
+            number,
+            name,
+            read,
+            is_cut,
+        } = read_in_force(&*storage)?;
         let file = storage.open(&name);
         let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
-        let is_cut = read.size_bytes < bytes.len() as u64;
         // A process that ended between a write and its sync leaves an edit, or a name, that can be
         // read and is not durable: it must be, before anything is done because of it.
         let synced = file.sync().and_then(|()| storage.sync_names());
@@ -125,6 +113,22 @@ impl Manifest {
         };
         manifest.remove_others(number);
         Ok((manifest, is_cut))
+    }
+
+    /// Reads the state that a directory's manifest in force describes. Changes nothing, takes no
+    /// lock, and may run while another process has the directory open.
+    ///
+    /// # Errors
+    /// It is damaged, or of a later version, or it cannot be read.
+    pub fn read(storage: &dyn Storage) -> Result<ManifestState, LsmError> {
+        let read = match read_in_force(storage) {
+            // The engine replaced the file between the read of `CURRENT` and that of the file.
+            Err(LsmError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                read_in_force(storage)
+            }
+            read => read,
+        };
+        Ok(read?.read.held.state().clone())
     }
 
     /// A manifest whose files are written anew when they are smaller than those of others.
@@ -429,6 +433,43 @@ fn other_version(json: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;
     let version = value.get(0)?.get("all")?.get("version")?.as_u64()?;
     (version != u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
+}
+
+/// A directory's manifest in force, as its file says it.
+struct InForce {
+    number: u64,
+    name: String,
+    read: Read,
+    /// Something that is not whole is behind the last edit.
+    is_cut: bool,
+}
+
+/// Reads the manifest in force. Changes nothing.
+fn read_in_force(storage: &dyn Storage) -> Result<InForce, LsmError> {
+    let current = read_all(storage, CURRENT, CURRENT_SIZE_BYTES_MAX)?;
+    let name = str::from_utf8(&current)
+        .ok()
+        .and_then(|text| text.strip_suffix('\n'));
+    let number = name
+        .and_then(|name| name.strip_prefix(PREFIX)?.parse().ok())
+        .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes())
+        .filter(|number| *number <= NUMBER_MAX);
+    let Some(number) = number else {
+        return Err(damaged(storage, CURRENT, "it names no manifest"));
+    };
+    let name = name_of(number);
+    let bytes = read_all(storage, &name, SIZE_BYTES_MAX)?;
+    let read = read_edits(&bytes).map_err(|why| match why {
+        Unreadable::Version(version) => version_error(storage, version),
+        Unreadable::Damaged(how) => damaged(storage, &name, how),
+    })?;
+    let is_cut = read.size_bytes < bytes.len() as u64;
+    Ok(InForce {
+        number,
+        name,
+        read,
+        is_cut,
+    })
 }
 
 fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Vec<u8>, LsmError> {

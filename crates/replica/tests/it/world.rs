@@ -15,7 +15,7 @@ use farleaf_replica::{
 use farleaf_types::NodeId;
 
 use crate::over::region;
-pub(crate) use crate::over::{Model, engine_options, layout, options, scanned};
+pub(crate) use crate::over::{Model, assert_equal, engine_options, layout, options, scanned};
 
 /// `SplitMix64`.
 #[derive(Clone)]

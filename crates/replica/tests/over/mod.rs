@@ -14,12 +14,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::MappedRegion;
 use farleaf_lsm::EngineOptions;
-use farleaf_lsm::engine::{Direction, Snapshot};
+use farleaf_lsm::engine::{Direction, Snapshot, Worked};
 use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::inspect::{Inspection, compare};
 use farleaf_lsm::log::record::EngineId;
-use farleaf_replica::{Layout, ReplicationOptions};
+use farleaf_lsm::storage::Storage;
+use farleaf_replica::{Layout, Primary, PrimaryWorked, ReplicationOptions};
 use farleaf_types::{NodeId, WordAddr};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -53,6 +56,24 @@ pub(crate) fn layout() -> Layout {
 /// What they take, and a little more.
 pub(crate) fn region_size_bytes() -> u64 {
     (layout().word_count() + FIRST_WORD) * 8
+}
+
+/// Has a primary send what it has still to send, and compares its files with those of its backups,
+/// byte by byte. What may differ is in `farleaf_lsm::inspect::compare`; at rest, a backup has all
+/// trees, and all of the log but a mark that came with its last sync.
+pub(crate) fn assert_equal<E: Endpoint + Send + 'static>(
+    primary: &Primary<E>,
+    own: &Arc<dyn Storage>,
+    (backups, index): (&[Arc<dyn Storage>], IndexKind),
+) {
+    while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing) {}
+    primary.sync().expect("no fault is set");
+    let inspect = |storage| Inspection::read(storage).expect("its manifest is whole");
+    let own = inspect(own);
+    for backup in backups {
+        let comparison = compare(&own, &inspect(backup), index).expect("both can be read");
+        assert!(comparison.is_equal(), "{index:?}: {comparison:#?}");
+    }
 }
 
 pub(crate) fn region() -> Arc<MappedRegion> {

@@ -12,7 +12,7 @@ use farleaf_replica::{
     Backup, BackupCounts, BackupId, BackupOptions, BackupWays, Epoch, Primary, ReplicaError,
 };
 
-use super::{Model, engine_options, layout, options, scanned};
+use super::{Model, assert_equal, engine_options, layout, options, scanned};
 
 const WRITER_COUNT: u64 = 2;
 /// Of each writer. Every fiftieth is larger than a segment of the log; with the large ones the log
@@ -74,12 +74,12 @@ where
         let storage = DirectoryStorage::open(directory.path()).expect("it is there");
         Arc::new(storage) as Arc<dyn Storage>
     });
-    let engine = Engine::open(own, engine_options()).expect("made");
+    let engine = Engine::open(Arc::clone(&own), engine_options()).expect("made");
     let primary = Primary::new(engine, Epoch(1), options(index));
     primary
         .put(b"before", b"0", Durability::Memory)
         .expect("alone");
-    let server = Server::start(near, other);
+    let server = Server::start(near, Arc::clone(&other));
     let ways = BackupWays {
         log: way(),
         index: way(),
@@ -93,6 +93,7 @@ where
         }
     });
     primary.confirm().expect("it leads");
+    assert_equal(&primary, &own, (&[other], index));
     let backup = server.stop();
     assert_index(index, &backup.counts());
     cut_off();

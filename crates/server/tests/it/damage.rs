@@ -122,6 +122,7 @@ fn is_served(table: &PersistentTable, damaged: &[Vec<u8>], expected: &[&str]) {
 #[test]
 fn trees_of_all_copies_are_damaged() {
     let (crew, table) = crew();
+    crew.ends_with_replicas_unlike("all copies stay damaged");
     thread::sleep(Duration::from_secs(1));
     for index in 0..3 {
         let count = flip_leaves(&data(&crew, index).join("trees"));
@@ -167,6 +168,7 @@ fn trees_of_all_copies_are_damaged() {
 #[test]
 fn logs_of_all_copies_are_damaged() {
     let (crew, table) = crew();
+    crew.ends_with_replicas_unlike("all copies stay damaged");
     thread::sleep(Duration::from_secs(1));
     for index in 0..3 {
         let data = data(&crew, index);
@@ -200,6 +202,7 @@ fn damage_before_a_flush_takes_no_region_away() {
         options.scrub_interval = Duration::from_millis(20);
         options.engine.log_memory_size_bytes = 0;
     });
+    crew.ends_with_replicas_unlike("all copies stay damaged");
     let table = crew.table(2, false).with_durability(Durability::Sync);
     load(&table);
     let (primary, other) = match crew.primary(&table) {

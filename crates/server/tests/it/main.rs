@@ -15,6 +15,7 @@
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `tail` | logs to which nobody writes any more |
 //! | `verifying` | replicas that differ from their primary, and directories of older versions |
+//! | `rest` | the files of replicas at rest, which are equal |
 //! | `moves` | replicas that move, under load |
 //! | `directories` | directories that are another's, or not as they were written |
 
@@ -30,6 +31,8 @@ mod moves;
 mod outages;
 mod recording;
 mod recovering;
+#[path = "../rest/mod.rs"]
+mod rest;
 mod serving;
 mod splitting;
 mod tail;

@@ -10,6 +10,16 @@ use farleaf_trial::{Fleet, Trial, kills};
 use farleaf_wire::Server;
 
 use crate::part::serve;
+use crate::rest;
+
+/// The files of all in-sync replicas are equal when nothing happens any more.
+fn end_at_rest(fleet: &Fleet, tables: &[&PersistentTable]) {
+    for table in tables {
+        fleet.wait_whole(table, 3);
+    }
+    let compared_count = rest::wait_equal_in(fleet);
+    assert!(compared_count > 0, "there is nothing to compare");
+}
 
 /// Three servers, their coordinator, and a table of which each has all.
 fn three() -> (Server, Fleet, PersistentTable) {
@@ -31,6 +41,7 @@ fn three() -> (Server, Fleet, PersistentTable) {
 fn primaries_are_killed_under_load() {
     let (_service, mut fleet, table) = three();
     kills::primaries(&mut fleet, &table, Trial::default());
+    end_at_rest(&fleet, &[&table]);
 }
 
 /// Promise: regions are split under load, and servers killed in the middle of it: the split was, or
@@ -39,6 +50,7 @@ fn primaries_are_killed_under_load() {
 fn splits_are_cut_short() {
     let (_service, mut fleet, table) = three();
     kills::splits(&mut fleet, &table, Trial::default());
+    end_at_rest(&fleet, &[&table]);
 }
 
 /// Promise: all servers are killed at once, and started again: what was acknowledged as durable is
@@ -65,6 +77,7 @@ fn all_are_killed_at_once() {
             assert_eq!(found, Some(value.into_bytes()), "key {key}, round {round}");
         }
     }
+    end_at_rest(&fleet, &[&table]);
 }
 
 /// Promise (RS11): what was written with `memory` is on all disks a second or so after the last
@@ -103,4 +116,5 @@ fn all_are_killed_when_nobody_writes_any_more() {
         }
         fleet.wait_whole(&tables[0], 3);
     }
+    end_at_rest(&fleet, &[&tables[0]]);
 }

@@ -14,6 +14,7 @@
 //! | `network` | a network of a test's own, in namespaces, and ways that are cut |
 //! | `kills` | primaries that are killed; all servers that are |
 //! | `partitions` | servers that are cut off |
+//! | `rest` | the files of replicas at rest, which are equal |
 //! | `soak` | everything that can happen, at random, for long |
 //!
 //! Clients, their histories and how these are checked are in `farleaf-trial`.
@@ -22,4 +23,6 @@ mod kills;
 mod network;
 mod part;
 mod partitions;
+#[path = "../rest/mod.rs"]
+mod rest;
 mod soak;

@@ -15,6 +15,7 @@ use farleaf_wire::{ConnectOptions, Connection};
 
 use crate::network::{Host, OUTSIDE, address, cut_between, enter, on_a_network, prefix};
 use crate::part::{remote, serve};
+use crate::rest;
 
 /// Clients outside, and on the host that is cut off.
 const CLIENT_COUNTS: (usize, usize) = (4, 2);
@@ -109,6 +110,7 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
     );
     assert!(away < away_time_max, "{away:?}");
     whole.judge(&table);
+    rest::wait_equal_in(&fleet);
 }
 
 /// Whoever asks one server at one epoch, whatever the records say by then: it would be answered

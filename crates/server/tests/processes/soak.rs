@@ -16,6 +16,7 @@ use farleaf_trial::{Course, Fleet, Outage, Trial};
 use rustix::process::Signal;
 
 use crate::part::serve;
+use crate::rest;
 
 const SERVER_COUNT: usize = 4;
 
@@ -161,4 +162,5 @@ fn anything_happens() {
         trial.refused_count()
     );
     trial.judge(&table);
+    rest::wait_equal_in(&soak.fleet);
 }

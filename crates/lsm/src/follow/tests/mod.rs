@@ -7,6 +7,7 @@ mod gaps;
 mod histories;
 mod reach;
 mod refusals;
+mod remainders;
 mod scrubs;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,0 +1,151 @@
+//! Directories that are compared, and what is found when they differ.
+
+use super::*;
+use crate::engine::tests::tiny;
+use crate::follow::IndexKind;
+use crate::storage::CrashStorage;
+use crate::{Durability, Engine};
+
+fn inspect(storage: &CrashStorage) -> Inspection {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    Inspection::read(&storage).expect("its manifest is whole")
+}
+
+/// A directory with trees, large records, and several log segments.
+fn made() -> (CrashStorage, Engine) {
+    let storage = CrashStorage::new(1);
+    let engine = Engine::open(Arc::new(storage.clone()), tiny()).expect("made");
+    for number in 0..60_u32 {
+        let size_bytes = match number {
+            3 => 5 << 20,
+            4 | 24 | 25 | 44 => 1_200_000,
+            _ => 20,
+        };
+        let (key, value) = (number.to_be_bytes(), vec![number as u8; size_bytes]);
+        engine.put(&key, &value, Durability::Memory).expect("put");
+        engine.maintain().expect("no fault is set");
+    }
+    engine.sync().expect("no fault is set");
+    (storage, engine)
+}
+
+fn copy(from: &CrashStorage, seed: u64) -> CrashStorage {
+    let to = CrashStorage::new(seed);
+    for name in from.list().expect("listed") {
+        let (source, target) = (from.open(&name), to.create(&name));
+        let (source, target) = (source.expect("there"), target.expect("made"));
+        let mut bytes = vec![0; source.size().expect("known") as usize];
+        source.read_at(&mut bytes, 0).expect("read");
+        target.write_at(&bytes, 0).expect("written");
+    }
+    to
+}
+
+fn flip(storage: &CrashStorage, file: &str, offset: u64) {
+    let file = storage.open(file).expect("there");
+    let mut byte = [0];
+    file.read_at(&mut byte, offset).expect("read");
+    file.write_at(&[byte[0] ^ 1], offset).expect("written");
+}
+
+/// Promise: a directory is inspected while an engine has it open, without any change, and has all
+/// of the log.
+#[test]
+fn an_open_directory_is_inspected() {
+    let (storage, engine) = made();
+    let names = storage.list().expect("listed");
+    let inspection = inspect(&storage);
+    assert_eq!(inspection.damage().len(), 0, "{:?}", inspection.damage());
+    assert_eq!(inspection.log_end(), engine.log().end());
+    assert!(inspection.write_end() <= inspection.log_end());
+    assert!(!inspection.is_follower() && inspection.engine() == engine.id());
+    assert!(inspection.trees().next().is_some() && inspection.segments().len() > 6);
+    assert_eq!(storage.list().expect("listed"), names);
+    let same = compare(&inspection, &inspect(&storage), IndexKind::Sent).expect("read");
+    assert!(same.is_equal() && same.tree_count > 0, "{same:?}");
+}
+
+/// Promise: one flipped bit of what counts, in any log segment or tree, is found and its place is
+/// told; behind the end of the records it is not.
+#[test]
+fn one_bit_that_differs_is_found() {
+    let (storage, engine) = made();
+    drop(engine);
+    let whole = inspect(&storage);
+    for (number, segment) in whole.segments() {
+        let start = segment.place.offset();
+        for offset in [0, 31, 32, 50, segment.size_bytes as u64 - 1] {
+            let other = copy(&storage, 2);
+            flip(&other, log::FILE, start + offset);
+            let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
+            let told = found.differences.join("\n");
+            let is_told = told.contains(&format!("log segment {}", number.0));
+            // Of the last segment nobody knows that the record was there.
+            let is_end = told.contains("ends at") || told.contains("damaged");
+            let is_mark = found.mark_size_bytes > 0;
+            assert!(is_told || is_end || is_mark, "{number:?}, {offset}: {told}");
+        }
+        if (segment.size_bytes as u64) < SEGMENT_SIZE_BYTES {
+            let other = copy(&storage, 2);
+            // The file may end there.
+            let file = other.open(log::FILE).expect("there");
+            let behind = start + segment.size_bytes as u64;
+            file.write_at(&[0xab], behind).expect("written");
+            let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
+            assert!(found.is_equal(), "{number:?}: {found:?}");
+        }
+    }
+    for tree in whole.trees() {
+        let other = copy(&storage, 2);
+        flip(&other, TREES, tree.segments[0].offset() + 100);
+        let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
+        let told = found.differences.join("\n");
+        assert!(told.contains(&format!("of tree {}", tree.id.0)), "{told}");
+        let built = compare(&whole, &inspect(&other), IndexKind::Built).expect("read");
+        assert!(
+            built.differences.is_empty() && built.tree_count == 0,
+            "{built:?}"
+        );
+    }
+}
+
+/// Promise: a segment that was not written at all is found, as in one replica by itself.
+#[test]
+fn a_hole_is_found() {
+    let (storage, engine) = made();
+    drop(engine);
+    let whole = inspect(&storage);
+    let needed = whole.segments().iter().filter(|it| it.1.is_needed);
+    let mut needed = needed.collect::<Vec<_>>();
+    // Of the last one nobody knows that it was there.
+    needed.pop();
+    for (number, segment) in needed {
+        let other = copy(&storage, 2);
+        let file = other.open(log::FILE).expect("there");
+        let zeros = vec![0; SEGMENT_SIZE_BYTES as usize];
+        file.write_at(&zeros, segment.place.offset())
+            .expect("written");
+        let other = inspect(&other);
+        let damage: Vec<String> = other.damage().iter().map(ToString::to_string).collect();
+        let place = number.start().to_string();
+        assert!(
+            damage.iter().any(|it| it.contains(&place)),
+            "{place}: {damage:?}"
+        );
+        let found = compare(&whole, &other, IndexKind::Sent).expect("read");
+        assert!(!found.differences.is_empty(), "{number:?}");
+    }
+}
+
+/// Promise: writes that one replica lacks are a difference; marks are not.
+#[test]
+fn a_log_that_ends_earlier_differs() {
+    let (storage, engine) = made();
+    let before = copy(&storage, 2);
+    engine.sync().expect("no fault is set");
+    engine.put(b"key", b"value", Durability::Sync).expect("put");
+    let found = compare(&inspect(&storage), &inspect(&before), IndexKind::Sent);
+    let found = found.expect("read");
+    let told = found.differences.join("\n");
+    assert!(told.contains("the last write ends at"), "{told}");
+}

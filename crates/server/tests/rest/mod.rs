@@ -1,0 +1,114 @@
+//! Replicas at rest: the files of all in-sync replicas hold the same log and the same trees.
+//!
+//! For the tests of `tests/it`, and for those of `tests/processes`, which are a program of their
+//! own.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::record::RegionRecord;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_server::compare::{ReplicaDirectory, compare_region, replica_in};
+use farleaf_trial::Fleet;
+use farleaf_trial::fleet::view;
+
+/// Replicas at rest become equal in this time, or never: the end of a log is on all disks a second
+/// after the last write (RS11), and trees follow the log.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until the files of all in-sync replicas of all regions are equal byte by byte: log
+/// segments, up to the end of their records, and trees. Regions are passed that have a member for
+/// which there is no directory. Returns how many replicas were compared with another one.
+///
+/// Nothing may differ but this: the primary's log may have one mark (28 bytes, which hold no write)
+/// behind the end of its backups' logs; a segment into which no tree leads, and from which the log
+/// is not read, may have been reclaimed in one replica alone; bytes behind the last record of a segment
+/// are never read; and backups that build their trees themselves have trees of their own
+/// (`IndexKind::Built`).
+///
+/// # Panics
+/// They do not become equal.
+pub(crate) fn wait_equal(
+    coordinator: &SharedCoordinator,
+    index: IndexKind,
+    directory: impl Fn(ServerId) -> Option<PathBuf>,
+) -> usize {
+    let since = Instant::now();
+    loop {
+        match differences(coordinator, index, &directory) {
+            Ok(count) => return count,
+            Err(differences) => assert!(since.elapsed() < PATIENCE, "{}", differences.join("\n")),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The same, of servers that are processes and send trees to their backups. Only those that run have
+/// a directory.
+#[allow(dead_code, reason = "`tests/it` has all servers in its own process")]
+pub(crate) fn wait_equal_in(fleet: &Fleet) -> usize {
+    wait_equal(&fleet.coordinator, IndexKind::Sent, |server| {
+        let index = server.0 as usize - 1;
+        let is_running = fleet.servers.get(index).is_some_and(Option::is_some);
+        is_running.then(|| fleet.directory(index))
+    })
+}
+
+/// How many replicas equal another one; or what differs.
+fn differences(
+    coordinator: &SharedCoordinator,
+    index: IndexKind,
+    directory: &impl Fn(ServerId) -> Option<PathBuf>,
+) -> Result<usize, Vec<String>> {
+    let (mut count, mut lines) = (0, Vec::new());
+    for seen in view(coordinator).regions.values() {
+        let region = &seen.record;
+        let directories = region.members().map(|it| directory(it.server));
+        let Some(directories) = directories.collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        match region_differences(region, index, &directories) {
+            Ok(found) => {
+                count += region.members().count() - 1;
+                lines.extend(found);
+            }
+            Err(error) => lines.push(format!("{}: {error}", region.region)),
+        }
+    }
+    if lines.is_empty() {
+        Ok(count)
+    } else {
+        Err(lines)
+    }
+}
+
+fn region_differences(
+    region: &RegionRecord,
+    index: IndexKind,
+    directories: &[PathBuf],
+) -> Result<Vec<String>, farleaf_server::ServerError> {
+    let mut replicas: Vec<ReplicaDirectory> = Vec::new();
+    let mut lines = Vec::new();
+    for (member, directory) in region.members().zip(directories) {
+        match replica_in(directory, (region.region, member.number))? {
+            Some(replica) => replicas.push(replica),
+            None => lines.push(format!("{}: {} has no copy", region.region, member.server)),
+        }
+    }
+    if replicas.is_empty() {
+        return Ok(lines);
+    }
+    let compared = compare_region(&replicas, index)?;
+    let stale = compared.stale.iter();
+    lines.extend(stale.map(|it| format!("{}: {} is stale", region.region, it.path.display())));
+    lines.extend(compared.damage);
+    for (replica, comparison) in compared.others {
+        if !comparison.is_equal() {
+            lines.push(format!("{}: {comparison:#?}", replica.path.display()));
+        }
+    }
+    Ok(lines)
+}
