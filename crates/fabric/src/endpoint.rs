@@ -188,6 +188,8 @@ pub enum ProtocolCheck {
     RootsAreFollowed,
     /// R4: what links to a leaf that was moved is linked to where that went.
     LinksAreRedirected,
+    /// R9: a retrainer passes leaves on a lost node.
+    LostLeafIsPassed,
     /// X9: chunks of leaves that a leaf table names are no garbage.
     LeafTableIsNamed,
     /// R8: no leaf is locked while models are trained and published.

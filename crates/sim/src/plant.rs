@@ -62,6 +62,8 @@ pub enum Plant {
     MovedAtOnce,
     /// A sibling on another node is written by the batch that links to it (D3).
     SiblingAtOnce,
+    /// A retrainer fails at a leaf on a lost node (R9).
+    LossNotPassed,
     /// A child is listed in the tree before anything links to it (I3).
     ListedBeforeLinked,
     /// A leaf is handed over by a batch that has failed, as its session is fenced (H3).
@@ -98,7 +100,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -120,6 +122,7 @@ impl Plant {
         Self::SnapshotBeforeRuns,
         Self::MovedAtOnce,
         Self::SiblingAtOnce,
+        Self::LossNotPassed,
         Self::ListedBeforeLinked,
         Self::HandedOverPastFence,
         Self::CacheHalfBuilt,
@@ -162,6 +165,7 @@ impl Plant {
             Self::SnapshotBeforeRuns => "snapshot-before-runs",
             Self::MovedAtOnce => "moved-at-once",
             Self::SiblingAtOnce => "sibling-at-once",
+            Self::LossNotPassed => "loss-not-passed",
             Self::ListedBeforeLinked => "listed-before-linked",
             Self::HandedOverPastFence => "handed-over-past-fence",
             Self::CacheHalfBuilt => "cache-half-built",
@@ -195,7 +199,8 @@ impl Plant {
             | Self::LockHeldWhileTraining
             | Self::SnapshotBeforeRuns
             | Self::MovedAtOnce
-            | Self::SiblingAtOnce => Profile::Retraining,
+            | Self::SiblingAtOnce
+            | Self::LossNotPassed => Profile::Retraining,
             Self::ListedBeforeLinked | Self::HandedOverPastFence | Self::CacheHalfBuilt => {
                 Profile::Trees
             }
@@ -234,6 +239,7 @@ impl Plant {
             Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
             Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
             Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
+            Self::LossNotPassed => Some(ProtocolCheck::LostLeafIsPassed),
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
             Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),

@@ -1,18 +1,19 @@
 //! `farleaf sim`: the simulator.
 
 use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
-use farleaf_sim::campaign::{Campaign, Finding, explain, run_campaign, run_safely};
-use farleaf_sim::plan::{Plan, Profile};
+use farleaf_sim::campaign::{Campaign, Finding, Seeds, explain, run_campaign, run_safely};
+use farleaf_sim::plan::{Plan, Profile, UnknownProfile};
 use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
 use farleaf_sim::run::Verdict;
 
 use crate::command::sim_messages::{self, MessagesArguments};
 use crate::command::sim_network::{self, NetworkArguments};
 use crate::command::sim_seeds::{SeedArguments, several};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending};
 use crate::quantity::{count, parse_positive_count};
 
 /// What to simulate.
@@ -48,10 +49,10 @@ pub(crate) struct CheckArguments {
     /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
     /// `compaction`, that while leaves of these are merged; `calls`, that of `crashes` on tables
     /// that the node holds; `xstore`, on tables whose leaves it changes and whose models it trains;
-    /// `bytes`, on tables of byte strings
+    /// `bytes`, on tables of byte strings; `all`, each of these in turn, each with a fresh seed
     /// [default: `crashes`; with --plant, the one that finds the bug]
     #[arg(long)]
-    profile: Option<Profile>,
+    profile: Option<Profiles>,
 
     #[arg(long, value_name = "BUG", help = plant_help())]
     plant: Option<Plant>,
@@ -66,12 +67,28 @@ pub(crate) struct CheckArguments {
     trace: bool,
 }
 
-impl CheckArguments {
-    fn profile(&self) -> Profile {
-        let by_default = self.plant.map_or(Profile::default(), Plant::profile);
-        self.profile.unwrap_or(by_default)
+/// One profile, or all of them.
+#[derive(Clone, Copy, Debug)]
+enum Profiles {
+    One(Profile),
+    All,
+}
+
+impl FromStr for Profiles {
+    type Err = UnknownProfiles;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProfiles> {
+        match name {
+            "all" => Ok(Self::All),
+            name => Ok(Self::One(name.parse()?)),
+        }
     }
 }
+
+/// A name that is neither a profile nor `all`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; 'all' means each of them")]
+struct UnknownProfiles(#[from] UnknownProfile);
 
 /// Does it.
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
@@ -98,21 +115,56 @@ fn plant_help() -> String {
 }
 
 fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
-    let profile = arguments.profile();
+    let planted_run_count = arguments.plant.map(|_| FOUND_WITHIN_RUN_COUNT);
+    let seeds = arguments.seeds.seeds(planted_run_count)?;
+    match (arguments.profile, arguments.plant) {
+        (Some(Profiles::One(profile)), _) => run_profile(arguments, profile, seeds),
+        (Some(Profiles::All), None) => run_all_profiles(arguments, seeds),
+        (Some(Profiles::All), Some(plant)) => Err(BadArgument(format!(
+            "--profile all cannot be used with --plant: profile '{}' finds the bug '{plant}'; \
+             leave --profile out",
+            plant.profile()
+        ))
+        .into()),
+        (None, plant) => {
+            let by_default = plant.map_or(Profile::default(), Plant::profile);
+            run_profile(arguments, by_default, seeds)
+        }
+    }
+}
+
+/// Runs each profile, whatever becomes of the others, until Ctrl-C.
+fn run_all_profiles(arguments: &CheckArguments, seeds: Seeds) -> anyhow::Result<Ending> {
+    let mut all = Ending::Done;
+    for profile in Profile::ALL {
+        let seeds = arguments.seeds.seeds_after(seeds);
+        match run_profile(arguments, profile, seeds)? {
+            Ending::Done => {}
+            Ending::Interrupted => return Ok(Ending::Interrupted),
+            failed => all = failed,
+        }
+    }
+    Ok(all)
+}
+
+fn run_profile(
+    arguments: &CheckArguments,
+    profile: Profile,
+    seeds: Seeds,
+) -> anyhow::Result<Ending> {
     let campaign = Campaign {
-        seeds: arguments
-            .seeds
-            .seeds(arguments.plant.map(|_| FOUND_WITHIN_RUN_COUNT))?,
+        seeds,
         profile,
         plant: arguments.plant,
     };
+    let what = format!(", profile {profile}");
     let mut text = String::new();
     let ran = arguments.seeds.run(
-        &campaign.seeds,
+        (&campaign.seeds, &what),
         |stop, progress| run_campaign(&campaign, stop, progress),
         |report, stop| {
             if let Some(finding) = &report.finding {
-                text = explanation(arguments, finding, stop);
+                text = explanation(arguments, &campaign, finding, stop);
             } else if arguments.trace && campaign.seeds.run_count == 1 && report.run_count == 1 {
                 text = lines_of(&story(campaign.seeds.first, profile, campaign.plant));
             }
@@ -126,7 +178,6 @@ fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
         );
         (plant.name(), found)
     });
-    let what = format!(", profile {profile}");
     ran.tell((&what, "operation"), plant, &text)
 }
 
@@ -148,8 +199,13 @@ fn lines_of(lines: &[String]) -> String {
 }
 
 /// What was broken, the smallest history that breaks it, and how to see it again.
-fn explanation(arguments: &CheckArguments, finding: &Finding, stop: &AtomicBool) -> String {
-    let (profile, plant) = (arguments.profile(), arguments.plant);
+fn explanation(
+    arguments: &CheckArguments,
+    campaign: &Campaign,
+    finding: &Finding,
+    stop: &AtomicBool,
+) -> String {
+    let (profile, plant) = (campaign.profile, campaign.plant);
     let (plan, verdict) = explain(finding.seed, profile, plant, arguments.reduce, stop);
     let mut lines = vec![String::new(), "What it breaks:".to_owned()];
     let indented = |line: &dyn Display| format!("  {line}");

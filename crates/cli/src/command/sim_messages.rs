@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &MessagesArguments) -> anyhow::Result<Ending> {
         .seeds(plant.map(|_| MESSAGES_FOUND_WITHIN_RUN_COUNT))?;
     let mut text = String::new();
     let ran = arguments.seeds.run(
-        &seeds,
+        (&seeds, ""),
         |stop, progress| run_message_campaign(&seeds, plant, stop, progress),
         |report, _| text = report.finding.as_ref().map_or(String::new(), broken),
     )?;

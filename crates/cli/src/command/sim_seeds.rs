@@ -79,17 +79,24 @@ impl SeedArguments {
         })
     }
 
-    /// Runs them, with a bar, until Ctrl-C; `explain` is asked before anything is told.
+    /// The same runs with another seed to begin with: a fresh one, if none was given.
+    pub(super) fn seeds_after(&self, seeds: Seeds) -> Seeds {
+        let first = self.seed.unwrap_or_else(fresh_seed);
+        Seeds { first, ..seeds }
+    }
+
+    /// Runs them, with a bar, until Ctrl-C; `explain` is asked before anything is told. A fresh
+    /// seed is told with `what` is run.
     pub(super) fn run(
         &self,
-        seeds: &Seeds,
+        (seeds, what): (&Seeds, &str),
         run: impl FnOnce(&AtomicBool, &(dyn Fn(u64) + Sync)) -> CampaignReport,
         explain: impl FnOnce(&CampaignReport, &AtomicBool),
     ) -> anyhow::Result<Ran> {
         let (begun, stop) = (Instant::now(), stop_at_interrupts()?);
         if self.seed.is_none() {
             // Told at once: whoever kills the process would not learn it.
-            say(format_args!("seeds from {} on", seeds.first));
+            say(format_args!("seeds from {} on{what}", seeds.first));
         }
         let bar = count_bar("runs", seeds.run_count);
         // A panic of the code under test is a finding; it is told with the others.

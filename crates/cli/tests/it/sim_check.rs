@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
+use farleaf_sim::plan::Profile;
 use farleaf_sim::plant::Plant;
 use rustix::process::Signal;
 
@@ -51,7 +52,7 @@ fn an_interrupted_check_tells_how_far_it_came() {
     stderr.read_line(&mut first).expect("it tells its seeds");
     let seed = first
         .strip_prefix("seeds from ")
-        .and_then(|rest| rest.strip_suffix(" on\n"))
+        .and_then(|rest| rest.strip_suffix(" on, profile crashes\n"))
         .expect("a seed");
     send(&child, Signal::INT);
     let mut stdout = String::new();
@@ -89,6 +90,36 @@ fn help_names_all_bugs() {
     for plant in Plant::ALL {
         assert!(help.contains(plant.name()), "{plant}: {help}");
     }
+}
+
+/// Promise: `--profile all` runs each profile, tells each one's seeds and result, and uses no seed
+/// of its own where one is given; a bug that is planted has one profile that finds it.
+#[test]
+fn all_profiles_are_run() {
+    let place = Place::new();
+    let all = "sim check --profile all --runs 1 --threads 1";
+    let all: Vec<&str> = all.split(' ').collect();
+    let names = Profile::ALL.map(Profile::name);
+    let ran = place.farleaf(&[&all[..], &["--seed", "1"]].concat());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let told: Vec<&str> = ran.stdout.lines().step_by(2).collect();
+    let expected =
+        names.map(|name| format!("1 run, each twice, seed 1, profile {name}: nothing found"));
+    assert_eq!(told, expected);
+    let ran = place.farleaf(&all);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let fresh: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(fresh.len(), names.len(), "{ran:?}");
+    for (line, name) in fresh.into_iter().zip(names) {
+        assert!(
+            line.starts_with("seeds from ") && line.ends_with(name),
+            "{line}"
+        );
+    }
+    let ran = place.farleaf(&[&all[..], &["--plant", "moved-at-once"]].concat());
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    let told = "error: --profile all cannot be used with --plant: profile 'retraining' finds";
+    assert!(ran.stderr.starts_with(told), "{ran:?}");
 }
 
 /// Promise: `sim messages` has the statuses of `sim check`, and tells what was broken.

@@ -1,7 +1,8 @@
 //! What is to be moved: the leaves of some models, in the order of their links.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::{Contradiction, LeafError};
+use farleaf_region::members::MemberState;
 use farleaf_types::RemoteAddr;
 
 use super::{Retraining, Stretch};
@@ -83,20 +84,51 @@ impl Pending {
     }
 }
 
-/// The leaves from one to another, by their links; the second is not among them. One round trip
-/// for each.
+/// A chain of leaves, each linked to the next.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// The leaves, left to right.
+    pub(super) leaves: Vec<RemoteAddr>,
+    /// Where the chain ends early, because what follows is lost (R9).
+    pub(super) cut: Option<Cut>,
+}
+
+/// The place of a lost leaf in a chain (R9).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// What the leaf before it links to.
+    pub(super) link: RemoteAddr,
+    /// What the leaf before it has to link to when it moves; null: the same as now.
+    pub(super) instead: RemoteAddr,
+}
+
+/// Follows links from `first` to `end`, which is not part of the chain. Stops early at a lost leaf,
+/// or at one that was moved to a lost node. One round trip for each leaf.
 pub(super) async fn chain<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     first: RemoteAddr,
     end: RemoteAddr,
-) -> Result<Vec<RemoteAddr>, IndexError> {
+) -> Result<Chain, IndexError> {
     let access = &work.access;
+    let passes = !access.endpoint.leaves_out(ProtocolCheck::LostLeafIsPassed);
     let mut leaves = Vec::new();
     let mut addr = first;
     while addr != end {
-        let leaf = access.read_intact(batch, addr, work.broken).await?;
+        let leaf = match access.read_intact(batch, addr, work.broken).await {
+            Err(error) if passes && error.lost_node() == Some(addr.node()) => {
+                let (link, instead) = (addr, RemoteAddr::NULL);
+                let cut = Some(Cut { link, instead });
+                return Ok(Chain { leaves, cut });
+            }
+            leaf => leaf?,
+        };
         let image = leaf.image();
+        if image.is_retired() && passes && is_lost(work, image.link()) {
+            let (link, instead) = (addr, image.link().place());
+            let cut = Some(Cut { link, instead });
+            return Ok(Chain { leaves, cut });
+        }
         // R1: nobody else retires leaves; and the links of the others lead to the end.
         if image.is_retired() {
             return Err(contradiction(work, addr, Contradiction::RetiredByNobody));
@@ -108,7 +140,13 @@ pub(super) async fn chain<E: Endpoint>(
         leaves.push(addr);
         addr = image.link().place();
     }
-    Ok(leaves)
+    Ok(Chain { leaves, cut: None })
+}
+
+/// Whether a leaf is on a lost node (U4).
+pub(super) fn is_lost<E>(work: &Retraining<'_, E>, leaf: RemoteAddr) -> bool {
+    let members = work.access.layout.members();
+    members.state(leaf.node()) == Some(MemberState::Lost)
 }
 
 pub(super) fn contradiction<E: Endpoint>(

@@ -37,6 +37,13 @@
 //!   not meet them again. Only a leaf that was given back as it was is locked again: one that has
 //!   been split (R3), and a left neighbour that does not fit. It is free for at least one batch
 //!   of the retrainer between.
+//! - **R9.** A retrainer passes leaves on a lost node (U4). The last leaf before a lost one moves
+//!   and keeps its link to it, so a search for a lost key still returns an error that names the
+//!   node. The same goes for a leaf that was moved to a lost node before its run was committed,
+//!   unless it is the first of the stretch: then the retraining fails, and the model stays where
+//!   it is. The leaves on both sides lie side by side in the new run, but they are not neighbours:
+//!   they never merge. Without this rule a retrainer would fail at the lost leaf, move the leaves
+//!   to its right again in every attempt (R6), and never empty a draining node.
 
 mod claim;
 pub mod compact;

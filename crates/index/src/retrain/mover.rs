@@ -10,7 +10,7 @@ use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
 use super::Retraining;
-use super::gather::{Pending, chain, contradiction};
+use super::gather::{Pending, chain, contradiction, is_lost};
 use super::redirect::searcher;
 use super::step::{lock_left, take_over};
 use crate::{Index, IndexError};
@@ -79,6 +79,11 @@ impl Made {
             keys: image.key_range(),
         }
     }
+
+    /// Whether `right` begins where this leaf ends. If not, a lost leaf was between them (R9).
+    pub(super) fn is_left_of(&self, right: &Self) -> bool {
+        self.high.checked_add(1) == Some(right.low)
+    }
 }
 
 /// What has been moved.
@@ -101,7 +106,7 @@ pub(super) struct Mover<'a, 'b, E> {
     pending: Pending,
     /// Where the right-most of them must link to.
     expected: RemoteAddr,
-    /// The new leaf that has taken the place of that; null at first.
+    /// The new leaf that has taken the place of that; null at first, and where a link stays (R9).
     instead: RemoteAddr,
     /// The new leaves, right to left.
     made: Vec<Made>,
@@ -145,11 +150,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         let (work, mut run) = (self.work, self.run);
         let first = self.pending.first().expect("models have leaves");
         let mut leaves = Vec::new();
-        for addr in chain(work, batch, first, self.expected)
-            .await?
-            .into_iter()
-            .rev()
-        {
+        let chain = chain(work, batch, first, self.expected).await?;
+        for addr in chain.leaves.into_iter().rev() {
             let leaf = work.access.read_intact(batch, addr, work.broken).await?;
             let Some(place) = run.take() else { break };
             leaves.push(Made::of(place, leaf.image()));
@@ -191,17 +193,15 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         if image.is_retired() {
             access.unlock(batch, right, broken).await?;
             critical.passed();
-            let what = Contradiction::RetiredByNobody;
-            return Err(contradiction(self.work, right, what));
+            if self.passes_retired(right, link) {
+                return Ok(true);
+            }
+            return Err(self.retired_error(batch, right, link).await);
         }
         if link != self.expected {
             access.unlock(batch, right, broken).await?;
             critical.passed();
-            // R3.
-            access.endpoint.enters(ProtocolPhase::Gather);
-            let siblings = chain(self.work, batch, link, self.expected).await?;
-            self.pending.put_back(right, &siblings);
-            access.endpoint.enters(ProtocolPhase::Steps);
+            self.put_back(batch, right, link).await?;
             return Ok(true);
         }
         let Some(place) = self.run.take() else {
@@ -231,6 +231,50 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         let spent = batch.cost_mut().round_trips - before;
         self.step_round_trips_max = self.step_round_trips_max.max(spent);
         Ok(true)
+    }
+
+    /// Passes a trained leaf that was moved to a lost node (R9): the leaf to its left gets its
+    /// link. Not if that leaf is not moved as well, as it would keep a link to what is reused.
+    fn passes_retired(&mut self, addr: RemoteAddr, link: RemoteAddr) -> bool {
+        let is_passed = is_lost(self.work, link) && self.pending.last().is_some();
+        if is_passed {
+            (self.expected, self.instead) = (addr, link.place());
+        }
+        is_passed
+    }
+
+    /// The error for a trained leaf that is retired: its successor is on a lost node (U4), and its
+    /// run could not be committed; else the table contradicts R1.
+    async fn retired_error(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        link: RemoteAddr,
+    ) -> IndexError {
+        let (access, to) = (&self.work.access, link.place());
+        match access.read_intact(batch, to, self.work.broken).await {
+            Err(error) if error.lost_node() == Some(to.node()) => error.into(),
+            _ => contradiction(self.work, addr, Contradiction::RetiredByNobody),
+        }
+    }
+
+    /// Puts a leaf back that does not link to the leaf moved last, together with its new siblings
+    /// (R3). If one of them is lost, the last leaf before it keeps its link (R9).
+    async fn put_back(
+        &mut self,
+        batch: &mut Batch,
+        right: RemoteAddr,
+        link: RemoteAddr,
+    ) -> Result<(), IndexError> {
+        let endpoint = self.work.access.endpoint;
+        endpoint.enters(ProtocolPhase::Gather);
+        let chain = chain(self.work, batch, link, self.expected).await?;
+        if let Some(cut) = chain.cut {
+            (self.expected, self.instead) = (cut.link, cut.instead);
+        }
+        self.pending.put_back(right, &chain.leaves);
+        endpoint.enters(ProtocolPhase::Steps);
+        Ok(())
     }
 
     fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {
@@ -286,7 +330,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
 }
 
 /// R6: the leaves that a retrainer has made in a run before it died: intact, not retired, and each
-/// ending where the next one began.
+/// ending where the next one began, or where a lost one did (R9).
 pub(super) async fn find_made<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -309,7 +353,18 @@ pub(super) async fn find_made<E: Endpoint>(
         // The last step may have stopped before anything was retired to its leaf, or while that was
         // being written.
         let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
-        if !index.is_in_use(batch, (place, low)).await? {
+        let is_intact = image.is_intact(place, access.table) && !image.is_retired();
+        let is_in_use = match index.is_in_use(batch, (place, low)).await {
+            // R9: a lost leaf is on the way. A retrainer begins a step when the one before is done.
+            Err(error) if error.lost_node().is_some() && is_intact => {
+                if !is_next_written(work, batch, run).await? {
+                    return Err(error);
+                }
+                true
+            }
+            is_in_use => is_in_use?,
+        };
+        if !is_in_use {
             break;
         }
         let is_left =
@@ -326,4 +381,20 @@ pub(super) async fn find_made<E: Endpoint>(
         leaves: made,
         ..Moved::default()
     })
+}
+
+/// Whether a retrainer has begun to write the place of a run that is filled next.
+async fn is_next_written<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    mut run: RunPlace,
+) -> Result<bool, IndexError> {
+    let Some(next) = run.take() else {
+        return Ok(false);
+    };
+    let (endpoint, geometry) = (work.access.endpoint, work.access.geometry);
+    batch.clear();
+    let read = batch.read(geometry.state(next), geometry.image_size_words());
+    endpoint.execute(batch).await?;
+    Ok(!LeafImage::new(geometry, batch.words(read)).was_never_written())
 }

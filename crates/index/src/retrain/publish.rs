@@ -102,6 +102,10 @@ fn fences(leaves: &[Made]) -> impl Iterator<Item = Fence> + '_ {
             let low = if leaf.low == 0 { first } else { leaf.low };
             return Fence::alone(low);
         };
+        if !before.is_left_of(leaf) {
+            // R9: keys between the two are lost, and belong to the leaf on the left.
+            return Fence::alone(leaf.low);
+        }
         let last = before.keys.map_or(before.low, |(_, last)| last);
         let gap = Gap { last, first };
         Fence { low: leaf.low, gap }
@@ -185,7 +189,8 @@ async fn around<E: Endpoint>(
 ) -> Result<Around, IndexError> {
     let models = &work.contents.models;
     let (first, last) = (&moved.leaves[0], &moved.leaves[moved.leaves.len() - 1]);
-    // What the last leaf covered when it was made ends where a model begins, or nowhere.
+    // What the last leaf covered when it was made ends where a model begins, or nowhere. If a lost
+    // leaf follows it (R9), that belongs to the same model.
     // The first model covers what is below its first key, too: its first leaf begins at 0.
     let low = |index: usize| {
         if index == 0 {

@@ -1,15 +1,16 @@
 //! What is moved away from a node that is to be left (U5, V5): runs, by retraining them elsewhere.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::retrain::Stretch;
-use farleaf_index::{IndexError, LayerKind};
+use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::LeafImage;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
-use farleaf_types::{BLOCK_SIZE_BYTES, NodeId};
+use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
 
 use super::Retrainer;
 use super::look::Looked;
@@ -43,11 +44,20 @@ impl Retrainer {
             }
             return Ok(None);
         }
-        let on_draining = (0..models.len()).find(|model| is_draining(models[*model].base.node()));
+        let lost_models = self.lost_models.borrow().clone();
+        let id = table.access.table;
+        let moves = |model: usize| {
+            let of = &models[model];
+            is_draining(of.base.node()) && !lost_models.is_given_up(id, of)
+        };
+        let on_draining = (0..models.len()).find(|model| moves(*model));
         let first = match on_draining {
             Some(first) => Some(first),
             // Seldom: it reads whole chunks.
-            None if is_own_look => self.model_of_leaves_left(keeper, table).await?,
+            None if is_own_look => {
+                let found = self.model_of_leaves_left(keeper, table, patience).await?;
+                found.filter(|model| !lost_models.is_given_up(id, &models[*model]))
+            }
             None => None,
         };
         let Some(first) = first else {
@@ -62,8 +72,11 @@ impl Retrainer {
             .max(all / self.policy.table_share);
         let mut leaf_count = leaves(first);
         let mut end = first + 1;
+        let is_alone = |model: usize| lost_models.is_alone(id, &models[model]);
         while end < models.len()
-            && is_draining(models[end].base.node())
+            && !is_alone(first)
+            && moves(end)
+            && !is_alone(end)
             && leaf_count + leaves(end) <= leaf_count_max
         {
             leaf_count += leaves(end);
@@ -84,9 +97,12 @@ impl Retrainer {
         &self,
         keeper: &Keeper<E>,
         table: &Looked<'_, E>,
+        patience: &Patience<'_>,
     ) -> Result<Option<usize>, IndexError> {
         let members = keeper.layout.members();
         let access = &table.access;
+        let has_lost = members.all().any(|(_, state)| state == MemberState::Lost);
+        let searcher = has_lost.then(|| searcher(table));
         let is_left = |(index, chunk): &(ChunkIndex, &ChunkEntry)| {
             members.state(index.node()) == Some(MemberState::Draining)
                 && matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }))
@@ -120,9 +136,10 @@ impl Retrainer {
             let lows = reads.into_iter().filter_map(|(leaf, read)| {
                 let image = LeafImage::new(access.geometry, batch.words(read));
                 let counts = image.is_intact(leaf, access.table) && !image.is_retired();
-                counts.then(|| image.low())
+                counts.then(|| (leaf, image.low()))
             });
-            for low in lows {
+            let lows: Vec<(RemoteAddr, u64)> = lows.collect();
+            for (leaf, low) in lows {
                 live_count += 1;
                 let models = &table.contents.models;
                 let behind = models.partition_point(|model| model.first_key <= low);
@@ -131,7 +148,15 @@ impl Retrainer {
                     let state = members.state(model.base.node());
                     state.is_some_and(MemberState::is_reachable)
                 });
-                if is_counted {
+                if !is_counted {
+                    continue;
+                }
+                // A leaf that only a lost leaf links to does not move with its model (R9).
+                let is_reached = match &searcher {
+                    Some(state) => is_reached(table, state, (leaf, low), patience).await?,
+                    None => true,
+                };
+                if is_reached {
                     return Ok(Some(model));
                 }
             }
@@ -140,5 +165,31 @@ impl Retrainer {
             }
         }
         Ok(None)
+    }
+}
+
+/// A search state that knows the models of the root and no hints of sessions.
+fn searcher<E: Endpoint>(table: &Looked<'_, E>) -> IndexState {
+    let contents = (*table.contents).clone();
+    let directory = contents.into_directory(table.access.geometry);
+    let layer = Layer::new(LayerKind::Learned, directory.into());
+    let state = IndexState::new(layer, Rc::default());
+    state.follow_retired();
+    state
+}
+
+/// Whether a search for a leaf's lower fence reaches the leaf. False if the search has to wait for
+/// a stopped client.
+async fn is_reached<E: Endpoint>(
+    table: &Looked<'_, E>,
+    state: &IndexState,
+    leaf: (RemoteAddr, u64),
+    patience: &Patience<'_>,
+) -> Result<bool, IndexError> {
+    let (index, mut batch) = (Index::new(table.access, state), Batch::new());
+    match patience.wait(index.is_in_use(&mut batch, leaf)).await {
+        Some(Err(error)) if error.lost_node().is_some() => Ok(false),
+        Some(is_reached) => is_reached,
+        None => Ok(false),
     }
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farleaf_byte_index::retrain::LateCounter;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_index::IndexError;
-use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
+use farleaf_index::retrain::{Retraining, Stretch};
+use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkTable;
@@ -19,6 +19,7 @@ use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 
 use super::Retrainer;
 use super::look::{Looked, is_beyond_loss};
+use super::policy::Counted;
 use crate::sweep::Keeper;
 
 /// A group of what nothing in far memory names any more.
@@ -339,4 +340,26 @@ impl Retrainer {
         }
         Ok(())
     }
+}
+
+/// T6: the tables of the models of a stretch whose leaves have been moved, and what had been
+/// counted in them before.
+pub(super) fn old_counters<E: Endpoint>(
+    table: &Looked<'_, E>,
+    counted: &[Counted],
+    stretch: &Stretch,
+) -> Vec<OldCounter> {
+    if table.kind() != LayerKind::Learned {
+        return Vec::new();
+    }
+    let models = table.contents.models[stretch.models.clone()].iter();
+    let models = models.zip(&counted[stretch.models.clone()]);
+    let models = models.filter(|(model, _)| !model.synonym_table.is_null());
+    let old = models.map(|(model, counted)| OldCounter {
+        table: model.synonym_table,
+        capacity: model.synonym_capacity,
+        seen: counted.splits,
+        first_key: model.first_key,
+    });
+    old.collect()
 }

@@ -240,6 +240,19 @@ impl<E: Endpoint> Looked<'_, E> {
         found
     }
 
+    /// Whether some of the table was moved into a run that is not committed (R6). If a lost node
+    /// keeps the run from being adopted (U4), the table stays as it is.
+    pub(super) fn has_orphan_run(&self, keeper: &Keeper<E>) -> bool {
+        let is_own_run = |chunk: &ChunkEntry| {
+            let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+            is_run && chunk.owner == keeper.owner && chunk.table == self.access.table
+        };
+        let mut chunks = self.chunks.iter();
+        // Costs no look at all leaves where there is none.
+        chunks.any(|(_, chunk)| is_own_run(chunk))
+            && self.orphan_run(keeper, &BTreeSet::new()).is_some()
+    }
+
     /// Whether a leaf lies in a chunk of leaves that splits made.
     pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
         let chunk = self.access.layout.chunk_of(leaf);

@@ -1,5 +1,5 @@
 //! Retraining, as the node does it: which models of which tables, and when what they leave behind
-//! is reused (DESIGN L4, D7; the rules R1 to R8 of `farleaf_index::retrain`, and for `rolex` tables
+//! is reused (DESIGN L4, D7; the rules R1 to R9 of `farleaf_index::retrain`, and for `rolex` tables
 //! X1 to X9 of `farleaf_index::retrain::paper`).
 //!
 //! | module | what it holds |
@@ -13,6 +13,7 @@
 //! | `trees` | tables with a tree |
 //! | `turns` | whether a table is retrained for itself or for a drain |
 //! | `rests` | what has failed, and is not tried again at once |
+//! | `lost` | models that fail again and again because a node is lost |
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own, or deletes have
 //!   made one of so many underfull; and, with fewer splits, when there was none for a while. The
@@ -45,6 +46,7 @@ mod chunks;
 mod drain;
 mod garbage;
 mod look;
+mod lost;
 mod policy;
 mod rests;
 mod trees;
@@ -58,7 +60,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_index::retrain::paper::{OldCounter, retrain_in_place};
+use farleaf_index::directory::Model;
+use farleaf_index::retrain::paper::retrain_in_place;
 use farleaf_index::retrain::{Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafError;
@@ -74,8 +77,9 @@ use crate::patience::Patience;
 use crate::redirected::Redirected;
 use crate::sweep::Keeper;
 use bytes::StalePage;
-use garbage::Garbage;
+use garbage::{Garbage, old_counters};
 use look::{Looked, Looks};
+use lost::LostModels;
 use policy::{Counted, Seen, Shape};
 use rests::Rests;
 use turns::Turns;
@@ -101,6 +105,7 @@ pub struct Retrainer {
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
     rests: RefCell<Rests>,
+    lost_models: RefCell<LostModels>,
     /// Trees of which a compaction found nothing to do, and what was counted of them then.
     fruitless: RefCell<BTreeMap<TableId, (RemoteAddr, u64)>>,
     /// Chunks that no sweep could sort, and that it was tried with once more.
@@ -148,6 +153,7 @@ impl Retrainer {
             turns: RefCell::default(),
             waiting_tick_count: Cell::new(0),
             rests: RefCell::default(),
+            lost_models: RefCell::default(),
             fruitless: RefCell::default(),
             unsorted: RefCell::default(),
             stale_pages: RefCell::default(),
@@ -316,6 +322,7 @@ impl Retrainer {
         let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
         self.redirected.retain(is_there);
         self.rests.borrow_mut().keep(is_there);
+        self.lost_models.borrow_mut().keep(is_there);
         self.fruitless.borrow_mut().retain(|id, _| is_there(*id));
         self.stale_pages.borrow_mut().retain(|id, _| is_there(*id));
         self.turns.borrow_mut().keep(is_there);
@@ -401,6 +408,11 @@ impl Retrainer {
             let leaves = self.stale_leaves(keeper, &table.access, of).await?;
             self.collect(keeper, &table, leaves, Vec::new()).await?;
         }
+        if table.has_orphan_run(keeper) {
+            // What is announced in old tables holds up no memory.
+            self.forget_late(|id| id == table.access.table);
+            return Ok(false);
+        }
         self.retrain_table(keeper, &table, patience, is_own_look)
             .await
     }
@@ -417,6 +429,13 @@ impl Retrainer {
             tracing::warn!(%table, "no room to retrain, trying again from time to time: {error}");
         }
         self.rest_table(table);
+    }
+
+    /// Counts a failure of models whose leaves were on a lost node; any other one is not counted.
+    fn note_failure(&self, table: TableId, models: &[Model], error: &IndexError) {
+        if error.lost_node().is_some() {
+            self.lost_models.borrow_mut().note_failure(table, models);
+        }
     }
 
     /// A table in which something failed is not tried again at once. Then orphans are looked for.
@@ -439,7 +458,7 @@ impl Retrainer {
         self.count(|tally| tally.late_count += late_count);
         let mut counted = look::count_changes(keeper, &table.contents).await?;
         if table.kind() == LayerKind::Rolex {
-            // X1: who moves no leaf cannot merge any.
+            // X1: retraining of `rolex` moves no leaf, so it merges none.
             for counted in &mut counted {
                 counted.underfull = 0;
             }
@@ -456,10 +475,9 @@ impl Retrainer {
             return Ok(false);
         };
         let begun = (self.clock)();
-        let may_go_on = || !patience.is_over();
         let retrained = Box::pin(async {
             match table.kind() {
-                LayerKind::Learned => retrain(&work, &stretch, may_go_on).await,
+                LayerKind::Learned => retrain(&work, &stretch, || !patience.is_over()).await,
                 // X1: it holds nothing while it waits, so there is nothing to stop for.
                 _ => retrain_in_place(&work, stretch.models.clone()).await,
             }
@@ -476,8 +494,13 @@ impl Retrainer {
                 self.rest_until_room(table.access.table, &error);
                 return Ok(false);
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                self.note_failure(id, &table.contents.models[stretch.models], &error);
+                return Err(error);
+            }
         };
+        let done = &table.contents.models[stretch.models.clone()];
+        self.lost_models.borrow_mut().forget(id, done);
         if !stretch.makes_room && self.rests.borrow_mut().has_room(table.access.table) {
             tracing::info!(table = %table.access.table, "room to retrain again");
         }
@@ -516,13 +539,15 @@ impl Retrainer {
         let quiet = seen.quiet(id, (&shapes, counted), is_own_look, &self.policy);
         // U4: what is lost is not retrained, and nothing together with it.
         let members = table.access.layout.members();
-        let is_open: Vec<bool> = models
-            .iter()
-            .map(|model| {
-                let state = members.state(model.base.node());
-                state.is_some_and(MemberState::is_reachable)
-            })
-            .collect();
+        let lost_models = self.lost_models.borrow();
+        let is_reachable = |model: &Model| {
+            let state = members.state(model.base.node());
+            state.is_some_and(MemberState::is_reachable) && !lost_models.is_given_up(id, model)
+        };
+        let is_open: Vec<bool> = models.iter().map(is_reachable).collect();
+        let is_joined =
+            |number: usize| is_open[number] && !lost_models.is_alone(id, &models[number]);
+        let joined: Vec<bool> = (0..models.len()).map(is_joined).collect();
         let closed = |models: &Range<usize>| !is_open[models.clone()].iter().all(|it| *it);
         let is_lacking = self.rests.borrow().is_lacking(id);
         let for_room = || {
@@ -532,7 +557,17 @@ impl Retrainer {
         let for_room = is_lacking.then(for_room).flatten();
         let for_room = for_room.filter(|models| !closed(models));
         let makes_room = for_room.is_some();
-        let due = || self.policy.due(models, counted, &quiet, &is_open);
+        let due = || {
+            let joined = self.policy.due(models, counted, &quiet, &joined);
+            let alone = (0..models.len()).filter(|number| is_open[*number] && !is_joined(*number));
+            joined.or_else(|| {
+                alone.map(|number| number..number + 1).find(|one| {
+                    let is_quiet = quiet[one.start];
+                    let leaf_count = models[one.start].leaf_count.into();
+                    self.policy.is_due(leaf_count, counted[one.start], is_quiet)
+                })
+            })
+        };
         let models = for_room.or_else(due)?;
         let synonym_count = counted[models.clone()]
             .iter()
@@ -544,26 +579,4 @@ impl Retrainer {
             makes_room,
         })
     }
-}
-
-/// T6: the tables of the models of a stretch whose leaves have been moved, and what had been
-/// counted in them before.
-fn old_counters<E: Endpoint>(
-    table: &Looked<'_, E>,
-    counted: &[Counted],
-    stretch: &Stretch,
-) -> Vec<OldCounter> {
-    if table.kind() != LayerKind::Learned {
-        return Vec::new();
-    }
-    let models = table.contents.models[stretch.models.clone()].iter();
-    let models = models.zip(&counted[stretch.models.clone()]);
-    let models = models.filter(|(model, _)| !model.synonym_table.is_null());
-    let old = models.map(|(model, counted)| OldCounter {
-        table: model.synonym_table,
-        capacity: model.synonym_capacity,
-        seen: counted.splits,
-        first_key: model.first_key,
-    });
-    old.collect()
 }

@@ -1,13 +1,16 @@
 //! U5, V5: when there is nothing left to retrain, a node that is to be left has been, and nothing
-//! of the pool is on it. A table that moves no leaf (rolex) keeps its node, and so may one of which
-//! something is lost with another node (U4).
+//! of the pool is on it. A table that moves no leaf (rolex) keeps its node. If another node is lost
+//! (U4), leaves that splits have put there may stay, but runs of `learned` tables stay only if a
+//! loss kept a retraining of them from being committed (R9).
 
 use farleaf_index::LayerKind;
+use farleaf_leaf::LeafGeometry;
 use farleaf_node::audit::Audit;
 use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
+use farleaf_types::RemoteAddr;
 
 use super::Violation;
 use crate::node::Node;
@@ -19,20 +22,31 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
     let has_lost = members.all().any(|(_, state)| state == MemberState::Lost);
     for (member, state) in members.all() {
         let draining = member.layout.node;
-        if state != MemberState::Draining || has_lost {
+        if state != MemberState::Draining {
             continue;
         }
+        let is_of = |table, layer: LayerKind| {
+            let mut entries = entries.iter().filter(|entry| entry.record.id == table);
+            entries.any(|entry| entry.record.search_layer == layer.number())
+        };
+        let may_stay = |index: ChunkIndex, chunk: &ChunkEntry| {
+            let moves_runs = is_of(chunk.table, LayerKind::Learned) && chunk.owner.is_free();
+            has_lost && !(moves_runs && is_movable_run(node, audit, (index, chunk)))
+        };
         let used = audit.chunks.iter();
         let used: Vec<_> = used
             .filter(|(index, chunk)| {
-                index.node() == draining && chunk.purpose != Some(ChunkPurpose::Free)
+                let is_used = chunk.purpose != Some(ChunkPurpose::Free);
+                index.node() == draining && is_used && !may_stay(*index, chunk)
             })
             .collect();
-        let moves_none = |table| {
-            let mut entries = entries.iter().filter(|entry| entry.record.id == table);
-            entries.any(|entry| entry.record.search_layer == LayerKind::Rolex.number())
-        };
-        if used.iter().any(|(_, chunk)| moves_none(chunk.table)) {
+        if used
+            .iter()
+            .any(|(_, chunk)| is_of(chunk.table, LayerKind::Rolex))
+        {
+            continue;
+        }
+        if has_lost && used.is_empty() {
             continue;
         }
         let left: Vec<ChunkIndex> = used.into_iter().map(|(index, _)| index).collect();
@@ -40,4 +54,28 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
         found.push(Violation::new("draining", how));
     }
     found
+}
+
+/// Whether a chunk is of a run of which no leaf was moved, by a retraining that could not be
+/// committed: its new leaves are lost, or lie behind lost ones.
+fn is_movable_run(node: &Node, audit: &Audit, (index, chunk): (ChunkIndex, &ChunkEntry)) -> bool {
+    let Some(ChunkPurpose::Run { slots, .. }) = chunk.purpose else {
+        return false;
+    };
+    let Ok(geometry) = LeafGeometry::new(slots.into()) else {
+        return false;
+    };
+    let (members, start) = (node.layout.members(), node.layout.chunk_start(index));
+    let mut places = (0..geometry.chunk_leaf_count())
+        .map(|leaf| start.offset_blocks(leaf * geometry.stride_blocks()));
+    places.all(|leaf| {
+        let link = RemoteAddr::from_word(node.world.borrow().words(geometry.link(leaf), 1)[0]);
+        let to = node
+            .layout
+            .chunk_of(link)
+            .and_then(|to| audit.chunks.get(to));
+        let is_committed = to.is_some_and(|to| to.owner.is_free());
+        let is_lost = members.state(link.node()) == Some(MemberState::Lost);
+        !link.is_retired() || link.place().is_null() || (is_committed && !is_lost)
+    })
 }

@@ -283,6 +283,7 @@ fn every_planted_bug_is_found() {
             Plant::BlockReusedEarly => 120,
             Plant::RootsNotFollowed => 100,
             Plant::PagesKept => 1_450,
+            Plant::LossNotPassed => 466_434_400,
             Plant::MergeUnlocked => 700,
             Plant::FailedLoadListed => 6_300,
             Plant::TornSplitLeft => 11_400,
@@ -296,6 +297,21 @@ fn every_planted_bug_is_found() {
             "{plant}: found by seed {}, {} runs",
             finding.seed, report.run_count
         );
+    }
+}
+
+/// Promise (R9): a retrainer passes leaves on a lost node. In these runs a model on a draining node
+/// had such a leaf: each retraining moved the leaves right of it again, failed there, and left a
+/// run. The sweep in the end committed the last run, and left chunks of load 110 that nothing
+/// named. That the planted bug is found shows that the runs still meet a lost leaf.
+#[test]
+fn retraining_passes_lost_leaves() {
+    for seed in [466_434_414, 4_751_726, 1_896_833_657] {
+        let plan = Plan::draw(seed, Profile::Retraining);
+        let verdict = run_twice(&plan, None);
+        assert_eq!(verdict.violations, [], "seed {seed}");
+        let planted = run_twice(&plan, Some(Plant::LossNotPassed));
+        assert_ne!(planted.violations, [], "seed {seed} meets no lost leaf");
     }
 }
 

@@ -8,6 +8,7 @@
 //!   leaf table (LT) and the old SLTs name, in few batches. Links decide: the range is walked from
 //!   its first leaf to the first one of the model after it, and what was not read is read then. So
 //!   every leaf that was split off before its left neighbour was read is found, announced or not.
+//!   At a leaf on a lost node the walk continues with the next leaf that the old tables name (R9).
 //! - **X3.** The new LT of the range is the leaves that were met, in that order. Models are trained
 //!   on their lower fences, which never change; the label is the leaf's number, whatever it holds.
 //!   The regression knows nothing of the old models: one may become several, and neighbours one.

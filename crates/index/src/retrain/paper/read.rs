@@ -3,6 +3,7 @@
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::LeafImage;
+use farleaf_region::members::MemberState;
 use farleaf_types::RemoteAddr;
 
 use super::super::Retraining;
@@ -89,7 +90,8 @@ pub(super) async fn listed<E: Endpoint>(
     Ok(leaves)
 }
 
-/// Reads leaves; those that are torn just now, retired, or another table's are left out.
+/// Reads leaves. Leaves out those that are torn just now, retired, another table's, or on a lost
+/// node (R9).
 pub(super) async fn intact<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -97,6 +99,9 @@ pub(super) async fn intact<E: Endpoint>(
 ) -> Result<Vec<Met>, IndexError> {
     let access = &work.access;
     let geometry = access.geometry;
+    let members = access.layout.members();
+    let is_lost = |leaf: &&RemoteAddr| members.state(leaf.node()) == Some(MemberState::Lost);
+    let leaves: Vec<RemoteAddr> = leaves.iter().filter(|it| !is_lost(it)).copied().collect();
     let mut met = Vec::with_capacity(leaves.len());
     for part in leaves.chunks(READ_COUNT_MAX) {
         batch.clear();

@@ -37,7 +37,17 @@ pub(super) async fn walk<E: Endpoint>(
     while addr != end {
         let leaf = match known.get(&addr) {
             Some(leaf) => *leaf,
-            None => read_one(work, batch, addr).await?,
+            None => match read_one(work, batch, addr).await {
+                Err(error) if error.lost_node() == Some(addr.node()) && !leaves.is_empty() => {
+                    // R9.
+                    let Some(next) = next_named(&known, &leaves) else {
+                        break;
+                    };
+                    addr = next;
+                    continue;
+                }
+                leaf => leaf?,
+            },
         };
         let is_behind = leaves.last().is_some_and(|last| last.low >= leaf.low);
         if is_behind {
@@ -50,6 +60,13 @@ pub(super) async fn walk<E: Endpoint>(
         leaves.push(leaf);
     }
     Ok(leaves)
+}
+
+/// The next leaf that the old tables name. Nothing else leads past a lost leaf (R9).
+fn next_named(known: &HashMap<RemoteAddr, Met>, before: &[Met]) -> Option<RemoteAddr> {
+    let last = before.last()?;
+    let behind = known.values().filter(|leaf| leaf.low > last.low);
+    behind.min_by_key(|leaf| leaf.low).map(|leaf| leaf.addr)
 }
 
 /// A leaf that nobody has announced, or that was torn when it was read.
