@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::admin;
 use farleaf_cluster::client::{AfterStale, Lookup, MapCache, Route};
-use farleaf_cluster::coordinator::SharedCoordinator;
-use farleaf_cluster::ids::TableId;
+use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
+use farleaf_cluster::ids::{ClusterId, TableId};
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{TABLE_PREFIX, TableRecord, table_key};
 use farleaf_cluster::view::View;
@@ -74,8 +74,8 @@ pub struct Cluster {
 }
 
 struct Shared {
-    coordinator: SharedCoordinator,
-    map: Mutex<MapCache<SharedCoordinator>>,
+    coordinator: Bound<SharedCoordinator>,
+    map: Mutex<MapCache<Bound<SharedCoordinator>>>,
     connections: Connections,
     options: ClientOptions,
 }
@@ -118,6 +118,7 @@ impl Cluster {
     pub fn new(coordinator: SharedCoordinator, options: ClientOptions) -> Self {
         let timeouts = (options.connect_timeout, options.answer_timeout);
         let connections = Connections::new(options.secret.clone(), timeouts);
+        let coordinator = Bound::to_first_seen(coordinator);
         Self {
             shared: Arc::new(Shared {
                 map: Mutex::new(MapCache::new(coordinator.clone())),
@@ -128,8 +129,9 @@ impl Cluster {
         }
     }
 
-    /// Its coordinator, for what administrators do.
-    pub fn coordinator(&self) -> &SharedCoordinator {
+    /// Its coordinator, for what administrators do. It belongs to the first cluster that it was
+    /// seen to have (ID2).
+    pub fn coordinator(&self) -> &Bound<SharedCoordinator> {
         &self.shared.coordinator
     }
 
@@ -147,11 +149,7 @@ impl Cluster {
         let keys: Vec<Key> = options.split_keys.iter().cloned().map(Key).collect();
         let coordinator = &self.shared.coordinator;
         let table = admin::create_table(coordinator, name, options.replica_count, &keys)?;
-        Ok(PersistentTable::new(
-            self.clone(),
-            (name, table),
-            options.replica_count,
-        ))
+        PersistentTable::new(self.clone(), &table)
     }
 
     /// A table that there is. Two round trips to the coordinator.
@@ -167,12 +165,7 @@ impl Cluster {
         let record = record.ok_or_else(|| ClientError::TableGone {
             name: name.to_owned(),
         })?;
-        let replica_count = record.record.replica_count;
-        Ok(PersistentTable::new(
-            self.clone(),
-            (name, table),
-            replica_count,
-        ))
+        PersistentTable::new(self.clone(), &record.record)
     }
 
     /// Drops a table and all its records. Its servers do that by and by.
@@ -201,7 +194,7 @@ impl Cluster {
         Ok(tables)
     }
 
-    fn map(&self) -> std::sync::MutexGuard<'_, MapCache<SharedCoordinator>> {
+    fn map(&self) -> std::sync::MutexGuard<'_, MapCache<Bound<SharedCoordinator>>> {
         self.shared
             .map
             .lock()
@@ -261,7 +254,8 @@ impl Cluster {
         ask: &mut A,
     ) -> Result<Tried<A::Answer>, ClientError> {
         let connections = &self.shared.connections;
-        let mut way = match connections.take(&route.address) {
+        let cluster = || self.shared.coordinator.cluster().and_then(ClusterId::tag);
+        let mut way = match connections.take(&route.address, cluster) {
             Ok(way) => way,
             Err(error) => {
                 connections.forget(&route.address);
@@ -280,6 +274,7 @@ impl Cluster {
             table: route.table,
             region: route.region,
             epoch: route.epoch,
+            incarnation: table.incarnation(),
             is_durable: table.durability() == Durability::Sync,
             // Who has one replica, and says memory, means it.
             is_one_enough: table.replica_count() == 1,
@@ -298,7 +293,7 @@ impl Cluster {
                 return Err(unknown(&server(), &error));
             }
         };
-        let outcome = self.outcome(route, bytes, ask);
+        let outcome = self.outcome(route, (bytes, table), ask);
         let outcome = outcome.map_err(|error| match error {
             Answered::Malformed(Malformed(how)) if is_read => ClientError::Malformed {
                 server: server(),
@@ -321,7 +316,7 @@ impl Cluster {
     fn outcome<A: Ask>(
         &self,
         route: &Route,
-        bytes: &[u8],
+        (bytes, table): (&[u8], &PersistentTable),
         ask: &mut A,
     ) -> Result<Tried<A::Answer>, Answered> {
         let mut reply = Reply::decode(bytes).map_err(Answered::Malformed)?;
@@ -340,6 +335,10 @@ impl Cluster {
                     ),
                     AfterStale::AskAgain => "its new primary does not know of it yet".to_owned(),
                 }))
+            }
+            Status::OtherTable => {
+                let name = table.name().to_owned();
+                Err(Answered::Error(ClientError::OtherTable { name }))
             }
             Status::NotNow(how) => {
                 // It may take long, and be somebody else's by then.

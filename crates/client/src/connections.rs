@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{ConnectOptions, Connection, Secret, WireError};
+use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, Secret, WireError};
 
 /// So many connections to a server are kept that nobody uses.
 const IDLE_COUNT_MAX: usize = 64;
@@ -32,6 +32,7 @@ impl Connections {
     pub(crate) fn new(secret: Option<Secret>, (connect, answer): (Duration, Duration)) -> Self {
         let options = ConnectOptions {
             secret,
+            membership: Membership::default(),
             connect_timeout: connect,
             answer_timeout: answer,
         };
@@ -46,7 +47,11 @@ impl Connections {
     }
 
     /// One that nobody else uses: as a rule no round trip.
-    pub(crate) fn take(&self, address: &str) -> Result<Way, WireError> {
+    pub(crate) fn take(
+        &self,
+        address: &str,
+        expected: impl FnOnce() -> Option<ClusterTag>,
+    ) -> Result<Way, WireError> {
         loop {
             let idle = self.idle().get_mut(address).and_then(Vec::pop);
             let Some(way) = idle else {
@@ -57,6 +62,9 @@ impl Connections {
             if is_fresh || way.connection.is_usable() {
                 return Ok(way);
             }
+        }
+        if let Some(expected) = expected() {
+            self.options.membership.set(expected);
         }
         Ok(Way {
             connection: Connection::connect(address, &self.options)?,

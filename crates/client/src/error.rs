@@ -17,6 +17,24 @@ pub enum ClientError {
         /// Which.
         name: String,
     },
+    /// The handle is of another table than the one that is there now (ID4).
+    #[error(
+        "this handle of table {name} is of another table, which had the same number: nothing was \
+         done; open the table again"
+    )]
+    OtherTable {
+        /// Which.
+        name: String,
+    },
+    /// The table was made by an older version, and its cluster is not adopted yet (ID4).
+    #[error(
+        "table {name} was created by an older version: run `farleaf cluster adopt` once, at the \
+         coordinator that has always been this cluster's"
+    )]
+    NotAdopted {
+        /// Which.
+        name: String,
+    },
     /// Nobody serves the key, and did not for as long as was waited.
     #[error(
         "nobody has served the key for {waited_ms} ms: {last}; nothing was done. `farleaf cluster \

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use farleaf_cluster::client::Route;
-use farleaf_cluster::ids::TableId;
+use farleaf_cluster::ids::{TableId, TableIncarnation};
+use farleaf_cluster::record::TableRecord;
 
 use crate::asks::{DeleteRange, Exchange, Exchanged, Get, ScanPart, Write};
 use crate::cluster::{Cluster, Place};
@@ -70,6 +71,8 @@ pub struct PersistentTable {
     cluster: Cluster,
     name: Arc<str>,
     id: TableId,
+    /// Which creation of a table it is, so that it never is another one (ID4).
+    incarnation: TableIncarnation,
     replica_count: usize,
     durability: Durability,
 }
@@ -85,19 +88,30 @@ impl fmt::Debug for PersistentTable {
 }
 
 impl PersistentTable {
-    pub(crate) fn new(cluster: Cluster, (name, id): (&str, TableId), replica_count: usize) -> Self {
+    pub(crate) fn new(cluster: Cluster, record: &TableRecord) -> Result<Self, ClientError> {
+        let name = &*record.name;
+        let incarnation = record.incarnation.ok_or_else(|| ClientError::NotAdopted {
+            name: name.to_owned(),
+        })?;
+        let replica_count = record.replica_count;
         let durability = if replica_count > 1 {
             Durability::Memory
         } else {
             Durability::Sync
         };
-        Self {
+        Ok(Self {
             cluster,
             name: name.into(),
-            id,
+            id: record.table,
+            incarnation,
             replica_count,
             durability,
-        }
+        })
+    }
+
+    /// Which creation of a table it is (ID4).
+    pub fn incarnation(&self) -> TableIncarnation {
+        self.incarnation
     }
 
     /// The same table, whose writes are acknowledged at another moment. Without this, it is

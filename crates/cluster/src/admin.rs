@@ -7,7 +7,7 @@ use crate::coordinator::{
     TransactionOutcome,
 };
 use crate::error::ClusterError;
-use crate::ids::{ClusterId, RegionId, ServerId, TableId};
+use crate::ids::{ClusterId, RegionId, ServerId, TableId, TableIncarnation};
 use crate::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use crate::record::table::check_name;
 use crate::record::{
@@ -52,10 +52,8 @@ fn record_of<R: Record>(entries: &[Entry], key: &str) -> Result<Option<Seen<R>>,
 /// # Errors
 /// [`ClusterError::ClusterExists`], and those of the coordinator.
 pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
-    let cluster = Cluster {
-        version: FORMAT_VERSION,
-        cluster: ClusterId(random_number()?),
-    };
+    let drawn = ClusterId::draw().map_err(ClusterError::NoIdentity)?;
+    let cluster = Cluster::new(drawn, None);
     let transaction = Transaction::new()
         .when(Compare::Created(CLUSTER_KEY.to_owned(), Revision::NEVER))
         .put(CLUSTER_KEY, cluster.encode())
@@ -73,8 +71,87 @@ pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> 
 /// # Errors
 /// [`ClusterError::NoCluster`], and those of the coordinator.
 pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
+    Ok(cluster(coordinator)?.cluster)
+}
+
+/// The record of the cluster that the coordinator has. One round trip.
+///
+/// # Errors
+/// [`ClusterError::NoCluster`], and those of the coordinator.
+pub fn cluster(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
     let seen = read::<Cluster>(coordinator, CLUSTER_KEY)?;
-    Ok(seen.ok_or(ClusterError::NoCluster)?.record.cluster)
+    Ok(seen.ok_or(ClusterError::NoCluster)?.record)
+}
+
+/// Gives a cluster that an older version created a 128-bit identifier (ID1), and first its tables
+/// their incarnations (ID4). Servers whose directories have the number that the older version drew
+/// take it from there. If it is cut short, it begins anew.
+///
+/// # Errors
+/// [`ClusterError::AdoptedAlready`], [`NoCluster`](ClusterError::NoCluster),
+/// [`Contended`](ClusterError::Contended), and those of the coordinator.
+pub fn adopt(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
+    let seen = read::<Cluster>(coordinator, CLUSTER_KEY)?.ok_or(ClusterError::NoCluster)?;
+    let formerly = seen.record.cluster;
+    if !formerly.is_legacy() {
+        return Err(ClusterError::AdoptedAlready(formerly));
+    }
+    adopt_tables(coordinator)?;
+    let drawn = ClusterId::draw().map_err(ClusterError::NoIdentity)?;
+    let adopted = Cluster::new(drawn, Some(formerly));
+    let transaction = Transaction::new()
+        .when(Compare::Modified(CLUSTER_KEY.to_owned(), seen.modified))
+        .put(CLUSTER_KEY, adopted.encode());
+    match coordinator.transact(&transaction)? {
+        TransactionOutcome::Committed(_) => Ok(adopted),
+        TransactionOutcome::Refused | TransactionOutcome::LeaseGone => Err(ClusterError::Contended),
+    }
+}
+
+/// Gives each table without an incarnation one, which its regions carry, too: first these, in
+/// parts.
+fn adopt_tables(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
+    const PART_COUNT: usize = 100;
+    let all = coordinator.range("")?;
+    let view = View::of(all.revision, &all.entries);
+    if let Some(error) = view.damaged.into_values().next() {
+        return Err(error.into());
+    }
+    for table in view.tables.values() {
+        let number = table.record.table;
+        if table.record.incarnation.is_some() {
+            continue;
+        }
+        let drawn = TableIncarnation::draw().map_err(ClusterError::NoIdentity)?;
+        let incarnation = Some(drawn);
+        let regions = view.regions.values().filter(|it| it.record.table == number);
+        let regions = regions.map(|it| {
+            let mut record = it.record.clone();
+            record.incarnation = incarnation;
+            (it.modified, record.key(), record.encode())
+        });
+        let record = TableRecord {
+            version: TableRecord::VERSION,
+            incarnation,
+            ..table.record.clone()
+        };
+        let own = (table.modified, table_key(number), record.encode());
+        let writes: Vec<_> = regions.chain([own]).collect();
+        for part in writes.chunks(PART_COUNT) {
+            let mut transaction = Transaction::new();
+            for (modified, key, value) in part {
+                let compare = Compare::Modified(key.clone(), *modified);
+                transaction = transaction.when(compare).put(key.clone(), value.clone());
+            }
+            if !matches!(
+                coordinator.transact(&transaction)?,
+                TransactionOutcome::Committed(_)
+            ) {
+                return Err(ClusterError::Contended);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes a table whose regions are cut at these keys, and each of which is to have so many
@@ -90,7 +167,7 @@ pub fn create_table(
     name: &str,
     replica_count: usize,
     split_keys: &[Key],
-) -> Result<TableId, ClusterError> {
+) -> Result<TableRecord, ClusterError> {
     check_name(name).map_err(ClusterError::BadTable)?;
     check_split_keys(split_keys)?;
     for _ in 0..TRY_COUNT {
@@ -103,9 +180,11 @@ pub fn create_table(
         if let Some((region, server)) = view.copies_of_the_unknown().pop_first() {
             return Err(ClusterError::UnknownCopy { region, server });
         }
+        let incarnation = TableIncarnation::draw().map_err(ClusterError::NoIdentity)?;
         let table = TableRecord {
-            version: FORMAT_VERSION,
+            version: TableRecord::VERSION,
             table: ids.record.next_table,
+            incarnation: Some(incarnation),
             name: name.to_owned(),
             replica_count,
             dropping: false,
@@ -113,7 +192,7 @@ pub fn create_table(
         (table.check(&table_key(table.table))).map_err(ClusterError::BadTable)?;
         let transaction = table_transaction(&table, &ids, split_keys);
         if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
-            return Ok(table.table);
+            return Ok(table);
         }
     }
     Err(ClusterError::Contended)
@@ -154,7 +233,8 @@ fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -
     let from = std::iter::once(Key::default()).chain(split_keys.iter().cloned());
     let to = split_keys.iter().cloned().map(Some).chain([None]);
     for (from, to) in from.zip(to) {
-        let region = RegionRecord::new(table.table, next_region, from, to);
+        let mut region = RegionRecord::new(table.table, next_region, from, to);
+        region.incarnation = table.incarnation;
         next_region = RegionId(next_region.0 + 1);
         transaction = transaction.put(region.key(), region.encode());
     }

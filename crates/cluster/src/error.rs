@@ -19,15 +19,34 @@ pub enum ClusterError {
     #[error("{0}; it is left as it is, and what depends on it stands still")]
     Record(#[from] RecordError),
     /// The coordinator knows no cluster.
-    #[error("the coordinator knows no cluster: found one, or give the right address")]
+    #[error("the coordinator knows no cluster: create one, or give the right address")]
     NoCluster,
+    /// The cluster was created by an older version, and has no 128-bit identifier (ID1).
+    #[error(
+        "{0} was created by an older version and has no 128-bit id, so its servers serve nothing \
+         and delete nothing: run `farleaf cluster adopt` once, at the coordinator that has always \
+         been this cluster's"
+    )]
+    NotAdopted(ClusterId),
+    /// The cluster of an older version has a 128-bit identifier by now, and the directory not yet.
+    #[error("{formerly} is {cluster} from now on")]
+    AdoptedAs {
+        /// What it was.
+        formerly: ClusterId,
+        /// What it is.
+        cluster: ClusterId,
+    },
+    /// The cluster has a 128-bit identifier.
+    #[error("{0} has a 128-bit id already; nothing was changed")]
+    AdoptedAlready(ClusterId),
     /// The coordinator has a cluster already.
     #[error("the coordinator has {0} already; nothing was changed")]
     ClusterExists(ClusterId),
     /// The coordinator has another cluster than the one that a directory belongs to.
     #[error(
-        "the directory belongs to {own}, and the coordinator has {found}: give the right address; \
-         nothing was changed"
+        "the directory belongs to {own}, and the coordinator has {found}: give the right address, \
+         or, if the directory of that coordinator was lost or replaced, put it back; no file was \
+         changed"
     )]
     OtherCluster {
         /// Whose the directory is.

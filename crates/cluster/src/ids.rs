@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::coordinator::Revision;
+pub use crate::identity::{ClusterId, StartNonce, TableIncarnation};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $shown:literal) => {
@@ -23,11 +24,6 @@ macro_rules! number {
     };
 }
 
-number!(
-    /// A cluster: drawn at random when it is founded.
-    ClusterId,
-    "cluster"
-);
 number!(
     /// A table, numbered from 1 on, never again.
     TableId,

@@ -13,17 +13,18 @@
 //! use std::time::Duration;
 //!
 //! use farleaf_cluster::clock::SystemClock;
-//! use farleaf_cluster::coordinator::Embedded;
+//! use farleaf_cluster::coordinator::{Bound, Embedded};
 //! use farleaf_cluster::lease::LeaseTerms;
 //! use farleaf_cluster::master::Master;
 //! use farleaf_cluster::plan::PlanOptions;
 //! use farleaf_cluster::admin;
 //!
 //! let coordinator = Embedded::default();
-//! admin::found(&coordinator)?;
+//! let cluster = admin::found(&coordinator)?;
 //! admin::create_table(&coordinator, "words", 3, &[])?;
 //! let (clock, terms) = (Arc::new(SystemClock), LeaseTerms::default());
 //! let options = PlanOptions::default();
+//! let coordinator = Bound::to(coordinator, cluster);
 //! let mut master = Master::new(coordinator, clock, terms, "here", options);
 //! master.tick(Duration::ZERO)?;
 //! assert_eq!(master.waiting()[0].what, "a server for its first replica");
@@ -35,6 +36,7 @@
 //! | [`coordinator`] | what is needed of a coordinator; the embedded one; the suite for all |
 //! | [`record`] | keys and records, and their encoding |
 //! | [`ids`] | numbers of clusters, tables, regions, servers, epochs, replicas |
+//! | `identity` | random 128-bit identifiers |
 //! | [`clock`], [`lease`] | how long one may act on a lease |
 //! | [`tenure`] | a key that is held by a lease: registration, election |
 //! | [`view`] | the records as they were seen |
@@ -43,6 +45,7 @@
 //! | [`agent`] | a region server's side |
 //! | [`client`] | the map of a client |
 //! | [`admin`] | what administrators do |
+//! | [`starts`] | starts of the coordinator, and who refuses its records |
 //! | [`omission`] | checks that tests leave out |
 
 #![forbid(unsafe_code)]
@@ -53,12 +56,14 @@ pub mod client;
 pub mod clock;
 pub mod coordinator;
 pub mod error;
+mod identity;
 pub mod ids;
 pub mod lease;
 pub mod master;
 pub mod omission;
 pub mod plan;
 pub mod record;
+pub mod starts;
 pub mod tenure;
 pub mod view;
 

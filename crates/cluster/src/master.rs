@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::coordinator::{Compare, Coordinator, CoordinatorError, Revision, TransactionOutcome};
+use crate::coordinator::{
+    Bound, Compare, Coordinator, CoordinatorError, Revision, TransactionOutcome,
+};
 use crate::ids::{RegionId, ServerId};
 use crate::lease::LeaseTerms;
 use crate::omission::Check;
@@ -21,12 +23,12 @@ const AVOIDED_LEASE_COUNT: u32 = 6;
 /// One of those who would be master.
 #[derive(Debug)]
 pub struct Master<C: std::fmt::Debug> {
-    coordinator: C,
+    coordinator: Bound<C>,
     clock: Arc<dyn Clock>,
     terms: LeaseTerms,
     options: PlanOptions,
     tenure: Tenure,
-    mirror: Mirror<C>,
+    mirror: Mirror<Bound<C>>,
     /// The revision of what was written last: nothing is planned on a view from before.
     written: Revision,
     /// The view and what was avoided that nothing is to be done for.
@@ -47,7 +49,7 @@ pub struct MasterTick {
 impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
     /// One that can be asked at this address, in words for people.
     pub fn new(
-        coordinator: C,
+        coordinator: Bound<C>,
         clock: Arc<dyn Clock>,
         terms: LeaseTerms,
         address: &str,

@@ -25,6 +25,8 @@ pub enum Check {
     /// A replica that broke for want of room is opened again only by a record that names it so
     /// (CP16).
     OpenedAgainIsNamed,
+    /// Which cluster the coordinator has is compared on every contact, and not once (ID2).
+    ClusterIsCompared,
 }
 
 /// At most one check that is left out.

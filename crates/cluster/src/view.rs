@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::coordinator::{Coordinator, CoordinatorError, Entry, Event, Revision, Watch};
 use crate::ids::{Life, RegionId, ServerId, TableId};
+use crate::record::start::Refusal;
 use crate::record::{
     CLUSTER_KEY, Cluster, Drain, IDS_KEY, Ids, MASTER_KEY, MasterRecord, Record, RecordError,
     RegionRecord, Replica, ReplicaReport, Room, SERVER_PREFIX, ServerRecord, ServerReport,
@@ -62,6 +63,8 @@ pub struct View {
     pub tables: BTreeMap<TableId, Seen<TableRecord>>,
     /// The regions of all tables.
     pub regions: BTreeMap<RegionId, Seen<RegionRecord>>,
+    /// Which servers refuse these records, and why (ID5).
+    pub refusals: BTreeMap<ServerId, Seen<Refusal>>,
     /// The wishes, by their numbers.
     pub wishes: BTreeMap<u64, Seen<Wish>>,
     /// What cannot be decoded, by key: nobody touches it.
@@ -130,6 +133,10 @@ impl View {
                 let seen = Seen::<RegionRecord>::decode(entry)?;
                 self.regions.insert(seen.record.region, seen);
             }
+            "refusal" => {
+                let seen = Seen::<Refusal>::decode(entry)?;
+                self.refusals.insert(seen.record.server, seen);
+            }
             "wish" => {
                 let seen = Seen::<Wish>::decode(entry)?;
                 let number = number_behind(&entry.key, WISH_PREFIX);
@@ -159,6 +166,7 @@ impl View {
             (MASTER_KEY, _) => self.master = None,
             ("server", Some(it)) => drop(self.servers.remove(&ServerId(it))),
             ("report", Some(it)) => drop(self.reports.remove(&ServerId(it))),
+            ("refusal", Some(it)) => drop(self.refusals.remove(&ServerId(it))),
             ("drain", Some(it)) => drop(self.drains.remove(&ServerId(it))),
             ("table", Some(it)) => drop(self.tables.remove(&TableId(it))),
             ("region", Some(it)) => drop(self.regions.remove(&RegionId(it))),

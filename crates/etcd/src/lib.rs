@@ -22,6 +22,8 @@
 //! - **CE4.** A call that writes and has no answer in time is
 //!   [`OutcomeUnknown`](farleaf_cluster::coordinator::CoordinatorError::OutcomeUnknown). One that
 //!   reads is `Unavailable`.
+//! - **CE6.** A range presents the cluster of its namespace as of the same revision, by one read
+//!   more.
 //! - **CE5.** etcd's leader extends all leases when it is elected, by a whole time to live and an
 //!   election's; a leader that is deposed may keep leases alive for as long as it does not know. So
 //!   a lease is alive for its time to live from when it was asked for, whoever answered, and those
@@ -40,8 +42,8 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as EtcdError, GetOptions, KvClient};
 use farleaf_cluster::coordinator::{
-    Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
-    TransactionOutcome, Watch,
+    Coordinator, CoordinatorError, IDENTITY_KEYS, KeepAlive, LeaseId, Revision, Snapshot,
+    Transaction, TransactionOutcome, Watch,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -190,6 +192,7 @@ impl Shared {
         let mut snapshot = Snapshot {
             revision: Revision::NEVER,
             entries: Vec::new(),
+            identity: Vec::new(),
         };
         loop {
             let options = GetOptions::new()
@@ -210,9 +213,16 @@ impl Shared {
                     from = last.key().to_vec();
                     from.push(0);
                 }
-                _ => return Ok(snapshot),
+                _ => break,
             }
         }
+        for key in IDENTITY_KEYS {
+            let at = GetOptions::new().with_revision(snapshot.revision.0 as i64);
+            let found = client.get(self.namespace.key(key), Some(at)).await?;
+            let entries = found.kvs().iter().filter_map(|it| self.namespace.entry(it));
+            snapshot.identity.extend(entries);
+        }
+        Ok(snapshot)
     }
 
     /// A lease, and how long it is in seconds.

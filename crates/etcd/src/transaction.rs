@@ -14,6 +14,9 @@ pub(crate) fn request(namespace: &Namespace, transaction: &Transaction) -> Txn {
         OwnCompare::Modified(key, at) => {
             Compare::mod_revision(namespace.key(key), CompareOp::Equal, at.0 as i64)
         }
+        OwnCompare::Holds(key, value) => {
+            Compare::value(namespace.key(key), CompareOp::Equal, value.clone())
+        }
     });
     let writes = transaction.writes.iter().map(|write| match write {
         Write::Put { key, value, lease } => {

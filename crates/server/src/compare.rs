@@ -11,7 +11,7 @@ use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::inspect::{Comparison, Inspection, compare};
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 
-use crate::directory::{REGIONS, failed};
+use crate::directory::{REGIONS, cluster_of, failed};
 use crate::error::ServerError;
 use crate::place::{Note, OpenStorage, ReplicaPlace, found};
 
@@ -66,9 +66,10 @@ pub fn replica_in(
     id: (RegionId, ReplicaNumber),
 ) -> Result<Option<ReplicaDirectory>, ServerError> {
     let regions = server.join(REGIONS);
-    let place = ReplicaPlace::new(&regions, id, OpenStorage::default());
+    let of = (&*regions, cluster_of(server)?);
+    let place = ReplicaPlace::new(of, id, OpenStorage::default());
     // Without a note it was never whole.
-    let note = place.note()?;
+    let note = place.note_of_any()?;
     Ok(note.map(|note| of_note(&note, place.data(note.generation))))
 }
 
@@ -103,13 +104,11 @@ pub fn compare_region(
     }
     let primary = inspected.iter().position(|it| !it.0.is_follower());
     let (inspection, first) = inspected.remove(primary.unwrap_or(0));
-    let damage = match inspected.is_empty() {
-        true => inspection
-            .damage()
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-        false => Vec::new(),
+    let damage = if inspected.is_empty() {
+        let damage = inspection.damage().iter();
+        damage.map(ToString::to_string).collect()
+    } else {
+        Vec::new()
     };
     let mut others = Vec::new();
     for (other, replica) in inspected {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
-use farleaf_cluster::coordinator::SharedCoordinator;
-use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
+use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_lsm::EngineOptions;
 use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
-use farleaf_wire::{ConnectOptions, Connection, Secret, WireError};
+use farleaf_wire::{ConnectOptions, Connection, Membership, Secret, WireError};
 
 use crate::place::OpenStorage;
 
@@ -44,7 +44,9 @@ pub(crate) struct ReplicaOptions {
 }
 
 pub(crate) struct Context {
-    pub(crate) coordinator: SharedCoordinator,
+    pub(crate) coordinator: Bound<SharedCoordinator>,
+    /// Another one only when a cluster of an older version is adopted, before anything is open.
+    cluster: Mutex<ClusterId>,
     pub(crate) server: ServerId,
     /// Where its own listeners are.
     pub(crate) host: IpAddr,
@@ -58,13 +60,15 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(
-        (coordinator, server): (SharedCoordinator, ServerId),
+        coordinator: Bound<SharedCoordinator>,
+        (cluster, server): (ClusterId, ServerId),
         (host, secret): (IpAddr, Option<Secret>),
         (regions, open_storage): (std::path::PathBuf, OpenStorage),
         options: ReplicaOptions,
     ) -> Self {
         Self {
             coordinator,
+            cluster: Mutex::new(cluster),
             server,
             host,
             secret,
@@ -73,6 +77,16 @@ impl Context {
             options,
             addresses: Mutex::default(),
         }
+    }
+
+    /// The cluster that the server belongs to.
+    pub(crate) fn cluster(&self) -> ClusterId {
+        *self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on with the identifier that the cluster was given (ID1).
+    pub(crate) fn adopt(&self, cluster: ClusterId) {
+        *self.cluster.lock().unwrap_or_else(PoisonError::into_inner) = cluster;
     }
 
     fn addresses(&self) -> MutexGuard<'_, BTreeMap<ServerId, SocketAddr>> {
@@ -103,6 +117,10 @@ impl Context {
     pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, WireError> {
         let options = ConnectOptions {
             secret: self.secret.clone(),
+            membership: self
+                .cluster()
+                .tag()
+                .map_or_else(Membership::default, Membership::of),
             connect_timeout: PEER_CONNECT_TIMEOUT,
             answer_timeout: PEER_ANSWER_TIMEOUT,
         };

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! DIRECTORY/LOCK                       locked as long as the server runs
-//! DIRECTORY/SERVER                     {"version":1,"cluster":C,"server":S}
+//! DIRECTORY/SERVER                     {"version":2,"cluster":"C","server":S}
 //! DIRECTORY/regions/R-N/               replica N of region R (see `place`)
+//! DIRECTORY/SEEN                       what was seen of the coordinator (see `seen_file`)
+//! DIRECTORY/orphans/                   what cannot be proved to be garbage (see `orphans`)
 //! DIRECTORY/coordinator/               the coordinator's, where this process has it
 //! ```
 
@@ -11,20 +13,24 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use farleaf_cluster::ClusterError;
 use farleaf_cluster::ids::{ClusterId, ServerId};
-use farleaf_cluster::record::NUMBER_END;
+use farleaf_cluster::record::{Cluster, NUMBER_END};
 use farleaf_lsm::storage::{is_no_file, private};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
+use crate::place::adopt_replicas;
 
 const LOCK: &str = "LOCK";
 const SERVER: &str = "SERVER";
 pub(crate) const REGIONS: &str = "regions";
 /// What may be in a directory before it is a server's: a coordinator begins before its servers.
 const COORDINATOR: &str = "coordinator";
-/// The version of the directory's own files.
-const VERSION: u32 = 1;
+/// The version of `SERVER`.
+const VERSION: u32 = 2;
+/// The version of `SERVER` in a directory that has no 128-bit cluster id yet (ID1).
+const LEGACY_VERSION: u32 = 1;
 /// More than any of the server's own small files has.
 const SMALL_SIZE_BYTES_MAX: u64 = 64 << 10;
 /// What to do with one that is damaged.
@@ -39,6 +45,26 @@ struct Identity {
     version: u32,
     cluster: ClusterId,
     server: ServerId,
+}
+
+impl Identity {
+    fn new(cluster: ClusterId, server: ServerId) -> Self {
+        let version = if cluster.is_legacy() {
+            LEGACY_VERSION
+        } else {
+            VERSION
+        };
+        Self {
+            version,
+            cluster,
+            server,
+        }
+    }
+
+    fn write(&self, directory: &Path) -> Result<(), ServerError> {
+        let bytes = serde_json::to_vec(self).expect("it is a plain value");
+        write_whole(&directory.join(SERVER), &bytes)
+    }
 }
 
 /// A server's directory, locked.
@@ -117,32 +143,35 @@ impl LockedDirectory {
         self.identity.map(|it| it.cluster)
     }
 
-    /// Has it be a server's of this cluster. A new one gets the number that was asked for, or one
-    /// that is drawn; `holder` tells where the server of a number has registered, if one has.
+    /// Makes it the directory of a server of this cluster. A new one gets the number that was asked
+    /// for, or one that is drawn; `holder` tells where the server of a number has registered, if
+    /// one has. A directory of an older version takes the identifier that its cluster was given
+    /// since.
     pub(crate) fn claim(
         self,
-        cluster: ClusterId,
+        record: &Cluster,
         holder: impl Fn(ServerId) -> Result<Option<String>, ServerError>,
     ) -> Result<ServerDirectory, ServerError> {
         let path = self.path;
+        let cluster = record.cluster;
         let server = match self.identity {
             Some(identity) if identity.cluster == cluster => identity.server,
+            Some(identity) if record.formerly == Some(identity.cluster) => {
+                adopt(&path, identity.server, cluster)?;
+                identity.server
+            }
             Some(identity) => {
-                return Err(farleaf_cluster::ClusterError::OtherCluster {
+                return Err(ClusterError::OtherCluster {
                     own: identity.cluster,
                     found: cluster,
                 }
                 .into());
             }
+            // It would have copies that nothing tells from those of another cluster.
+            None if cluster.is_legacy() => return Err(ClusterError::NotAdopted(cluster).into()),
             None => {
                 let server = choose(self.asked, holder)?;
-                let identity = Identity {
-                    version: VERSION,
-                    cluster,
-                    server,
-                };
-                let bytes = serde_json::to_vec(&identity).expect("it is a plain value");
-                write_whole(&path.join(SERVER), &bytes)?;
+                Identity::new(cluster, server).write(&path)?;
                 server
             }
         };
@@ -156,6 +185,20 @@ impl LockedDirectory {
             _lock: self.lock,
         })
     }
+}
+
+/// Whether a directory is a server's already.
+pub(crate) fn is_server(path: &Path) -> io::Result<bool> {
+    path.join(SERVER).try_exists()
+}
+
+/// Has the directory of an older version belong to the cluster that its own one is called now.
+pub(crate) fn adopt(path: &Path, server: ServerId, cluster: ClusterId) -> Result<(), ServerError> {
+    // First what it has: if this is cut short, the directory is not the new one's yet.
+    adopt_replicas(&path.join(REGIONS), cluster)?;
+    Identity::new(cluster, server).write(path)?;
+    tracing::info!("{} belongs to {cluster} from now on", path.display());
+    Ok(())
 }
 
 /// The number of a new directory, which no other server has at the moment.
@@ -226,11 +269,17 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
         remedy: RESTORE,
     };
     let version = version_of(bytes).map_err(damaged)?;
-    if version != VERSION {
+    if version != VERSION && version != LEGACY_VERSION {
         return Err(other_version(file, version, VERSION));
     }
     let identity: Identity =
         serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    if identity.version != Identity::new(identity.cluster, identity.server).version {
+        return Err(damaged(format!(
+            "format version {version} has no id like that of {}",
+            identity.cluster
+        )));
+    }
     if identity.server.0 == 0 || identity.server.0 >= NUMBER_END {
         return Err(damaged(format!(
             "no server has number {}",
@@ -238,6 +287,19 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
         )));
     }
     Ok(identity)
+}
+
+/// The cluster that a server's directory belongs to, read without a lock.
+pub(crate) fn cluster_of(server: &Path) -> Result<ClusterId, ServerError> {
+    let file = server.join(SERVER);
+    match read_small(&file, RESTORE)? {
+        Some(bytes) => Ok(decode(&file, &bytes)?.cluster),
+        None => Err(ServerError::Damaged {
+            path: file,
+            how: "there is none".to_owned(),
+            remedy: "give the directory of a server",
+        }),
+    }
 }
 
 /// The content of a small file of the server's own; none: it is not there. One that is too long, or
@@ -328,7 +390,11 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), ServerError> {
 mod tests {
     use super::*;
 
-    const CLUSTER: ClusterId = ClusterId(7);
+    const CLUSTER: ClusterId = ClusterId(7 << 64);
+
+    fn record(cluster: ClusterId) -> Cluster {
+        Cluster::new(cluster, None)
+    }
 
     /// With nobody else in the cluster.
     fn open_in(
@@ -336,7 +402,71 @@ mod tests {
         cluster: ClusterId,
         asked: Option<ServerId>,
     ) -> Result<ServerDirectory, ServerError> {
-        LockedDirectory::open(path, asked)?.claim(cluster, |_| Ok(None))
+        LockedDirectory::open(path, asked)?.claim(&record(cluster), |_| Ok(None))
+    }
+
+    /// The format: a later version that changes it must say so.
+    #[test]
+    fn identities_are_golden() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let opened = open_in(scratch.path(), CLUSTER, Some(ServerId(3)));
+        opened.expect("it is new");
+        let text = fs::read_to_string(scratch.path().join(SERVER)).expect("there");
+        let golden = r#"{"version":2,"cluster":"00000000000000070000000000000000","server":3}"#;
+        assert_eq!(text, golden);
+    }
+
+    /// Promise (ID1): the directory of an older version is opened, and belongs to the number that
+    /// it had, until its own cluster was adopted; another cluster's identifier it never takes.
+    #[test]
+    fn directories_of_older_versions_adopt_their_own_cluster() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path();
+        let of_before = r#"{"version":1,"cluster":7,"server":3}"#;
+        fs::write(path.join(SERVER), of_before).expect("written");
+        let open =
+            |record: &Cluster| LockedDirectory::open(path, None)?.claim(record, |_| Ok(None));
+        let opened = open(&record(ClusterId(7))).expect("it is the same");
+        assert_eq!((opened.cluster, opened.server), (ClusterId(7), ServerId(3)));
+        drop(opened);
+        for foreign in [
+            record(ClusterId(8)),
+            record(CLUSTER),
+            Cluster::new(CLUSTER, Some(ClusterId(8))),
+        ] {
+            let error = open(&foreign).expect_err("it is another one");
+            let is_told = matches!(
+                error,
+                ServerError::Cluster(ClusterError::OtherCluster { .. })
+            );
+            assert!(is_told, "{error}");
+            let text = fs::read_to_string(path.join(SERVER)).expect("there");
+            assert_eq!(text, of_before);
+        }
+        let adopted = Cluster::new(CLUSTER, Some(ClusterId(7)));
+        for _ in 0..2 {
+            let opened = open(&adopted).expect("it is its own");
+            assert_eq!((opened.cluster, opened.server), (CLUSTER, ServerId(3)));
+        }
+        fs::write(path.join(SERVER), r#"{"version":2,"cluster":7,"server":3}"#).expect("written");
+        let error = open(&adopted)
+            .expect_err("version 2 has 128 bits")
+            .to_string();
+        assert!(error.contains("no id like that of cluster 7"), "{error}");
+    }
+
+    /// Promise (ID1): a new directory does not join a cluster without a 128-bit identifier.
+    #[test]
+    fn a_new_directory_joins_no_cluster_of_an_older_version() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let mut old = record(ClusterId(7));
+        old.version = 1;
+        let locked = LockedDirectory::open(scratch.path(), None).expect("it is new");
+        let error = locked
+            .claim(&old, |_| Ok(None))
+            .expect_err("it is not adopted");
+        assert!(error.to_string().contains("cluster adopt"), "{error}");
+        assert!(!scratch.path().join(SERVER).exists());
     }
 
     /// Promise: a directory keeps its number; another's, another cluster's, one that is open, and
@@ -360,7 +490,7 @@ mod tests {
             Err(ServerError::OtherServer { .. })
         ));
         assert!(matches!(
-            open(ClusterId(8), None),
+            open(ClusterId(8 << 64), None),
             Err(ServerError::Cluster(_))
         ));
         fs::remove_file(path.join(SERVER)).expect("it was there");
@@ -393,7 +523,7 @@ mod tests {
         let file = scratch.path().join(SERVER);
         for (text, expected) in [
             (
-                r#"{"version":2,"servers":[]}"#,
+                r#"{"version":3,"servers":[]}"#,
                 "a newer program has written it",
             ),
             (r#"{"version":0}"#, "no format version 0"),
@@ -418,7 +548,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("new");
         let locked = LockedDirectory::open(&path, Some(ServerId(2))).expect("it is new");
-        let error = locked.claim(CLUSTER, |_| Ok(Some("host:2".to_owned())));
+        let error = locked.claim(&record(CLUSTER), |_| Ok(Some("host:2".to_owned())));
         let told = error.expect_err("it is taken").to_string();
         assert!(
             told.contains("server 2 is there already") && told.contains("host:2"),
@@ -428,7 +558,7 @@ mod tests {
         assert!(!path.join(SERVER).exists(), "it belongs to nobody");
         let asked_count = std::cell::Cell::new(0);
         let locked = LockedDirectory::open(&path, None).expect("it is new");
-        let claimed = locked.claim(CLUSTER, |_| {
+        let claimed = locked.claim(&record(CLUSTER), |_| {
             asked_count.set(asked_count.get() + 1);
             Ok((asked_count.get() < 3).then(|| "host:2".to_owned()))
         });

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::agent::host::ReplicaFailure;
-use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_lsm::LsmError;
 use farleaf_lsm::storage::is_no_room;
 use farleaf_replica::ReplicaError;
@@ -91,6 +91,19 @@ pub enum ServerError {
         own: u64,
         /// Whose it was said to be.
         asked: u64,
+    },
+    /// A file is of another cluster than the server, or does not say of which (ID3).
+    #[error(
+        "{} belongs to {}, and this server to {own}: it is kept, and not used", path.display(),
+        found.map_or_else(|| "no cluster that it names".to_owned(), |it| it.to_string())
+    )]
+    OtherClusterFile {
+        /// Which.
+        path: PathBuf,
+        /// The server's cluster.
+        own: ClusterId,
+        /// What the file says.
+        found: Option<ClusterId>,
     },
     /// Nobody would find it there.
     #[error(

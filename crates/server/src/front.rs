@@ -55,6 +55,10 @@ impl Front {
         let Some(replica) = replica.filter(|it| it.table == header.table) else {
             return Status::Stale(Stale { epoch: None }).encode(reply);
         };
+        // ID4: a handle of another table, which had the same number.
+        if replica.incarnation != Some(header.incarnation) {
+            return Status::OtherTable.encode(reply);
+        }
         match replica.served() {
             Some(served) if served.epoch() == header.epoch => {
                 operations::execute(&served, &request, reply);

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{
     BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
 };
-use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{CopyReport, Room};
+use farleaf_cluster::record::{CopyReport, Orphan, Room};
 
 use crate::broken::Broken;
 use crate::context::Context;
 use crate::open_replicas::OpenReplicas;
+use crate::orphans::orphans;
 use crate::place::{ReplicaPlace, copies};
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
 use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
@@ -33,6 +34,9 @@ struct Open {
 /// A thread after which nobody has a replica's directory open. (One that was prepared for a split
 /// has none that anybody asks for.)
 type Closes = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
+
+/// How often what was moved aside is listed: an operator removes it.
+const ORPHANS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is free on a disk is told in so many bytes: it changes all the time.
 const FREE_UNIT_BYTES: u64 = 1 << 20;
@@ -53,6 +57,8 @@ pub(crate) struct Host {
     /// Threads of replicas that are being closed, or whose directories go.
     closing: Vec<Closes>,
     broken: Broken,
+    /// What was moved aside, as it was listed last.
+    orphans: Option<(Instant, Vec<Orphan>)>,
     /// Splits that are begun again: of which region, where, and what is left of the first try.
     again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
 }
@@ -66,8 +72,14 @@ impl Host {
             open: BTreeMap::new(),
             closing: Vec::new(),
             broken: Broken::default(),
+            orphans: None,
             again: BTreeMap::new(),
         }
+    }
+
+    /// Goes on with the identifier that the cluster was given (ID1): nothing is open yet.
+    pub(crate) fn adopt_cluster(&self, cluster: ClusterId) {
+        self.context.adopt(cluster);
     }
 
     fn open(&mut self, wanted: Wanted) -> Result<(), HostError> {
@@ -174,7 +186,8 @@ impl Host {
 
     fn place(&self, id: (RegionId, ReplicaNumber)) -> ReplicaPlace {
         let open_storage = self.context.open_storage.clone();
-        ReplicaPlace::new(&self.context.regions, id, open_storage)
+        let of = (&*self.context.regions, self.context.cluster());
+        ReplicaPlace::new(of, id, open_storage)
     }
 
     fn end(&mut self, region: RegionId, ending: Ending) {
@@ -379,7 +392,17 @@ impl RegionHost for Host {
     }
 
     fn copies(&mut self) -> DiskCopies {
-        copies(&self.context.regions, &self.context.open_storage)
+        let of = (&*self.context.regions, self.context.cluster());
+        copies(of, &self.context.open_storage)
+    }
+
+    fn orphans(&mut self) -> Vec<Orphan> {
+        let due = self.orphans.as_ref();
+        if due.is_none_or(|(at, _)| at.elapsed() >= ORPHANS_INTERVAL) {
+            self.orphans = Some((Instant::now(), orphans(&self.context.regions)));
+        }
+        let listed = self.orphans.as_ref();
+        listed.map_or_else(Vec::new, |(_, orphans)| orphans.clone())
     }
 
     fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {

@@ -22,9 +22,11 @@
 //! | `open_replicas` | the replicas that are open, and those that are prepared for a split |
 //! | `note_file` | a small file that is replaced as a whole, on a full disk, too |
 //! | `replica` | a replica, and the thread that has it |
+//! | `seen_file` | what was seen of the coordinator last (ID5) |
 //! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
 //! | `operations` | what clients ask, done |
 //! | `attachment` | the secret of a backup's memory, which is agreed on and not sent |
+//! | `orphans` | what cannot be proved to be garbage, moved aside (ID3) |
 //! | `peer` | what servers ask each other |
 //! | `front` | who answers which request |
 //! | `tails` | writes the ends of all logs to their disks, without a sync |
@@ -44,9 +46,11 @@ mod host;
 mod note_file;
 mod open_replicas;
 mod operations;
+mod orphans;
 mod peer;
 mod place;
 mod replica;
+mod seen_file;
 mod served;
 pub mod server;
 mod tails;

@@ -94,6 +94,7 @@ impl OpenReplicas {
         }
         let order = RegionOrder {
             table: parent.table,
+            incarnation: parent.incarnation,
             region: child,
             from,
             to,

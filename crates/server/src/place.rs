@@ -1,11 +1,19 @@
 //! A replica's directory: which copy in it is in force (RS1).
 //!
 //! ```text
-//! R-N/REPLICA     {"version":2,"table":T,"region":R,"replica":N,"epoch":E,"generation":G,
-//!                  "is_verified":true}
+//! R-N/REPLICA     {"version":2,"cluster":"C","table":T,"region":R,"replica":N,"epoch":E,
+//!                  "generation":G,"is_verified":true}
 //! R-N/REPLICA.new nothing: room for the next one (see `note_file`)
+//! R-N/BEGUN       {"version":1,"cluster":"C"}: nothing of it was acknowledged, until there is
+//!                 REPLICA
 //! R-N/data-G/     an engine's directory, or a backup's
+//! removed-R-N/    one that was allowed to be removed, and is not gone yet
 //! ```
+//!
+//! A directory is removed only if `REPLICA` or `BEGUN` says that it is of the server's own cluster
+//! (ID3); any other one is moved aside (see `orphans`). The files of `data-G` have no cluster's id
+//! of their own: they belong together by their engine's 64-bit id, and to `REPLICA` by the name of
+//! their directory.
 //!
 //! Other `data-` directories are of backups that were not filled, or of copies that a newer one
 //! has replaced: they go when the replica is opened, or another one is begun.
@@ -17,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farleaf_cluster::agent::host::DiskCopies;
-use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, TableId};
+use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, TableId};
 use farleaf_cluster::record::{CopyReport, UnusableCopy};
 use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
@@ -25,14 +33,21 @@ use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::storage::{DirectoryStorage, Storage, is_no_file, private};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, other_version, read_small, sync_directory, version_of};
+use crate::directory::{
+    failed, other_version, read_small, sync_directory, version_of, write_whole,
+};
 use crate::error::ServerError;
 use crate::note_file;
+use crate::orphans::move_aside;
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 2;
-/// Notes of this version do not say whether the copy was verified.
-const VERSION_BEFORE: u32 = 1;
+/// The version of notes that do not say of which cluster they are, nor whether the copy was
+/// verified.
+const LEGACY_VERSION: u32 = 1;
+const BEGUN: &str = "BEGUN";
+const BEGUN_VERSION: u32 = 1;
+const REMOVED: &str = "removed-";
 /// What to do where something of a copy is missing or damaged.
 const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
                        everything, remove the replica's directory (where there is no other, all \
@@ -118,6 +133,9 @@ impl fmt::Debug for OpenStorage {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
     pub(crate) version: u32,
+    /// Of which cluster it is: the place has it written, and compares it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<ClusterId>,
     pub(crate) table: TableId,
     pub(crate) region: RegionId,
     pub(crate) replica: ReplicaNumber,
@@ -138,6 +156,7 @@ impl Note {
     ) -> Self {
         Self {
             version: VERSION,
+            cluster: None,
             table,
             region,
             replica,
@@ -154,7 +173,7 @@ impl Note {
             remedy: RESTORE,
         };
         match version_of(bytes).map_err(damaged)? {
-            VERSION | VERSION_BEFORE => {
+            VERSION | LEGACY_VERSION => {
                 let note: Self =
                     serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
                 Ok(Self {
@@ -171,17 +190,27 @@ impl Note {
 #[derive(Clone)]
 pub(crate) struct ReplicaPlace {
     path: PathBuf,
+    cluster: ClusterId,
     open_storage: OpenStorage,
+}
+
+/// What `BEGUN` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BegunNote {
+    version: u32,
+    cluster: ClusterId,
 }
 
 impl ReplicaPlace {
     pub(crate) fn new(
-        regions: &Path,
+        (regions, cluster): (&Path, ClusterId),
         (region, replica): (RegionId, ReplicaNumber),
         open_storage: OpenStorage,
     ) -> Self {
         Self {
             path: regions.join(format!("{}-{}", region.0, replica.0)),
+            cluster,
             open_storage,
         }
     }
@@ -192,17 +221,41 @@ impl ReplicaPlace {
 
     /// What is in force; none: there is no copy here.
     pub(crate) fn note(&self) -> Result<Option<Note>, ServerError> {
-        let path = self.path.join(NOTE);
-        match read_small(&path, RESTORE)? {
-            Some(bytes) => Ok(Some(Note::decode(&path, &bytes)?)),
-            None => Ok(None),
+        match self.note_of_any()? {
+            Some(note) if note.cluster != Some(self.cluster) => {
+                Err(ServerError::OtherClusterFile {
+                    path: self.path.join(NOTE),
+                    own: self.cluster,
+                    found: note.cluster,
+                })
+            }
+            note => Ok(note),
         }
+    }
+
+    /// What the note says, of whichever cluster it is: for those who change nothing.
+    pub(crate) fn note_of_any(&self) -> Result<Option<Note>, ServerError> {
+        let path = self.path.join(NOTE);
+        let bytes = read_small(&path, RESTORE)?;
+        bytes.map(|it| Note::decode(&path, &it)).transpose()
     }
 
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
     pub(crate) fn put_in_force(&self, note: &Note) -> Result<(), ServerError> {
-        let bytes = serde_json::to_vec(note).expect("it is a plain value");
-        note_file::replace(&self.path.join(NOTE), &bytes)
+        let note = Note {
+            version: VERSION,
+            cluster: Some(self.cluster),
+            ..*note
+        };
+        let bytes = serde_json::to_vec(&note).expect("it is a plain value");
+        note_file::replace(&self.path.join(NOTE), &bytes)?;
+        // From now on it may have what was acknowledged: without its note it is no garbage.
+        let begun = self.path.join(BEGUN);
+        match fs::remove_file(&begun) {
+            Ok(()) => sync_directory(&self.path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed("remove", &begun)(error)),
+        }
     }
 
     /// The storage of a generation, which is made if it is not there.
@@ -239,10 +292,43 @@ impl ReplicaPlace {
         reach.inspect_err(unknown).ok()
     }
 
-    /// Makes the directory, if it is not there.
+    /// Makes the directory, if it is not there. One that has no note, and was not begun by a server
+    /// of this cluster, is moved aside first.
     pub(crate) fn make(&self) -> Result<(), ServerError> {
+        if self.note()?.is_some() {
+            return Ok(());
+        }
+        if self.has_files()? && !self.was_begun() {
+            move_aside(&self.path, self.cluster, NO_NOTE)?;
+        }
         private::create_directory_all(&self.path).map_err(failed("make", &self.path))?;
-        sync_directory(self.path.parent().unwrap_or(&self.path))
+        sync_directory(self.path.parent().unwrap_or(&self.path))?;
+        let begun = BegunNote {
+            version: BEGUN_VERSION,
+            cluster: self.cluster,
+        };
+        let bytes = serde_json::to_vec(&begun).expect("it is a plain value");
+        write_whole(&self.path.join(BEGUN), &bytes)
+    }
+
+    fn has_files(&self) -> Result<bool, ServerError> {
+        match fs::read_dir(&self.path) {
+            Ok(mut entries) => Ok(entries.next().is_some()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("list", &self.path)(error)),
+        }
+    }
+
+    /// Whether a server of this cluster has begun it. Nothing of it was ever acknowledged, unless
+    /// there is a note.
+    fn was_begun(&self) -> bool {
+        let bytes = fs::read(self.path.join(BEGUN));
+        let begun = bytes.ok().and_then(|it| serde_json::from_slice(&it).ok());
+        begun
+            == Some(BegunNote {
+                version: BEGUN_VERSION,
+                cluster: self.cluster,
+            })
     }
 
     /// Removes all generations but one, if any; and the number that the next one has.
@@ -265,20 +351,28 @@ impl ReplicaPlace {
         Ok(next)
     }
 
-    /// Removes all of it. The note goes first: what is left then is no copy.
+    /// Removes all of it, if it is known to be of this cluster; else it is moved aside (ID3). The
+    /// name goes first: what is left then is no copy.
     pub(crate) fn remove(&self) -> Result<(), ServerError> {
-        let note = self.path.join(NOTE);
-        match fs::remove_file(&note) {
-            Ok(()) => sync_directory(&self.path)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("remove", &note)(error)),
+        let how = match self.note() {
+            Ok(Some(_)) => None,
+            Ok(None) if !self.has_files()? || self.was_begun() => None,
+            Ok(None) => Some(NO_NOTE.to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(how) = how {
+            return move_aside(&self.path, self.cluster, &how).map(drop);
         }
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &self.path)(error))
-            }
-            _ => Ok(()),
+        let name = self.path.file_name().unwrap_or_default();
+        let removed = format!("{REMOVED}{}", name.to_string_lossy());
+        let removed = self.path.with_file_name(removed);
+        remove_all(&removed)?;
+        match fs::rename(&self.path, &removed) {
+            Ok(()) => sync_directory(self.path.parent().unwrap_or(&self.path))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("rename", &self.path)(error)),
         }
+        remove_all(&removed)
     }
 
     /// What the disk has, for a report: up to which segment its log goes. What cannot be read is
@@ -297,6 +391,51 @@ impl ReplicaPlace {
             position_bytes: manifest.state().next_log.start().0,
         }))
     }
+}
+
+/// Why a directory without a note is kept.
+const NO_NOTE: &str = "it has files, and no note that says of which cluster and replica they are";
+
+fn remove_all(path: &Path) -> Result<(), ServerError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Goes on with removals that were cut short.
+fn finish_removals(regions: &Path) -> Result<(), ServerError> {
+    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
+        let entry = entry.map_err(failed("list", regions))?;
+        if entry.file_name().to_string_lossy().starts_with(REMOVED) {
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// ID1: replicas of an older version, in a directory of the same cluster, belong to the identifier
+/// that the cluster was given. What says another cluster stays as it is.
+pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), ServerError> {
+    if !regions.try_exists().map_err(failed("find", regions))? {
+        return Ok(());
+    }
+    for id in found(regions)? {
+        let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
+        let path = place.path.join(NOTE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed("read", &path)(error)),
+        };
+        // One that cannot be used stays so.
+        if let Ok(note) = Note::decode(&path, &bytes)
+            && note.cluster.is_none()
+        {
+            place.put_in_force(&note)?;
+        }
+    }
+    Ok(())
 }
 
 /// The replicas that have a directory here.
@@ -329,8 +468,14 @@ pub(crate) fn is_damage(error: &ServerError) -> bool {
 }
 
 /// The copies on this disk, of replicas that nobody has open.
-pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> DiskCopies {
+pub(crate) fn copies(
+    (regions, cluster): (&Path, ClusterId),
+    open_storage: &OpenStorage,
+) -> DiskCopies {
     let mut disk = DiskCopies::default();
+    if let Err(error) = finish_removals(regions) {
+        tracing::warn!(%error, "what was removed takes room still");
+    }
     let found = match found(regions) {
         Ok(found) => found,
         Err(error) => {
@@ -339,11 +484,11 @@ pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> DiskCopies {
         }
     };
     for id in found {
-        let place = ReplicaPlace::new(regions, id, open_storage.clone());
+        let place = ReplicaPlace::new((regions, cluster), id, open_storage.clone());
         match place.copy() {
             Ok(Some(copy)) => disk.copies.push(copy),
-            // It was never whole.
-            Ok(None) => {
+            // It was never whole, or is none of this cluster's.
+            Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
                 if let Err(error) = place.remove() {
                     tracing::warn!(%error, "what is left of a replica stays");
                 }
@@ -364,150 +509,4 @@ pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> DiskCopies {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use farleaf_lsm::{Durability, Engine, EngineOptions};
-
-    const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
-
-    fn place(scratch: &tempfile::TempDir) -> ReplicaPlace {
-        let place = ReplicaPlace::new(scratch.path(), (ID.1, ID.2), OpenStorage::default());
-        place.make().expect("made");
-        place
-    }
-
-    /// The format: a later version that changes it must say so.
-    #[test]
-    fn notes_are_golden() {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let place = place(&scratch);
-        assert_eq!(place.note().expect("it can be read"), None);
-        let note = Note::new(ID, Epoch(9), 3);
-        place.put_in_force(&note).expect("written");
-        let text = fs::read_to_string(scratch.path().join("5-2/REPLICA")).expect("there");
-        let golden = concat!(
-            r#"{"version":2,"table":1,"region":5,"replica":2,"epoch":9,"generation":3,"#,
-            r#""is_verified":true}"#
-        );
-        assert_eq!(text, golden);
-        assert_eq!(place.note().expect("it can be read"), Some(note));
-        let before = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
-        fs::write(scratch.path().join("5-2/REPLICA"), before).expect("written");
-        let unverified = Note {
-            is_verified: false,
-            ..note
-        };
-        assert_eq!(place.note().expect("it can be read"), Some(unverified));
-        place.put_in_force(&unverified).expect("written");
-        let text = fs::read_to_string(scratch.path().join("5-2/REPLICA")).expect("there");
-        assert_eq!(text, before.replace(":1,\"table", ":2,\"table"));
-        fs::write(scratch.path().join("5-2/REPLICA"), "{\"version\":3}").expect("written");
-        let error = place.note().expect_err("of the future").to_string();
-        assert!(error.contains("a newer program has written it"), "{error}");
-        assert!(
-            error.contains("format version 3") && !error.contains("damaged"),
-            "{error}"
-        );
-    }
-
-    /// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage,
-    /// and says which file, how, and what to do.
-    #[test]
-    fn wrong_lengths_are_damage() {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let place = place(&scratch);
-        let storage = place.storage(4).expect("opened");
-        let engine = Engine::open(storage, EngineOptions::new()).expect("made");
-        engine.put(b"k", b"v", Durability::Sync).expect("written");
-        drop(engine);
-        let note = Note::new(ID, Epoch(9), 4);
-        place.put_in_force(&note).expect("written");
-        assert!(place.copy().expect("it can be read").is_some());
-        let directory = scratch.path().join("5-2");
-        for name in ["REPLICA", "data-4/CURRENT", "data-4/MANIFEST-1"] {
-            let file = directory.join(name);
-            let good = fs::read(&file).expect("it is there");
-            let long = [&good[..], &vec![b'x'; 100_000]].concat();
-            // The end of a manifest that was never whole is cut off (MF2).
-            let is_manifest = name.ends_with("MANIFEST-1");
-            let short = good[..if is_manifest { 9 } else { good.len() / 2 }].to_vec();
-            let mut bad = vec![Vec::new(), short, b"garbage\n".to_vec()];
-            bad.extend((!is_manifest).then_some(long));
-            for bytes in bad {
-                fs::write(&file, &bytes).expect("written");
-                let error = place.copy().expect_err("it is not what was written");
-                let said = error.to_string();
-                assert!(is_damage(&error), "{name}, {} bytes: {said}", bytes.len());
-                assert!(
-                    said.contains("damaged") && said.contains("restore"),
-                    "{said}"
-                );
-            }
-            fs::remove_file(&file).expect("it was there");
-            fs::create_dir(&file).expect("made");
-            let error = place.copy().expect_err("it is a directory");
-            assert!(is_damage(&error), "{error}");
-            fs::remove_dir(&file).expect("made");
-            fs::write(&file, good).expect("written");
-        }
-        assert!(place.copy().expect("it can be read").is_some());
-    }
-
-    /// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an
-    /// empty one; that is told, and nothing is made in its place.
-    #[test]
-    fn copies_that_are_lost_are_not_made_anew() {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let place = place(&scratch);
-        let note = Note::new(ID, Epoch(9), 4);
-        place.put_in_force(&note).expect("written");
-        let lost = place.storage_in_force(&note).expect_err("it is not there");
-        assert!(lost.to_string().contains("is not there"), "{lost}");
-        let disk = copies(scratch.path(), &OpenStorage::default());
-        assert!(
-            disk.copies.is_empty() && disk.unusable[0].is_damaged,
-            "{disk:?}"
-        );
-        assert!(!place.data(4).exists() && place.note().expect("it can be read").is_some());
-        fs::create_dir(place.data(4)).expect("made");
-        let empty = place.storage_in_force(&note).expect_err("it has nothing");
-        assert!(empty.to_string().contains("no manifest"), "{empty}");
-        assert!(
-            empty.to_string().contains("restore it from a copy"),
-            "{empty}"
-        );
-        let disk = copies(scratch.path(), &OpenStorage::default());
-        let [unusable] = &disk.unusable[..] else {
-            panic!("{disk:?}");
-        };
-        assert!(disk.copies.is_empty() && unusable.is_damaged, "{disk:?}");
-        assert_eq!((unusable.region, unusable.replica), (ID.1, ID.2));
-    }
-
-    /// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
-    /// note is no copy.
-    #[test]
-    fn copies_are_those_in_force() {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let place = place(&scratch);
-        let none = copies(scratch.path(), &OpenStorage::default());
-        assert_eq!(none, DiskCopies::default());
-        place.make().expect("made again");
-        for generation in [4, 6] {
-            let storage = place.storage(generation).expect("opened");
-            let engine = Engine::open(storage, EngineOptions::new()).expect("made");
-            engine.put(b"k", b"v", Durability::Sync).expect("written");
-        }
-        place
-            .put_in_force(&Note::new(ID, Epoch(9), 4))
-            .expect("written");
-        let DiskCopies { copies, unusable } = copies(scratch.path(), &OpenStorage::default());
-        assert_eq!((copies.len(), unusable.len()), (1, 0));
-        assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
-        assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);
-        assert!(place.data(4).exists() && !place.data(6).exists());
-        place.remove().expect("removed");
-        assert!(!scratch.path().join("5-2").exists());
-        place.remove().expect("nothing is left to be removed");
-    }
-}
+mod tests;

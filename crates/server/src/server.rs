@@ -11,8 +11,8 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::clock::SystemClock;
-use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::CoordinatorService;
+use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
@@ -21,16 +21,17 @@ use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_lsm::EngineOptions;
 use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
-use farleaf_wire::{ListenOptions, Listener, Secret, Server};
+use farleaf_wire::{ListenOptions, Listener, Membership, Secret, Server};
 
 use crate::contact::Contact;
 use crate::context::{Context, ReplicaOptions};
-use crate::directory::{LockedDirectory, ServerDirectory};
+use crate::directory::{LockedDirectory, ServerDirectory, adopt, is_server};
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::Host;
 use crate::open_replicas::OpenReplicas;
 use crate::place::OpenStorage;
+use crate::seen_file::SeenFile;
 use crate::tails::write_tails;
 use crate::watchdog::watch;
 
@@ -123,6 +124,8 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct PreparedServer {
     directory: LockedDirectory,
     listener: Listener,
+    /// What the listener says it is a server of.
+    membership: Membership,
     options: ServerOptions,
 }
 
@@ -145,13 +148,38 @@ impl PreparedServer {
         listen.secret.clone_from(&options.secret);
         listen.connection_count_max = options.connection_count_max;
         listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
+        let membership = listen.membership.clone();
         let listener = Listener::bind(&listen)?;
         let number = options.number.map(ServerId);
         Ok(Self {
             directory: LockedDirectory::open(&options.directory, number)?,
             listener,
+            membership,
             options: options.clone(),
         })
+    }
+
+    /// Listens at the address of these options for so long, and lets nobody in. The cluster whose
+    /// members or clients come meanwhile: they know this address as that of a server of theirs.
+    ///
+    /// # Errors
+    /// [`ServerError::Wire`]: the address cannot be listened at.
+    pub fn sound_out(
+        options: &ServerOptions,
+        time: Duration,
+    ) -> Result<Option<ClusterId>, ServerError> {
+        let mut listen = ListenOptions::at(options.address);
+        listen.secret.clone_from(&options.secret);
+        let found = Listener::bind(&listen)?.sound_out(time)?;
+        Ok(found.map(ClusterId::from))
+    }
+
+    /// Whether a directory is a server's already. Nothing is made.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_in(directory: &Path) -> std::io::Result<bool> {
+        is_server(directory)
     }
 
     /// The cluster that its directory belongs to; none: the directory is new.
@@ -166,12 +194,20 @@ impl PreparedServer {
     /// the directory; another server has the number that a new directory was to have. Nothing was
     /// begun.
     pub fn start(self, coordinator: SharedCoordinator) -> Result<RegionServer, ServerError> {
-        let cluster = admin::cluster_id(&coordinator)?;
-        let directory = self.directory.claim(cluster, |server| {
+        let cluster = admin::cluster(&coordinator)?;
+        let directory = self.directory.claim(&cluster, |server| {
             let registered = admin::read::<ServerRecord>(&coordinator, &server_key(server))?;
             Ok(registered.map(|seen| seen.record.address))
         })?;
-        RegionServer::serve((directory, self.listener), coordinator, &self.options)
+        let listener = (self.listener, self.membership);
+        RegionServer::serve((directory, listener), coordinator, &self.options)
+    }
+}
+
+/// Has greetings say of which cluster this server is.
+fn set(membership: &Membership, cluster: ClusterId) {
+    if let Some(tag) = cluster.tag() {
+        membership.set(tag);
     }
 }
 
@@ -206,13 +242,18 @@ impl RegionServer {
     }
 
     fn serve(
-        (directory, listener): (ServerDirectory, Listener),
+        (directory, (listener, membership)): (ServerDirectory, (Listener, Membership)),
         coordinator: SharedCoordinator,
         options: &ServerOptions,
     ) -> Result<Self, ServerError> {
         let address = listener.address();
+        let cluster = directory.cluster;
+        set(&membership, cluster);
+        let seen = SeenFile::open(&directory.path)?;
+        let bound = Bound::to(coordinator, cluster).having_seen(seen.last());
         let context = Context::new(
-            (coordinator.clone(), directory.server),
+            bound.clone(),
+            (cluster, directory.server),
             (address.ip(), options.secret.clone()),
             (directory.regions(), options.storage.clone()),
             ReplicaOptions {
@@ -240,7 +281,7 @@ impl RegionServer {
         let (watched, written) = (Arc::clone(&replicas), Arc::clone(&replicas));
         let front = Front {
             replicas,
-            coordinator: serves.then(|| CoordinatorService::new(coordinator.clone())),
+            coordinator: serves.then(|| CoordinatorService::new(bound.inner().clone())),
         };
         let front = listener.serve(Arc::new(front))?;
         let mut server = Self {
@@ -260,18 +301,18 @@ impl RegionServer {
             watch(&watched, patience, is_over);
         })?;
         server.spawn("tails", move |is_over| write_tails(&written, is_over))?;
-        server.start_agent(coordinator.clone(), options, host)?;
+        server.start_agent((bound.clone(), seen), options, (host, membership))?;
         if options.is_candidate {
-            server.start_master(coordinator, options)?;
+            server.start_master(bound, options)?;
         }
         Ok(server)
     }
 
     fn start_agent(
         &mut self,
-        coordinator: SharedCoordinator,
+        (coordinator, mut seen): (Bound<SharedCoordinator>, SeenFile),
         options: &ServerOptions,
-        host: Host,
+        (host, membership): (Host, Membership),
     ) -> Result<(), ServerError> {
         let address = match &options.advertised {
             Some(address) => address.clone(),
@@ -282,13 +323,26 @@ impl RegionServer {
         let mut agent = Agent::new(coordinator, Arc::new(SystemClock), of, host);
         let (contact, failure) = (Arc::clone(&self.contact), Arc::clone(&self.failure));
         let has_joined = Arc::clone(&self.has_joined);
+        let (directory, server) = (options.directory.clone(), self.server);
         self.spawn("agent", move |is_over| {
             while !is_over.load(Ordering::Acquire) {
                 let ticked = agent.tick(TICK);
+                seen.note(agent.seen(), false);
                 if let Err(error @ ClusterError::NumberTaken { .. }) = ticked {
                     let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     *failure = Some(error.into());
                     break;
+                }
+                if let Err(ClusterError::AdoptedAs { cluster, .. }) = ticked {
+                    match adopt(&directory, server, cluster) {
+                        Ok(()) => {
+                            agent.host().adopt_cluster(cluster);
+                            agent.adopt(cluster);
+                            set(&membership, cluster);
+                        }
+                        Err(error) => tracing::warn!(%error, "{server} cannot go on as {cluster}"),
+                    }
+                    continue;
                 }
                 let is_in_touch = agent.is_in_touch();
                 contact.note("agent", ticked.as_ref().copied(), is_in_touch);
@@ -304,12 +358,13 @@ impl RegionServer {
             if let Err(error) = agent.leave() {
                 tracing::warn!(%error, "the lease ends by itself");
             }
+            seen.note(agent.seen(), true);
         })
     }
 
     fn start_master(
         &mut self,
-        coordinator: SharedCoordinator,
+        coordinator: Bound<SharedCoordinator>,
         options: &ServerOptions,
     ) -> Result<(), ServerError> {
         let (clock, terms) = (Arc::new(SystemClock), options.terms);

@@ -96,6 +96,7 @@ pub fn open_coordinator(
                 secret: options.secret.clone(),
                 connect_timeout: options.connect_timeout,
                 answer_timeout: options.answer_timeout,
+                ..ConnectOptions::default()
             };
             let connected = RemoteCoordinator::connect(place, &connecting);
             let remote = connected.map_err(|error| refused(address, error))?;

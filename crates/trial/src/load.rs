@@ -259,13 +259,13 @@ fn operate(
     table: &PersistentTable,
     key: &[u8],
     (kind, value): (u64, Value),
-) -> Result<Act, (Option<Act>, ClientError)> {
+) -> Result<Act, (Option<Act>, Box<ClientError>)> {
     let new = bytes_of(value);
     let write = Act::Write(Some(value));
-    let unknown = |act| move |error| (Some(act), error);
+    let unknown = |act| move |error| (Some(act), Box::new(error));
     Ok(match kind {
         0..=3 => {
-            let found = table.get(key).map_err(|error| (None, error))?;
+            let found = table.get(key).map_err(|error| (None, Box::new(error)))?;
             Act::Read(found.as_deref().map(value_of))
         }
         4..=6 => {
@@ -284,7 +284,7 @@ fn operate(
             }
         }
         _ => {
-            let found = table.get(key).map_err(|error| (None, error))?;
+            let found = table.get(key).map_err(|error| (None, Box::new(error)))?;
             let expected = found.as_deref().map(value_of);
             let maybe = Act::Swap(expected, Some(value), true);
             let swapped = table.compare_and_swap(key, found.as_deref(), Some(&new));

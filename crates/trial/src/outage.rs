@@ -9,6 +9,7 @@ use farleaf_cluster::coordinator::{
     Coordinator, CoordinatorError, Embedded, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
     TransactionOutcome, Watch,
 };
+use farleaf_cluster::ids::ClusterId;
 
 /// How long a call takes that finds nobody.
 const UNREACHED: Duration = Duration::from_millis(20);
@@ -105,6 +106,10 @@ impl Coordinator for Outage {
         let inner = self.inner.watch(prefix, after)?;
         let way = self.clone();
         Ok(Box::new(CutWatch { inner, way }))
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        self.inner.expect(cluster);
     }
 }
 

@@ -9,6 +9,7 @@ use farleaf_fabric::tcp::{Secret, find_local_secret};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
 use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
 use crate::handshake::{PROTOCOL, greet, key_of};
@@ -22,6 +23,8 @@ pub struct ConnectOptions {
     /// What is proven to be known. Without one, that which a listener on loopback has left for
     /// programs of its user is taken (W4).
     pub secret: Option<Secret>,
+    /// The cluster that is expected, if one is known: a server of another one is an error (W16).
+    pub membership: Membership,
     /// How long connecting may take, and the greeting once more. A wrong secret is answered after a
     /// second (W8), so who gives less does not learn of it.
     pub connect_timeout: Duration,
@@ -35,6 +38,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             secret: None,
+            membership: Membership::default(),
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         }
@@ -50,6 +54,7 @@ pub struct Connection {
     address: String,
     inbox: Inbox,
     request_size_bytes_max: usize,
+    cluster: Option<ClusterTag>,
     answer_timeout: Duration,
     /// What the socket has set.
     read_time: Duration,
@@ -88,14 +93,16 @@ impl Connection {
             source,
         };
         prepare(&socket).map_err(failed)?;
-        let request_size_bytes_max = greet(&socket, &key, address, options.connect_timeout)?;
+        let expected = options.membership.cluster();
+        let admitted = greet(&socket, &key, (address, expected), options.connect_timeout)?;
         set_read_time(&socket, options.answer_timeout).map_err(failed)?;
         set_write_time(&socket, options.answer_timeout).map_err(failed)?;
         Ok(Self {
             socket,
             address: address.to_owned(),
             inbox: Inbox::new(),
-            request_size_bytes_max: request_size_bytes_max.min(FRAME_SIZE_BYTES_MAX),
+            request_size_bytes_max: admitted.request_size_bytes_max.min(FRAME_SIZE_BYTES_MAX),
+            cluster: admitted.cluster,
             answer_timeout: options.answer_timeout,
             read_time: options.answer_timeout,
             unanswered_count: 0,
@@ -106,6 +113,11 @@ impl Connection {
     /// To whom it is, as it was given.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The cluster of the other side, which has proven to know the secret.
+    pub fn cluster(&self) -> Option<ClusterTag> {
+        self.cluster
     }
 
     /// How many bytes a request may have.

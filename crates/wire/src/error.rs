@@ -8,6 +8,7 @@ use std::time::Duration;
 use farleaf_fabric::tcp::{Rights, SecretError};
 use thiserror::Error;
 
+use crate::cluster::{ClusterTag, shown};
 use crate::greeting::WIRE_VERSION;
 
 /// An operating failure of a listener or a connection.
@@ -125,6 +126,20 @@ pub enum WireError {
         /// Who.
         address: String,
     },
+    /// The other side belongs to another cluster than the one that is expected (W16).
+    #[error(
+        "{address} is a server of {}, and {expected} was expected: either the directory that it had \
+         before was lost or replaced, or this is the address of another one; put that directory \
+         back and start the server again, or give the right address", shown(*found)
+    )]
+    OtherCluster {
+        /// Who.
+        address: String,
+        /// The one that was expected.
+        expected: ClusterTag,
+        /// The one that it belongs to.
+        found: Option<ClusterTag>,
+    },
     /// A request that the other side would not take; the connection goes on.
     #[error("a request to {address} has {size_bytes} bytes, and {size_bytes_max} are the most")]
     RequestTooLarge {
@@ -188,6 +203,7 @@ impl WireError {
             | Self::Version { .. }
             | Self::Refused { .. }
             | Self::NotProven { .. }
+            | Self::OtherCluster { .. }
             | Self::RequestTooLarge { .. }
             | Self::NotSent { .. } => true,
         }

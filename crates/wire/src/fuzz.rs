@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farleaf_fabric::fuzzing::{Random, run};
 
+use crate::cluster::ClusterTag;
 use crate::frame::{Header, Kind};
 use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES};
 use crate::inbox::{Inbox, Limits, Received};
@@ -96,12 +97,19 @@ fn any_stream_is_read_to_its_end() {
 #[test]
 fn any_greeting_is_understood_or_refused() {
     run("wire greetings", |random| {
-        let greeting = match random.below(5) {
-            0 => Greeting::Hello(random.bytes()),
+        let cluster = ClusterTag::new(u128::from_le_bytes(random.bytes()));
+        let cluster = cluster.filter(|_| random.one_in(2));
+        let greeting = match random.below(6) {
+            0 => Greeting::Hello {
+                nonce: random.bytes(),
+                expected: cluster,
+            },
             1 => Greeting::Challenge {
                 nonce: random.bytes(),
                 request_size_bytes_max: random.next() as u32,
+                cluster,
             },
+            5 => Greeting::OtherCluster(random.bytes()),
             2 => Greeting::Proof(random.bytes()),
             3 => Greeting::Welcome(random.bytes()),
             _ => Greeting::Refusal("é".repeat(random.index(130))),

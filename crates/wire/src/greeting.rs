@@ -7,27 +7,32 @@
 //! | 6..8 | version |
 //! | 8..12 | number of the message |
 //! | 12..16 | a number: the challenge's largest request in bytes; a refusal's size of its text |
-//! | 16..48 | random number (1, 2) or proof (3, 4) |
+//! | 16..48 | random number (1, 2) or proof (3, 4, 5) |
+//! | 48..64 | a cluster (1, 2), 16 bytes; 0: none |
 //! | 48..256 | a refusal's text |
 //!
 //! | number | who says it | |
 //! |---|---|---|
-//! | 1 | client | hello: a random number |
-//! | 2 | server | challenge: another one, and how large a request may be |
+//! | 1 | client | hello: a random number, and the cluster that it expects, if it knows one |
+//! | 2 | server | challenge: another one, its own cluster, and how large a request may be |
 //! | 3 | client | its proof |
 //! | 4 | server | welcome: its proof |
+//! | 5 | server | its proof that it belongs to another cluster than the client expects |
 //! | 0 | server | refusal: why |
 //!
 //! Numbers have their lowest byte first; what has no meaning is 0. Magic and version stand where
 //! they stand in all versions to come, and so does a refusal's text.
 
+use crate::cluster::ClusterTag;
+
 /// Version of all that goes over a connection; both sides must have the same (W3).
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 
 const MAGIC: [u8; 6] = *b"FLWIRE";
 /// Size of every message, in bytes.
 pub(crate) const MESSAGE_SIZE_BYTES: usize = 256;
 const TEXT_START_BYTES: usize = 48;
+const CLUSTER_SIZE_BYTES: usize = 16;
 const TEXT_SIZE_BYTES_MAX: usize = MESSAGE_SIZE_BYTES - TEXT_START_BYTES;
 /// Size of a random number and of a proof, in bytes.
 pub(crate) const TOKEN_SIZE_BYTES: usize = 32;
@@ -42,13 +47,18 @@ pub(crate) type Token = [u8; TOKEN_SIZE_BYTES];
 /// What is said before the first frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    Hello(Token),
+    Hello {
+        nonce: Token,
+        expected: Option<ClusterTag>,
+    },
     Challenge {
         nonce: Token,
         request_size_bytes_max: u32,
+        cluster: Option<ClusterTag>,
     },
     Proof(Token),
     Welcome(Token),
+    OtherCluster(Token),
     Refusal(String),
 }
 
@@ -74,13 +84,21 @@ impl Greeting {
                 message[TEXT_START_BYTES..][..text.len()].copy_from_slice(text.as_bytes());
                 (0, text.len() as u32, &[])
             }
-            Self::Hello(nonce) => (1, 0, nonce),
+            Self::Hello { nonce, expected } => {
+                put_cluster(&mut message, *expected);
+                (1, 0, nonce)
+            }
             Self::Challenge {
                 nonce,
                 request_size_bytes_max,
-            } => (2, *request_size_bytes_max, nonce),
+                cluster,
+            } => {
+                put_cluster(&mut message, *cluster);
+                (2, *request_size_bytes_max, nonce)
+            }
             Self::Proof(proof) => (3, 0, proof),
             Self::Welcome(proof) => (4, 0, proof),
+            Self::OtherCluster(proof) => (5, 0, proof),
         };
         message[8..12].copy_from_slice(&number.to_le_bytes());
         message[12..16].copy_from_slice(&value.to_le_bytes());
@@ -106,16 +124,32 @@ impl Greeting {
             0 => Self::Refusal(
                 text_of(message, value).ok_or(NoGreeting::Malformed("a refusal without a text"))?,
             ),
-            1 => Self::Hello(token),
+            1 => Self::Hello {
+                nonce: token,
+                expected: cluster_of(message),
+            },
             2 => Self::Challenge {
                 nonce: token,
                 request_size_bytes_max: value,
+                cluster: cluster_of(message),
             },
             3 => Self::Proof(token),
             4 => Self::Welcome(token),
+            5 => Self::OtherCluster(token),
             _ => return Err(NoGreeting::Malformed("a greeting of an unknown kind")),
         })
     }
+}
+
+fn put_cluster(message: &mut Message, cluster: Option<ClusterTag>) {
+    let bits = cluster.map_or(0, ClusterTag::bits);
+    message[TEXT_START_BYTES..][..CLUSTER_SIZE_BYTES].copy_from_slice(&bits.to_le_bytes());
+}
+
+fn cluster_of(message: &Message) -> Option<ClusterTag> {
+    let mut bytes = [0; CLUSTER_SIZE_BYTES];
+    bytes.copy_from_slice(&message[TEXT_START_BYTES..][..CLUSTER_SIZE_BYTES]);
+    ClusterTag::new(u128::from_le_bytes(bytes))
 }
 
 fn u32_at(message: &Message, at: usize) -> u32 {
@@ -143,7 +177,7 @@ mod tests {
 
     fn golden(number: u8, value: [u8; 4], token: u8, text: &[u8]) -> Message {
         let mut message = [0; MESSAGE_SIZE_BYTES];
-        message[..9].copy_from_slice(&[b'F', b'L', b'W', b'I', b'R', b'E', 1, 0, number]);
+        message[..9].copy_from_slice(&[b'F', b'L', b'W', b'I', b'R', b'E', 2, 0, number]);
         message[12..16].copy_from_slice(&value);
         message[16..48].fill(token);
         message[48..48 + text.len()].copy_from_slice(text);
@@ -156,16 +190,26 @@ mod tests {
         let challenge = Greeting::Challenge {
             nonce: [2; 32],
             request_size_bytes_max: 0x0403_0201,
+            cluster: ClusterTag::new(0x0201),
+        };
+        let hello = |expected| Greeting::Hello {
+            nonce: [1; 32],
+            expected,
         };
         let cases = [
             (
                 Greeting::Refusal("no".to_owned()),
                 golden(0, [2, 0, 0, 0], 0, b"no"),
             ),
-            (Greeting::Hello([1; 32]), golden(1, [0; 4], 1, b"")),
-            (challenge, golden(2, [1, 2, 3, 4], 2, b"")),
+            (hello(None), golden(1, [0; 4], 1, b"")),
+            (
+                hello(ClusterTag::new(0x0403 << 112)),
+                golden(1, [0; 4], 1, &[[0; 14].as_slice(), &[3, 4]].concat()),
+            ),
+            (challenge, golden(2, [1, 2, 3, 4], 2, &[1, 2])),
             (Greeting::Proof([3; 32]), golden(3, [0; 4], 3, b"")),
             (Greeting::Welcome([4; 32]), golden(4, [0; 4], 4, b"")),
+            (Greeting::OtherCluster([5; 32]), golden(5, [0; 4], 5, b"")),
         ];
         for (greeting, message) in cases {
             assert_eq!(greeting.encode(), message);
@@ -186,7 +230,7 @@ mod tests {
         let said = Some("too old".to_owned());
         let error = Greeting::decode(&other).expect_err("another version");
         assert_eq!(error, NoGreeting::Version { theirs: 9, said });
-        let mut unknown = Greeting::Hello([0; 32]).encode();
+        let mut unknown = Greeting::Proof([0; 32]).encode();
         unknown[8] = 77;
         assert!(matches!(
             Greeting::decode(&unknown),

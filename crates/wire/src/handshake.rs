@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_fabric::tcp::{ProtocolKey, Secret, fill_randomly};
 
+use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
 use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES, Message, NoGreeting, Token, WIRE_VERSION};
 use crate::socket::{is_timeout, set_read_time, set_write_time};
@@ -19,7 +20,8 @@ const PENALTY_TIME: Duration = Duration::from_secs(1);
 
 const CLIENT: &[u8] = b"farleaf wire client";
 const SERVER: &[u8] = b"farleaf wire server";
-const _: () = assert!(CLIENT.len() == SERVER.len());
+const OTHER: &[u8] = b"farleaf wire others";
+const _: () = assert!(CLIENT.len() == SERVER.len() && OTHER.len() == SERVER.len());
 
 /// W1: what is proven with; an error: it is a derived key.
 pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<ProtocolKey, WireError> {
@@ -68,13 +70,23 @@ fn nonce() -> io::Result<Token> {
     Ok(nonce)
 }
 
-/// The client's side, within a time. Returns how large a request may be.
+/// What a client learns of a server that lets it in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    /// How large a request may be.
+    pub(crate) request_size_bytes_max: usize,
+    /// The server's cluster.
+    pub(crate) cluster: Option<ClusterTag>,
+}
+
+/// The client's side, within a time. A server of another cluster than the one that is expected is
+/// an error (W16).
 pub(crate) fn greet(
     socket: &TcpStream,
     key: &ProtocolKey,
-    address: &str,
+    (address, expected): (&str, Option<ClusterTag>),
     time: Duration,
-) -> Result<usize, WireError> {
+) -> Result<Admitted, WireError> {
     let until = Instant::now() + time;
     let broken = |error: io::Error| WireError::Greeting {
         address: address.to_owned(),
@@ -85,13 +97,17 @@ pub(crate) fn greet(
         },
     };
     set_write_time(socket, time).map_err(broken)?;
-    let hello = Greeting::Hello(nonce().map_err(broken)?);
+    let hello = Greeting::Hello {
+        nonce: nonce().map_err(broken)?,
+        expected,
+    };
     // Who is turned away at the door may read why although nobody reads what he says.
     let said = say(socket, &hello);
     let heard = hear(socket, until).map_err(broken)?;
     let (challenge, greeting) = understood(heard, address)?;
     let Greeting::Challenge {
         request_size_bytes_max,
+        cluster,
         ..
     } = greeting
     else {
@@ -101,14 +117,28 @@ pub(crate) fn greet(
     let proof = key.prove(&[CLIENT, &hello, &challenge]);
     say(socket, &Greeting::Proof(proof)).map_err(broken)?;
     let heard = hear(socket, until).map_err(broken)?;
-    match understood(heard, address)?.1 {
-        Greeting::Welcome(proof) if key.is_proven(&[SERVER, &hello, &challenge], &proof) => {
-            Ok(request_size_bytes_max as usize)
+    let (label, proof) = match understood(heard, address)?.1 {
+        Greeting::Welcome(proof) => (SERVER, proof),
+        Greeting::OtherCluster(proof) => (OTHER, proof),
+        _ => return Err(out_of_order(address)),
+    };
+    let address = address.to_owned();
+    if !key.is_proven(&[label, &hello, &challenge], &proof) {
+        return Err(WireError::NotProven { address });
+    }
+    match expected {
+        Some(expected) if label == OTHER || cluster != Some(expected) => {
+            Err(WireError::OtherCluster {
+                address,
+                expected,
+                found: cluster,
+            })
         }
-        Greeting::Welcome(_) => Err(WireError::NotProven {
-            address: address.to_owned(),
+        None if label == OTHER => Err(out_of_order(&address)),
+        _ => Ok(Admitted {
+            request_size_bytes_max: request_size_bytes_max as usize,
+            cluster,
         }),
-        _ => Err(out_of_order(address)),
     }
 }
 
@@ -152,6 +182,11 @@ pub(crate) enum TurnedAway {
     Refused(String),
     /// He does not know the secret (W8).
     WrongSecret,
+    /// The client knows the secret, and expects another cluster (W16).
+    OtherCluster {
+        expected: ClusterTag,
+        own: Option<ClusterTag>,
+    },
     /// He had to go for another one meanwhile (W14).
     Crowded,
     /// He has gone, or took too long.
@@ -175,18 +210,20 @@ pub(crate) fn refuse(socket: &TcpStream, reason: &str) {
 pub(crate) fn admit(
     socket: &TcpStream,
     key: &ProtocolKey,
-    request_size_bytes_max: usize,
+    (request_size_bytes_max, membership): (usize, &Membership),
     keep: impl FnOnce() -> bool,
 ) -> Result<(), TurnedAway> {
     let until = Instant::now() + GREETING_TIME_MAX;
     set_write_time(socket, GREETING_TIME_MAX)?;
     let (hello, greeting) = asked(socket, until)?;
-    let Greeting::Hello(_) = greeting else {
+    let Greeting::Hello { expected, .. } = greeting else {
         return Err(refused(socket, "a greeting begins with a hello".to_owned()));
     };
+    let own = membership.cluster();
     let challenge = Greeting::Challenge {
         nonce: nonce()?,
         request_size_bytes_max: request_size_bytes_max as u32,
+        cluster: own,
     };
     let challenge = say(socket, &challenge)?;
     let (_, greeting) = asked(socket, until)?;
@@ -195,6 +232,14 @@ pub(crate) fn admit(
     };
     if !key.is_proven(&[CLIENT, &hello, &challenge], &proof) {
         return Err(TurnedAway::WrongSecret);
+    }
+    if let Some(expected) = expected
+        && Some(expected) != own
+    {
+        membership.note_mistaken(expected);
+        let proof = key.prove(&[OTHER, &hello, &challenge]);
+        say(socket, &Greeting::OtherCluster(proof))?;
+        return Err(TurnedAway::OtherCluster { expected, own });
     }
     if !keep() {
         return Err(TurnedAway::Crowded);
@@ -273,7 +318,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let admitted = scope.spawn(|| {
                     let server = server;
-                    admit(&server, &key, 10, || {
+                    admit(&server, &key, (10, &Membership::default()), || {
                         // Nobody reads at the moment: what was said would be there.
                         client.set_nonblocking(true).expect("a socket");
                         let told = client.peek(&mut [0; 1]);
@@ -284,7 +329,11 @@ mod tests {
                     })
                 });
                 let until = Instant::now() + GREETING_TIME_MAX;
-                let hello = say(&client, &Greeting::Hello([1; 32])).expect("connected");
+                let hello = Greeting::Hello {
+                    nonce: [1; 32],
+                    expected: None,
+                };
+                let hello = say(&client, &hello).expect("connected");
                 let heard = hear(&client, until).expect("connected");
                 let challenge = heard.expect("a message");
                 let proof = key.prove(&[CLIENT, &hello, &challenge]);

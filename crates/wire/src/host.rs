@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_fabric::tcp::{ProtocolKey, Warnings};
 
+use crate::cluster::{Membership, shown};
 use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
 use crate::handshake::{TurnedAway, admit, punish};
 use crate::inbox::{Inbox, KEPT_SIZE_BYTES_MAX, Limits, Received};
@@ -18,6 +19,7 @@ use crate::socket::{prepare, set_read_time, set_write_time};
 #[derive(Debug)]
 pub(crate) struct Terms {
     pub(crate) key: ProtocolKey,
+    pub(crate) membership: Membership,
     pub(crate) request_size_bytes_max: usize,
     /// How long a frame that has begun may take, either way (W12).
     pub(crate) frame_time: Duration,
@@ -42,8 +44,8 @@ impl Terms {
     ) {
         let greeted = prepare(socket).map_err(TurnedAway::from);
         let greeted = greeted.and_then(|()| {
-            let size_bytes_max = self.request_size_bytes_max;
-            admit(socket, &self.key, size_bytes_max, || place.keep())
+            let own = (self.request_size_bytes_max, &self.membership);
+            admit(socket, &self.key, own, || place.keep())
         });
         match greeted {
             Ok(()) => {}
@@ -61,6 +63,19 @@ impl Terms {
                     tracing::warn!(%peer, "log-in failed: wrong secret");
                 }
                 return punish(socket);
+            }
+            Err(TurnedAway::OtherCluster { expected, own }) => {
+                if self.warns(peer) {
+                    tracing::error!(
+                        %peer,
+                        "a member or client of {expected} was turned away, as this is a server of \
+                         {}: either the directory that this server had before was lost or \
+                         replaced, and then the other servers of {expected} keep all their files \
+                         until it is put back; or somebody uses a wrong address",
+                        shown(own)
+                    );
+                }
+                return;
             }
             Err(TurnedAway::Gone(error)) => {
                 return tracing::debug!(%peer, %error, "hung up on in the greeting");

@@ -31,6 +31,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `cluster` | [`ClusterTag`], [`Membership`]: the cluster that greetings compare |
 //! | `frame` | the header of frames |
 //! | `greeting` | the messages of a greeting |
 //! | `handshake` | who says what in a greeting, and what is proven by it |
@@ -45,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod connection;
 mod error;
 mod frame;
@@ -61,6 +63,7 @@ mod socket;
 #[cfg(test)]
 mod fuzz;
 
+pub use cluster::{ClusterTag, Membership};
 pub use connection::{ConnectOptions, Connection};
 pub use error::WireError;
 pub use farleaf_fabric::tcp::{Secret, SecretError};

@@ -2,14 +2,18 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_fabric::tcp::{LocalSecret, ProtocolKey, Secret, local_secret_path};
 
+use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
 use crate::frame::FRAME_SIZE_BYTES_MAX;
-use crate::handshake::{PROTOCOL, key_of};
+use crate::handshake::{PROTOCOL, TurnedAway, admit, key_of};
 use crate::server::{Server, Service};
+
+/// Between two looks for whoever connects while it is sounded out who does.
+const SOUND_OUT_REST: Duration = Duration::from_millis(5);
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -19,6 +23,8 @@ pub struct ListenOptions {
     /// What who connects must prove to know. Without one, on a loopback address, the listener makes
     /// one and leaves it where only programs of its user find it, which they do by themselves (W4).
     pub secret: Option<Secret>,
+    /// The cluster that it belongs to: who expects another one is turned away (W16).
+    pub membership: Membership,
     /// The most connections at a time, each of which has a thread (W14).
     pub connection_count_max: usize,
     /// The most bytes of a request, up to [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX).
@@ -35,6 +41,7 @@ impl ListenOptions {
         Self {
             address,
             secret: None,
+            membership: Membership::default(),
             connection_count_max: 1024,
             request_size_bytes_max: 65 << 20,
             frame_time_max: Duration::from_secs(10),
@@ -101,6 +108,32 @@ impl Listener {
     /// What who connects must prove to know: what it was given, or has made.
     pub fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// Greets whoever connects, for so long, and lets nobody in. The cluster that one of them
+    /// expected, which has proven to know the secret: this address had a server of it before.
+    ///
+    /// # Errors
+    /// [`WireError::Start`]: the socket cannot be waited for.
+    pub fn sound_out(&self, time: Duration) -> Result<Option<ClusterTag>, WireError> {
+        let address = self.address;
+        let failed = |source| WireError::Start { address, source };
+        let nobody = Membership::default();
+        let until = Instant::now() + time;
+        self.socket.set_nonblocking(true).map_err(failed)?;
+        while Instant::now() < until && nobody.mistaken_for().is_none() {
+            match self.socket.accept() {
+                Ok((socket, _)) => {
+                    let greeted = socket.set_nonblocking(false).map_err(TurnedAway::from);
+                    let own = (self.options.request_size_bytes_max, &nobody);
+                    // What it is told is that it is not let in: it comes again.
+                    let _ = greeted.and_then(|()| admit(&socket, &self.key, own, || false));
+                }
+                Err(_) => std::thread::sleep(SOUND_OUT_REST),
+            }
+        }
+        self.socket.set_nonblocking(false).map_err(failed)?;
+        Ok(nobody.mistaken_for())
     }
 
     /// Answers requests by `service`, in threads of its own, until the server is stopped.

@@ -58,6 +58,7 @@ impl Server {
         let places = Arc::new(Places::new(listener.options.connection_count_max));
         let terms = Terms {
             key: listener.key,
+            membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
             warnings: Mutex::new(Warnings::new("connections turned away")),

@@ -6,7 +6,7 @@ use farleaf::persistent::{
     ClientError, ClientOptions, Cluster, OpenError, SharedCoordinator, open_coordinator,
 };
 use farleaf_cluster::ClusterError;
-use farleaf_cluster::coordinator::{Coordinator as _, CoordinatorAddress};
+use farleaf_cluster::coordinator::{Bound, Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
 
 use super::patient::{PATIENCE_DEFAULT_S, Patient, ask_patiently};
@@ -79,7 +79,7 @@ fn open(
 }
 
 impl Opened {
-    pub(super) fn coordinator(&self) -> &SharedCoordinator {
+    pub(super) fn coordinator(&self) -> &Bound<SharedCoordinator> {
         self.cluster.coordinator()
     }
 
@@ -122,7 +122,7 @@ pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
         ClientError::Cluster(ClusterError::BadTable(why)) => BadArgument(why).into(),
         error @ ClientError::TooLong { .. } => BadArgument(error.to_string()).into(),
         ClientError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
-            "the coordinator {address} knows no cluster: `farleaf cluster found` founds one, or \
+            "the coordinator {address} knows no cluster: `farleaf cluster init` creates one, or \
              give the right address"
         ),
         other => other.into(),

@@ -10,6 +10,7 @@ use farleaf_cluster::coordinator::{
     Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
     TransactionOutcome, Watch,
 };
+use farleaf_cluster::ids::ClusterId;
 
 use crate::log::say;
 
@@ -94,6 +95,10 @@ impl Coordinator for Patient {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         self.ask(|inner| inner.watch(prefix, after))
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        self.inner.expect(cluster);
     }
 }
 

@@ -18,7 +18,9 @@ use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
 use super::cluster_way::parse_address;
 use super::region_compare::{self, CompareArguments};
-use super::region_coordinator::{Asked, Elsewhere, OPTION, Own, no_cluster};
+use super::region_coordinator::{
+    Asked, Elsewhere, OPTION, Own, check_init, no_cluster, refuse_empty,
+};
 use super::serve::{allow_descriptors, parse_listen};
 use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
@@ -54,6 +56,11 @@ struct ServeArguments {
     /// serves it to others [default: dir:DIR/coordinator]
     #[arg(long, value_name = "ADDRESS")]
     coordinator: Option<String>,
+
+    /// Create a new cluster, with its coordinator in this process; a directory that has the
+    /// coordinator of the cluster that it created already is served as without it
+    #[arg(long)]
+    init: bool,
 
     /// For how long a coordinator in another process that cannot be reached is waited for at the
     /// start, from 0 to 86400 [default: until it is there, or Ctrl-C]
@@ -214,10 +221,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::
 ///
 /// What can be wrong is looked at before anything is made that stays: first what others have (the
 /// secret, the coordinator in another process), then what this host has (the port, the directory);
-/// only then a cluster is founded, where there is none.
+/// only then a cluster is created, where `--init` says so.
 fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     let directory = arguments.data.display();
     let address = arguments.coordinator_address()?;
+    check_init(arguments.init, &address)?;
     let options = arguments.options(pool, &address)?;
     let signals = signals::take()?;
     let (stop, stopped) = mpsc::channel();
@@ -241,7 +249,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     tracing::info!(
         address = listens_at,
         server = server.number().0,
-        cluster = server.cluster().0,
+        cluster = %server.cluster(),
         coordinator = coordinator.name(),
         pid = std::process::id(),
         "serving"
@@ -357,12 +365,13 @@ impl ServeArguments {
     ) -> anyhow::Result<Option<(RegionServer, SharedCoordinator)>> {
         let told = |error| refused(error, address, &self.data);
         if let CoordinatorAddress::Directory(path) = address {
+            refuse_empty((path, &self.data), (options, self.init), told)?;
             let prepared = PreparedServer::new(options).map_err(told)?;
-            let own = Own::open((address, path), (&prepared, &self.data))?;
+            let own = Own::open((address, path), (&prepared, &self.data), self.init)?;
             let server = prepared.start(own.coordinator.clone());
             let server = server.map_err(|error| match own.founded {
                 Some(cluster) => told(error).context(format!(
-                    "{cluster} was founded in {address}, where it stays for the next start"
+                    "{cluster} was created in {address}, where it stays for the next start"
                 )),
                 None => told(error),
             })?;

@@ -1,5 +1,5 @@
-//! How a region server comes to its coordinator: it has one itself, and founds a cluster there if
-//! there is none; or another process has it, which is waited for.
+//! How a region server comes to its coordinator: it has one itself, in which it creates a cluster
+//! where `--init` says so; or another process has it, which is waited for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,17 +11,22 @@ use farleaf::persistent::{ClientOptions, OpenError, SharedCoordinator, open_coor
 use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded};
 use farleaf_cluster::ids::ClusterId;
-use farleaf_cluster::{ClusterError, admin};
+use farleaf_cluster::{ClusterError, admin, starts};
 use farleaf_lsm::storage::{DirectoryStorage, private};
-use farleaf_server::PreparedServer;
+use farleaf_server::{PreparedServer, ServerError, ServerOptions};
 
 use super::cluster_way::not_opened;
+use crate::failure::BadArgument;
 
 /// The option that says where it is.
 pub(super) const OPTION: &str = "--coordinator";
 
 /// Rests between tries, each twice as long as the one before.
 const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// For how long an empty directory's server listens for members of a cluster that was there before:
+/// they come many times a second.
+const SOUND_OUT_TIME: Duration = Duration::from_secs(1);
 
 /// Before a refusal is believed.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -122,23 +127,88 @@ impl Elsewhere {
 /// What it means that a coordinator knows no cluster.
 pub(super) fn no_cluster(address: &CoordinatorAddress) -> anyhow::Error {
     anyhow::anyhow!(
-        "the coordinator {address} knows no cluster: `farleaf cluster found --cluster {address}` \
-         founds one, or give the right address"
+        "the coordinator {address} knows no cluster: `farleaf cluster init --cluster {address}` \
+         creates one, or give the right address"
     )
 }
 
-/// A coordinator of this process, and the cluster that was founded in it, if it had none.
+/// Refuses `--init` for a coordinator of another process.
+pub(super) fn check_init(is_init: bool, address: &CoordinatorAddress) -> Result<(), BadArgument> {
+    match address {
+        CoordinatorAddress::Served(_) if is_init => Err(BadArgument(format!(
+            "--init and --coordinator {address} cannot be used together: --init creates a cluster \
+             with a coordinator in this process, --coordinator joins the cluster of another process"
+        ))),
+        CoordinatorAddress::Etcd(_) if is_init => Err(BadArgument(format!(
+            "--init creates a cluster with a coordinator in this process; \
+             `farleaf cluster init --cluster {address}` creates one in etcd"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to serve a directory that has neither a server nor a coordinator: a cluster is never
+/// created without `--init` (ID1), nor at an address that members of another one know as their
+/// coordinator's. Nothing is made.
+pub(super) fn refuse_empty(
+    (path, data): (&Path, &Path),
+    (options, is_init): (&ServerOptions, bool),
+    told: impl FnOnce(ServerError) -> anyhow::Error,
+) -> anyhow::Result<()> {
+    let failed = |path: &Path| format!("cannot look into {}", path.display());
+    let has_coordinator = Embedded::is_in(path).with_context(|| failed(path))?;
+    let has_server = PreparedServer::is_in(data).with_context(|| failed(data))?;
+    if has_coordinator || has_server {
+        return Ok(());
+    }
+    // Nobody knows a port that is free.
+    if options.address.port() != 0 {
+        let found = PreparedServer::sound_out(options, SOUND_OUT_TIME);
+        if let Some(cluster) = found.map_err(told)? {
+            return Err(mistaken(data, options, cluster));
+        }
+    }
+    if is_init { Ok(()) } else { Err(empty(data)) }
+}
+
+fn mistaken(data: &Path, options: &ServerOptions, cluster: ClusterId) -> anyhow::Error {
+    let (data, address) = (data.display(), options.address);
+    anyhow::anyhow!(
+        "{data} is empty, and servers or clients of {cluster} come to {address}, as a server of \
+         that cluster was there. If its coordinator was in {data}, then its records are lost (which \
+         tables and regions there are, and which servers have them); the other servers keep all \
+         their files, and serve nothing until the coordinator is back: put {data} back from where \
+         it is, or from a copy, and run the same command again. A new cluster (--init) cannot take \
+         over their files, and needs another address (--listen). Nothing was changed"
+    )
+}
+
+fn empty(data: &Path) -> anyhow::Error {
+    let data = data.display();
+    anyhow::anyhow!(
+        "{data} has no cluster, and neither --init nor --coordinator was given: --init creates a \
+         new cluster here, --coordinator tcp:HOST:PORT joins the one whose coordinator listens \
+         there. If a cluster's coordinator was in {data}, then its records are lost (which tables \
+         and regions there are, and which servers have them); the other servers keep all their \
+         files, and serve nothing until the coordinator is back: put {data} back from where it is, \
+         or from a copy, and run the same command again. A new cluster cannot take over their \
+         files. Nothing was changed"
+    )
+}
+
+/// A coordinator of this process, and the cluster that was created in it, if it had none.
 pub(super) struct Own {
     pub(super) coordinator: SharedCoordinator,
     pub(super) founded: Option<ClusterId>,
 }
 
 impl Own {
-    /// Opens it. Nothing is founded for a server whose directory belongs to a cluster: that one's
-    /// coordinator is somewhere else, or lost.
+    /// Opens it. A cluster is created only where `is_init` says so, and never for a server whose
+    /// directory belongs to a cluster: the coordinator of that one is somewhere else, or lost.
     pub(super) fn open(
         (address, path): (&CoordinatorAddress, &Path),
         (prepared, data): (&PreparedServer, &Path),
+        is_init: bool,
     ) -> anyhow::Result<Self> {
         let is_there = Embedded::is_in(path);
         let is_there = is_there.with_context(|| format!("cannot look into {}", path.display()))?;
@@ -156,18 +226,32 @@ impl Own {
             (Err(ClusterError::NoCluster), Some(cluster)) => {
                 return Err(lost(address, data, cluster));
             }
+            (Err(ClusterError::NoCluster), None) if !is_init => return Err(empty(data)),
             (Err(ClusterError::NoCluster), None) => {
                 let founded = admin::found(&coordinator);
                 let cluster = founded.with_context(|| address.to_string())?;
-                tracing::info!("founded {cluster} in {address}");
+                tracing::info!("created {cluster} in {address}");
                 Some(cluster)
             }
             (Err(error), _) => return Err(anyhow::Error::new(error).context(address.to_string())),
         };
+        begin_start(&coordinator).with_context(|| address.to_string())?;
         Ok(Self {
             coordinator,
             founded,
         })
+    }
+}
+
+/// Records that the coordinator was started (ID5). On a full disk it goes on as the start before:
+/// nothing can be written until there is room.
+fn begin_start(coordinator: &SharedCoordinator) -> Result<(), ClusterError> {
+    match starts::begin_start(coordinator) {
+        Err(ClusterError::Coordinator(error)) if error.is_no_room() => {
+            tracing::warn!(%error, "this start of the coordinator is not recorded");
+            Ok(())
+        }
+        other => other.map(drop),
     }
 }
 
@@ -176,8 +260,9 @@ fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow
     anyhow::anyhow!(
         "{data} belongs to {cluster}, and the data of that one's coordinator are not in {address}: \
          if another server has the coordinator, say where it listens (--coordinator \
-         tcp:HOST:PORT); if they are lost, restore that directory from a copy; another --data \
-         begins a new cluster; nothing was changed"
+         tcp:HOST:PORT); if they are lost, restore that directory from a copy; the other servers \
+         keep all their files meanwhile, and serve nothing; --init with another --data creates a \
+         new cluster, which cannot take over their files; nothing was changed"
     )
 }
 

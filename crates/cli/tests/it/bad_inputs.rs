@@ -54,7 +54,12 @@ const ARGUMENTS: &[Case] = &[
     case(&["sim", "check", "--threads", "5000"], 2, &["'5000'", "--threads", "at most 1024"]),
     case(&["sim", "check", "--runs", "0"], 2, &["'0'", "--runs", "at least one"]),
     case(&["sim", "check", "--seed", "-1"], 2, &["'-1'", "--seed", "whole number from 0"]),
-    case(&["sim", "check", "--profile", "mild"], 2, &["'mild'", "'calm'", "'node-loss'"]),
+    case(&["sim", "check", "--profile", "mild"], 2, &["'mild'", "'calm'", "'node-loss'", "'all'"]),
+    case(
+        &["sim", "check", "--profile", "all", "--plant", "moved-at-once"],
+        2,
+        &["--profile all cannot be used with --plant", "'retraining'", "leave --profile out"],
+    ),
     case(&["sim", "check", "--plant", "moth"], 2, &["'moth'", PLANTS]),
     case(&["sim", "messages", "--plant", "moth"], 2, &["'moth'", "'tag-first', 'place-reused-early'"]),
     case(

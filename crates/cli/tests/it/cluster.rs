@@ -27,7 +27,7 @@ impl Crew {
     pub(crate) fn new(server_count: usize) -> Self {
         let place = Place::new();
         place.file("secret", "the secret of these tests");
-        let first = serve(&place, 1, &["--listen", "0"]);
+        let first = serve(&place, 1, &["--init", "--listen", "0"]);
         let cluster = format!("tcp:{}", address_of(&first));
         let mut crew = Self {
             place,
@@ -395,7 +395,7 @@ fn directories_of_others_are_refused() {
         &["cannot serve regions from data-1", "open in another server"],
     );
     {
-        let mut own = serve(place, 7, &["--listen", "0"]);
+        let mut own = serve(place, 7, &["--init", "--listen", "0"]);
         own.signal(Signal::TERM);
         assert_eq!(own.end().0, Some(0));
     }
@@ -468,10 +468,15 @@ fn what_a_cluster_does_not_have_is_told() {
         1,
         &["there is no server 8"],
     );
+    for create in ["init", "found"] {
+        let ran = crew.farleaf(&["cluster", create]);
+        refused(&ran, 1, &["has cluster", "already"]);
+    }
+    let ran = crew.farleaf(&["cluster", "adopt"]);
     refused(
-        &crew.farleaf(&["cluster", "found"]),
+        &ran,
         1,
-        &["has cluster", "already"],
+        &["has a 128-bit id already", "nothing was changed"],
     );
 }
 

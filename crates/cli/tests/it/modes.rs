@@ -91,7 +91,7 @@ fn data_are_closed_to_other_users() {
     assert_eq!([&said[0], &said[1]].map(|it| has_warned(it)), [1, 0]);
     assert!(said[0].contains("access 1 files"), "{}", said[0]);
     let (found, _) = wide(&place, &DIRECTORIES);
-    assert_eq!(found, [PathBuf::new(); 0]);
+    assert_eq!(found, Vec::<PathBuf>::new());
 
     let mut all = Vec::new();
     for name in ["data-1", "elsewhere"] {
@@ -103,7 +103,7 @@ fn data_are_closed_to_other_users() {
     }
     let mut again = start(&place, 1, &coordinator);
     let (found, _) = wide(&place, &DIRECTORIES);
-    assert_eq!(found, [PathBuf::new(); 0]);
+    assert_eq!(found, Vec::<PathBuf>::new());
     again.signal(Signal::TERM);
     let said = again.end().1;
     // One for the server's directory, one for the coordinator's.
@@ -115,7 +115,7 @@ fn data_are_closed_to_other_users() {
 }
 
 /// How the first server of a cluster is told to create it.
-const INIT: &[&str] = &[];
+const INIT: &[&str] = &["--init"];
 
 /// Promise: the directory of sockets, locks and secrets that a memory node creates, and everything
 /// in it, is its user's alone, with umask 000, too.

@@ -33,26 +33,27 @@ fn nothing_is_made_before_all_is_checked() {
     let place = Place::new();
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = held.local_addr().expect("bound").to_string();
-    let ran = serving(&place, "d", &["--listen", &address]);
+    let ran = serving(&place, "d", &["--init", "--listen", &address]);
     refused(
         &ran,
         1,
         &["cannot listen at", &address, "choose another address"],
     );
-    let open = ["--listen", "0.0.0.0:0", "--advertise", "h:1"];
+    let open = ["--init", "--listen", "0.0.0.0:0", "--advertise", "h:1"];
     let ran = serving(&place, "d", &open);
     refused(
         &ran,
         2,
         &["--listen", "must prove to know a secret", "--secret-file"],
     );
-    let ran = serving(&place, "d", &["--listen", "0", "--secret-file", "none"]);
+    let none = ["--init", "--listen", "0", "--secret-file", "none"];
+    let ran = serving(&place, "d", &none);
     refused(&ran, 1, &["none", "No such file"]);
     assert!(!place.path().join("d").exists(), "nothing is made");
 
     fs::create_dir(place.path().join("letters")).expect("made");
     place.file("letters/mine", "dear");
-    let ran = serving(&place, "letters", &["--listen", "0"]);
+    let ran = serving(&place, "letters", &["--init", "--listen", "0"]);
     refused(
         &ran,
         1,
@@ -74,7 +75,7 @@ fn nothing_is_made_before_all_is_checked() {
 fn a_lost_coordinator_is_not_founded_anew() {
     let place = Place::new();
     place.file("secret", "the secret of these tests");
-    let mut server = serve(&place, 1, &["--listen", "0"]);
+    let mut server = serve(&place, 1, &["--init", "--listen", "0"]);
     let (_, cluster) = server
         .ready
         .split_once(" of cluster ")
@@ -109,8 +110,60 @@ fn a_lost_coordinator_is_not_founded_anew() {
         assert!(!lost.exists(), "none is made in its place");
         fs::rename(&elsewhere, &lost).expect("moved back");
     }
-    let again = serve(&place, 1, &["--listen", "0"]);
-    assert!(again.ready.contains(&cluster), "{}", again.ready);
+    // A command line that says `--init` can stay as it is (systemd).
+    for how in [&["--listen", "0"][..], &["--init", "--listen", "0"]] {
+        let mut again = serve(&place, 1, how);
+        assert!(again.ready.contains(&cluster), "{}", again.ready);
+        again.signal(Signal::TERM);
+        assert_eq!(again.end().0, Some(0));
+    }
+}
+
+/// Promise (ID1): no cluster is created implicitly. An empty directory is refused, with both
+/// commands and what it means if the coordinator was there, and nothing is made; `--init` is
+/// refused with a coordinator of another process, and in the directory of a server whose
+/// coordinator is elsewhere.
+#[test]
+fn a_cluster_is_created_by_init_alone() {
+    let place = Place::new();
+    for before in [false, true] {
+        if before {
+            fs::create_dir(place.path().join("d")).expect("made");
+        }
+        let ran = serving(&place, "d", &["--listen", "0"]);
+        let told = [
+            "d has no cluster",
+            "--init creates a new cluster",
+            "--coordinator tcp:HOST:PORT joins",
+            "its records are lost",
+            "the other servers keep all their files",
+            "run the same command again",
+            "Nothing was changed",
+        ];
+        refused(&ran, 1, &told);
+        let is_empty = |path| fs::read_dir(path).is_ok_and(|mut it| it.next().is_none());
+        let directory = place.path().join("d");
+        assert!(
+            is_empty(&directory) || !directory.exists(),
+            "nothing is made"
+        );
+    }
+    let elsewhere = ["--init", "--coordinator", "tcp:127.0.0.1:1"];
+    let told = ["--init and --coordinator", "cannot be used together"];
+    refused(&serving(&place, "d", &elsewhere), 2, &told);
+    let crew = Crew::new(2);
+    let mut crew = crew;
+    let server = &mut crew.servers[1];
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    let own = ["--init", "--listen", "0", "--secret-file", "secret"];
+    let ran = serving(&crew.place, "data-2", &own);
+    refused(
+        &ran,
+        1,
+        &["data-2 belongs to cluster", "nothing was changed"],
+    );
+    assert!(!crew.place.path().join("data-2/coordinator").exists());
 }
 
 /// Promise: a new directory does not get a number that another server has; of two directories with
@@ -193,7 +246,7 @@ fn a_server_waits_for_its_coordinator() {
         let second = scope.spawn(|| serve(&place, 2, &joining));
         thread::sleep(Duration::from_millis(1500));
         assert!(!second.is_finished(), "it waits");
-        let first = serve(&place, 1, &["--listen", &port]);
+        let first = serve(&place, 1, &["--init", "--listen", &port]);
         (first, second.join().expect("it is served"))
     });
     assert!(
@@ -267,4 +320,49 @@ fn an_outage_of_the_coordinator_is_told_once() {
         log.contains("the coordinator answers again, after "),
         "{log}"
     );
+}
+
+/// Promise (ID1): a server that has lost its directory with the coordinator, and is started by the
+/// same command, creates no cluster, with `--init`, either: it names the cluster whose members come
+/// to its address, and what to do. The other servers keep what they have, and when the directory is
+/// back, everything is served again.
+#[test]
+fn a_coordinator_that_comes_back_empty_is_refused() {
+    let mut crew = Crew::new(2);
+    crew.run(&["table", "create", "t", "--replicas", "2"]);
+    crew.run(&["put", "k", "value", "-t", "t", "--durability", "sync"]);
+    crew.wait_whole();
+    let address = address_of(&crew.servers[0]);
+    let (_, cluster) = crew.servers[0]
+        .ready
+        .split_once(" of ")
+        .expect("it says so");
+    let cluster = cluster.split(';').next().expect("a beginning").to_owned();
+    crew.kill(1);
+    let [own, lost] = ["data-1", "lost"].map(|it| crew.place.path().join(it));
+    fs::rename(&own, &lost).expect("moved");
+    let common = [
+        "--listen",
+        &address,
+        "--secret-file",
+        "secret",
+        "--lease",
+        "1",
+    ];
+    for init in [&[][..], &["--init"]] {
+        let ran = serving(&crew.place, "data-1", &[&common, init].concat());
+        let told = [
+            "data-1 is empty",
+            &format!("servers or clients of {cluster} come to {address}"),
+            "the other servers keep all their files",
+            "put data-1 back",
+            "Nothing was changed",
+        ];
+        refused(&ran, 1, &told);
+        assert!(!own.exists(), "nothing is made");
+    }
+    fs::rename(&lost, &own).expect("moved back");
+    crew.restart(1);
+    crew.wait_whole();
+    assert_eq!(crew.run(&["get", "k", "-t", "t"]), "k\tvalue\n");
 }

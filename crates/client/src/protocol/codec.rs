@@ -56,6 +56,12 @@ impl<'b> Reader<'b> {
         }
     }
 
+    pub(super) fn u128(&mut self) -> Result<u128, Malformed> {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(self.take(16)?);
+        Ok(u128::from_le_bytes(bytes))
+    }
+
     pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
         let bytes = self.take(4)?;
         Ok(u32::from_le_bytes(bytes.try_into().expect("4 were taken")))

@@ -19,7 +19,7 @@ pub use request::{Body, Condition, Header, Request};
 pub const TAG: u8 = b'K';
 
 /// The version of all that is said here.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// A key may have so many bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;

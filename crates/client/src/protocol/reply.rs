@@ -16,6 +16,8 @@ pub enum Status {
     Done,
     /// CP21: it came to the wrong server, or too early, and nothing was done.
     Stale(Stale),
+    /// ID4: the request is for another table, which had the same number; nothing was done.
+    OtherTable,
     /// Nothing was done; later it may be.
     NotNow(String),
     /// Nothing was done, nor will be; or the disk is full (RS10).
@@ -75,6 +77,7 @@ impl Status {
         let (status, code, text) = match self {
             Self::Done => (0, 0, ""),
             Self::Stale(stale) => (1, u8::from(stale.epoch.is_some()), ""),
+            Self::OtherTable => (5, 0, ""),
             Self::NotNow(how) => (2, 0, how.as_str()),
             Self::Refused(how) => (3, 0, how.as_str()),
             Self::Failed { is_unknown, how } => (4, u8::from(*is_unknown), how.as_str()),
@@ -107,6 +110,7 @@ impl<'b> Reply<'b> {
             (1, 1) => Status::Stale(Stale {
                 epoch: Some(Epoch(Reader(reader.0).u64()?)),
             }),
+            (5, 0) => Status::OtherTable,
             (2, 0) => Status::NotNow(text()),
             (3, 0) => Status::Refused(text()),
             (4, 0 | 1) => Status::Failed {
@@ -157,7 +161,7 @@ mod tests {
     use super::*;
     use farleaf_fabric::fuzzing::run;
 
-    fn statuses() -> [Status; 7] {
+    fn statuses() -> [Status; 8] {
         let failed = |is_unknown| Status::Failed {
             is_unknown,
             how: "the disk".to_owned(),
@@ -172,6 +176,7 @@ mod tests {
             Status::Refused("no".to_owned()),
             failed(true),
             failed(false),
+            Status::OtherTable,
         ]
     }
 
@@ -192,6 +197,8 @@ mod tests {
         assert_eq!(bytes, b"\x01\x01\0\0\0\0\0\0\x07\0\0\0\0\0\0\0");
         statuses()[5].encode(&mut bytes);
         assert_eq!(bytes, b"\x04\x01\0\0\0\0\0\0the disk");
+        statuses()[7].encode(&mut bytes);
+        assert_eq!(bytes, b"\x05\0\0\0\0\0\0\0");
     }
 
     /// Promise: what was encoded is decoded as it was, and a body is read as it was written.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  0 tag 'K'   1 version   2 operation   3 flags   4 count (u32)
-//!  8 table     16 region   24 epoch      32 body
+//!  8 table     16 region   24 epoch      32 incarnation of the table (u128)      48 body
 //! ```
 //!
 //! A string is its length (u32) and its bytes; the length 2^32 - 1 says that there is none.
 
-use farleaf_cluster::ids::{Epoch, RegionId, TableId};
+use farleaf_cluster::ids::{Epoch, RegionId, TableId, TableIncarnation};
 
 use super::codec::{Malformed, Reader, put_bytes, put_option, put_u32, put_u64};
 use super::{COUNT_MAX, KEY_SIZE_BYTES_MAX, TAG, VALUE_SIZE_BYTES_MAX, VERSION};
@@ -25,6 +25,8 @@ pub struct Header {
     pub region: RegionId,
     /// At which epoch.
     pub epoch: Epoch,
+    /// Which creation of the table is meant (ID4).
+    pub incarnation: TableIncarnation,
     /// What is written is on the devices of all members before it is acknowledged; else in the
     /// memory of all.
     pub is_durable: bool,
@@ -130,6 +132,7 @@ impl Request<'_> {
             table,
             region,
             epoch,
+            incarnation,
             is_durable,
             is_one_enough,
         } = self.header;
@@ -141,6 +144,7 @@ impl Request<'_> {
         for number in [table.0, region.0, epoch.0] {
             put_u64(out, number);
         }
+        out.extend_from_slice(&incarnation.0.to_le_bytes());
         match &self.body {
             Body::Get(keys) => keys.iter().for_each(|key| put_bytes(out, key)),
             Body::Write(records) => {
@@ -238,6 +242,7 @@ impl<'b> Request<'b> {
             table: TableId(reader.u64()?),
             region: RegionId(reader.u64()?),
             epoch: Epoch(reader.u64()?),
+            incarnation: TableIncarnation(reader.u128()?),
             is_durable: flags & DURABLE != 0,
             is_one_enough: flags & ONE_ENOUGH != 0,
         };
@@ -318,6 +323,7 @@ mod tests {
         table: TableId(1),
         region: RegionId(2),
         epoch: Epoch(3),
+        incarnation: TableIncarnation(4),
         is_durable: true,
         is_one_enough: false,
     };
@@ -361,12 +367,12 @@ mod tests {
     fn requests_are_golden() {
         let mut bytes = Vec::new();
         all()[1].encode(&mut bytes);
-        let head = b"K\x01\x02\x01\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
+        let head = b"K\x02\x02\x01\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
         let body = b"\x01\0\0\0k\x05\0\0\0value\x04\0\0\0gone\xff\xff\xff\xff";
         assert_eq!(bytes, [&head[..], &body[..]].concat());
         all()[6].encode(&mut bytes);
-        assert_eq!(&bytes[..8], b"K\x01\x04\x01\x09\0\0\0");
-        assert_eq!(&bytes[32..], b"\x01\0\0\0a\x01\0\0\0b\x01\0");
+        assert_eq!(&bytes[..8], b"K\x02\x04\x01\x09\0\0\0");
+        assert_eq!(&bytes[48..], b"\x01\0\0\0a\x01\0\0\0b\x01\0");
     }
 
     /// Promise: what was encoded is decoded as it was.

@@ -2,16 +2,18 @@
 
 use thiserror::Error;
 
-use crate::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
+use crate::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 use crate::lease::LeaseGuard;
 use crate::record::region::Key;
-use crate::record::{CopyReport, PrimaryReport, UnusableCopy, VerificationReport};
+use crate::record::{CopyReport, Orphan, PrimaryReport, UnusableCopy, VerificationReport};
 
 /// A region, as far as it matters to whoever has a replica of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionOrder {
     /// Of which table.
     pub table: TableId,
+    /// Which creation of a table that is (ID4).
+    pub incarnation: Option<TableIncarnation>,
     /// Which region.
     pub region: RegionId,
     /// The first key.
@@ -255,6 +257,11 @@ pub trait RegionHost {
 
     /// Nobody needs a copy any more.
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber);
+
+    /// What the disk has that cannot be proved to be garbage, and was moved aside (ID3).
+    fn orphans(&mut self) -> Vec<Orphan> {
+        Vec::new()
+    }
 
     /// How much the disk can hold, in bytes; 0: it does not say.
     fn capacity_bytes(&self) -> u64;

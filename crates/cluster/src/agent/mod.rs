@@ -23,7 +23,7 @@ use self::host::{DiskCopies, RegionHost};
 use self::reconcile::Held;
 use crate::admin;
 use crate::clock::Clock;
-use crate::coordinator::{Coordinator, CoordinatorError, Revision};
+use crate::coordinator::{Bound, Coordinator, CoordinatorError, Revision, SeenStart};
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, Life, RegionId, ReplicaNumber, ServerId};
 use crate::lease::{LeaseGuard, LeaseTerms};
@@ -32,6 +32,7 @@ use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
     FORMAT_VERSION, REGION_PREFIX, Record, SERVER_PREFIX, ServerRecord, ServerReport, server_key,
 };
+use crate::starts;
 use crate::tenure::{Tenure, TenureChange};
 use crate::view::{Mirror, View};
 
@@ -73,18 +74,19 @@ impl AgentOptions {
 /// A region server's side of the control plane.
 #[derive(Debug)]
 pub struct Agent<C: Debug, H> {
-    coordinator: C,
+    coordinator: Bound<C>,
     clock: Arc<dyn Clock>,
     options: AgentOptions,
     host: H,
-    is_cluster_checked: bool,
     tenure: Tenure,
     life: Option<Life>,
     /// Whose registration was told to be waited for.
     told_rival: Option<Life>,
-    mirror: Mirror<C>,
+    /// Whether the coordinator was told that its records are refused (ID5); none: not known.
+    is_refusal_told: Option<bool>,
+    mirror: Mirror<Bound<C>>,
     /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
-    servers: Mirror<C>,
+    servers: Mirror<Bound<C>>,
     held: BTreeMap<RegionId, Held>,
     found: DiskCopies,
     /// Copies that nobody can go on with: of replicas that broke in this life, which is told with
@@ -97,8 +99,14 @@ pub struct Agent<C: Debug, H> {
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// One of a server whose host has nothing open.
-    pub fn new(coordinator: C, clock: Arc<dyn Clock>, options: AgentOptions, host: H) -> Self {
+    /// One of a server whose host has nothing open. The coordinator's handle is one of the same
+    /// cluster.
+    pub fn new(
+        coordinator: Bound<C>,
+        clock: Arc<dyn Clock>,
+        options: AgentOptions,
+        host: H,
+    ) -> Self {
         let record = ServerRecord {
             version: FORMAT_VERSION,
             server: options.server,
@@ -115,9 +123,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             clock,
             options,
             host,
-            is_cluster_checked: false,
             life: None,
             told_rival: None,
+            is_refusal_told: None,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
             left: BTreeMap::new(),
@@ -152,6 +160,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.tenure.is_in_touch()
     }
 
+    /// What was seen of the coordinator last (ID5): the server keeps it on its disk.
+    pub fn seen(&self) -> Option<SeenStart> {
+        self.coordinator.seen()
+    }
+
     /// The regions as they were seen last.
     pub fn view(&self) -> &View {
         self.mirror.view()
@@ -164,12 +177,39 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     ///
     /// # Errors
     /// Those of the coordinator: what could not be done is done by a later call, and what is open
-    /// goes on for as long as the lease is usable. [`ClusterError::OtherCluster`] and
-    /// [`NoCluster`](ClusterError::NoCluster), [`LeaseTooLong`](ClusterError::LeaseTooLong):
-    /// nothing was begun.
+    /// goes on for as long as the lease is usable. [`CoordinatorError::OtherCluster`]:
+    /// so, too, and nothing is closed or removed because of what that one says.
+    /// [`ClusterError::NotAdopted`], [`AdoptedAs`](ClusterError::AdoptedAs),
+    /// [`LeaseTooLong`](ClusterError::LeaseTooLong): nothing was begun.
     /// [`NumberTaken`](ClusterError::NumberTaken): another server has this one's number, and goes
     /// on; a server that was started again waits until its former life is over, at most a lease.
     pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
+        let ticked = self.do_due(timeout);
+        self.tell_refusal(ticked.as_ref().err());
+        ticked
+    }
+
+    /// ID5: has the coordinator's records say that this server refuses them, for people, once; and
+    /// that it does not any more.
+    fn tell_refusal(&mut self, error: Option<&ClusterError>) {
+        let refused = match error {
+            None if self.life.is_some() => None,
+            Some(ClusterError::Coordinator(how @ CoordinatorError::RolledBack { .. })) => Some(how),
+            _ => return,
+        };
+        let is_refused = refused.is_some();
+        if self.is_refusal_told == Some(is_refused) {
+            return;
+        }
+        // Nothing but people goes by it, and these records are not trusted: so without the check.
+        let inner = self.coordinator.inner();
+        match starts::note_refusal(inner, self.options.server, refused) {
+            Ok(()) => self.is_refusal_told = Some(is_refused),
+            Err(error) => tracing::debug!(%error, "nobody is told of a refusal"),
+        }
+    }
+
+    fn do_due(&mut self, timeout: Duration) -> Result<(), ClusterError> {
         self.check_cluster()?;
         let change = self.tenure.tick(&self.coordinator);
         match &change {
@@ -195,20 +235,33 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         Ok(reported?)
     }
 
-    fn check_cluster(&mut self) -> Result<(), ClusterError> {
-        if self.is_cluster_checked {
+    /// Checks that the cluster has a 128-bit identifier (ID1). That the coordinator has this
+    /// cluster is checked on every contact ([`Bound`]).
+    fn check_cluster(&self) -> Result<(), ClusterError> {
+        self.options.terms.check()?;
+        let own = self.options.cluster;
+        if !own.is_legacy() {
             return Ok(());
         }
-        self.options.terms.check()?;
-        let found = admin::cluster_id(&self.coordinator)?;
-        if found != self.options.cluster {
-            return Err(ClusterError::OtherCluster {
-                own: self.options.cluster,
-                found,
-            });
-        }
-        self.is_cluster_checked = true;
-        Ok(())
+        let found = admin::cluster(&self.coordinator)?;
+        Err(if found.formerly == Some(own) {
+            ClusterError::AdoptedAs {
+                formerly: own,
+                cluster: found.cluster,
+            }
+        } else {
+            ClusterError::NotAdopted(own)
+        })
+    }
+
+    /// Goes on as a server of the identifier that its cluster was given (ID1), when the server's
+    /// directory says so. To be called after [`ClusterError::AdoptedAs`].
+    ///
+    /// # Panics
+    /// The cluster had a 128-bit identifier before.
+    pub fn adopt(&mut self, cluster: ClusterId) {
+        assert!(self.options.cluster.is_legacy(), "it has an identifier");
+        self.options.cluster = cluster;
     }
 
     /// Says whose registration is waited for, once; an error if it surely is another server's.

@@ -190,6 +190,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let region = record.region;
         let order = RegionOrder {
             table: record.table,
+            incarnation: record.incarnation,
             region,
             from: record.from.clone(),
             to: record.to.clone(),

@@ -10,9 +10,12 @@ use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, Tr
 use crate::ids::{Life, RegionId};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
-    CopyReport, FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
+    CopyReport, FORMAT_VERSION, Orphan, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
     UnusableCopy, VerificationReport, report_key, server_key,
 };
+
+/// So many orphans are reported: an operator who has removed some sees the next ones.
+const ORPHAN_COUNT_MAX: usize = 64;
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Reports what is so, if it is something else than what was reported. One round trip then.
@@ -71,6 +74,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             replicas: replicas.collect(),
             copies,
             unusable: self.unusable(),
+            orphans: self.orphans(),
             capacity_bytes: self.host.capacity_bytes(),
             free_bytes: self.host.free_bytes(),
         }
@@ -104,6 +108,16 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         // First what was lost in this life, of which nobody else tells.
         let unusable = left.chain(self.found.unusable.iter().cloned());
         unusable.take(UNUSABLE_COUNT_MAX).collect()
+    }
+
+    /// ID3: the first of what was moved aside.
+    fn orphans(&mut self) -> Vec<Orphan> {
+        let orphans = self.host.orphans().into_iter().take(ORPHAN_COUNT_MAX);
+        let cut = |orphan: Orphan| Orphan {
+            path: cut(orphan.path, FAILURE_SIZE_BYTES_MAX),
+            how: cut(orphan.how, FAILURE_SIZE_BYTES_MAX),
+        };
+        orphans.map(cut).collect()
     }
 
     /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,

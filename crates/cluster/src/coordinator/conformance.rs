@@ -8,6 +8,7 @@ use super::{
     Compare, Coordinator, CoordinatorError, Entry, Event, KeepAlive, Revision, Transaction,
     TransactionOutcome, Watch,
 };
+use crate::record::CLUSTER_KEY;
 
 /// A way to coordinators that have nothing to do with each other.
 pub trait Harness: Sync {
@@ -38,9 +39,10 @@ type Case<H> = (&'static str, fn(&H));
 /// # Panics
 /// A promise is not kept.
 pub fn run_all<H: Harness>(harness: &H) {
-    let cases: [Case<H>; 13] = [
+    let cases: [Case<H>; 14] = [
         ("revisions", revisions),
         ("compares", compares),
+        ("ranges present the cluster", ranges_present_the_cluster),
         ("a transaction is one change", a_transaction_is_one_change),
         ("nothing to do", nothing_to_do),
         ("invalid transactions", invalid_transactions),
@@ -151,6 +153,9 @@ fn compares<H: Harness>(harness: &H) {
         Compare::Modified(key(), created),
         Compare::Modified(key(), Revision::NEVER),
         Compare::Created("other".to_owned(), created),
+        Compare::Holds(key(), b"older".to_vec()),
+        Compare::Holds(key(), Vec::new()),
+        Compare::Holds("other".to_owned(), Vec::new()),
     ];
     let before = now(&tested);
     for compare in wrong {
@@ -162,9 +167,34 @@ fn compares<H: Harness>(harness: &H) {
     assert_eq!(get(&tested, "key").expect("it is there").value, b"old");
     let both = write(Compare::Created(key(), created))
         .when(Compare::Modified(key(), modified))
+        .when(Compare::Holds(key(), b"old".to_vec()))
         .when(Compare::Modified("other".to_owned(), Revision::NEVER));
     committed(&tested, &both);
     assert_eq!(get(&tested, "key").expect("it is there").value, b"new");
+}
+
+/// Every range says which cluster there is, as of its own revision, whatever was asked for (ID2).
+fn ranges_present_the_cluster<H: Harness>(harness: &H) {
+    let tested = harness.open();
+    put(&tested, "key", b"value");
+    let presented = |prefix| {
+        let snapshot = tested.range(prefix).expect("it can be read");
+        let identity = snapshot.identity.into_iter();
+        let values: Vec<_> = identity.map(|it| (it.key, it.value)).collect();
+        values
+    };
+    for prefix in ["", "key", "nothing", CLUSTER_KEY] {
+        assert_eq!(presented(prefix), []);
+    }
+    for value in [b"one", b"two"] {
+        put(&tested, CLUSTER_KEY, value);
+        for prefix in ["", "key", "nothing", CLUSTER_KEY] {
+            assert_eq!(
+                presented(prefix),
+                [(CLUSTER_KEY.to_owned(), value.to_vec())]
+            );
+        }
+    }
 }
 
 /// All writes of a transaction have one revision, and a watch tells them together (CP2, CP4).

@@ -47,7 +47,21 @@ impl Default for Embedded {
 impl Embedded {
     /// An empty one, which is gone with the process.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
-        Self::new(clock, Store::default(), None)
+        let mut store = Store::default();
+        store.skip_leases(drawn_lease_count().unwrap_or_default());
+        Self::new(clock, store, None)
+    }
+
+    /// One in memory that begins with what this one has now, as a copy of its directory does; for
+    /// tests of such copies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copy(&self, clock: Arc<dyn Clock>) -> Self {
+        let image = self.shared.lock().store.image();
+        let store = Store::from_image(image, clock.now());
+        let mut store = store.expect("it is the image of a map");
+        store.skip_leases(drawn_lease_count().unwrap_or_default());
+        Self::new(clock, store, None)
     }
 
     /// Whether a directory has a coordinator's data. Nothing is made.
@@ -220,6 +234,16 @@ impl Coordinator for Embedded {
             after,
         }))
     }
+}
+
+/// How many numbers of leases a start leaves out. So a lease of another coordinator, or of data
+/// that were lost, is not alive here (ID2).
+pub(super) fn drawn_lease_count() -> std::io::Result<u64> {
+    let mut bytes = [0; 5];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    let mut number = [0; 8];
+    number[..5].copy_from_slice(&bytes);
+    Ok(u64::from_le_bytes(number))
 }
 
 #[derive(Debug)]

@@ -28,6 +28,7 @@ use farleaf_lsm::storage::{Storage, StorageFile, StorageLock};
 use serde::{Deserialize, Serialize};
 
 use super::CoordinatorError;
+use super::embedded::drawn_lease_count;
 use super::store::{Change, Image, Store};
 
 const JOURNAL: &str = "COORDINATOR";
@@ -225,9 +226,19 @@ impl Journal {
         } else {
             None
         };
-        let new = Store::default();
-        let store = found.as_ref().map_or(&new, |(.., it)| &it.store);
-        match (write_new(&*storage, store), found) {
+        let mut found = found;
+        let mut new = Store::default();
+        let skipped =
+            drawn_lease_count().map_err(failed(&*storage, "draw a number for", JOURNAL))?;
+        let store = found.as_mut().map_or(&mut new, |(.., it)| &mut it.store);
+        let next_lease = store.next_lease();
+        store.skip_leases(skipped);
+        let written = write_new(&*storage, store);
+        if written.is_err() {
+            // What is read again from what is there gives the same numbers.
+            store.set_next_lease(next_lease);
+        }
+        match (written, found) {
             (Ok((file, size_bytes, last_sum)), found) => {
                 let journal = Self {
                     storage,

@@ -7,12 +7,14 @@
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | `shared` | [`SharedCoordinator`]: one of whichever kind |
+//! | `bound` | [`Bound`]: one as the members and clients of one cluster use it |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
 //! | [`address`] | how a coordinator is named |
 //! | [`served`] | a coordinator in another process: who serves it, and who asks |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
 pub mod address;
+mod bound;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
@@ -29,7 +31,11 @@ use farleaf_lsm::storage::is_no_room;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::ids::ClusterId;
+use crate::record::{CLUSTER_KEY, START_KEY};
+
 pub use self::address::{CoordinatorAddress, CoordinatorAddressError};
+pub use self::bound::{Bound, SeenStart};
 pub use self::embedded::Embedded;
 pub use self::shared::SharedCoordinator;
 
@@ -92,6 +98,9 @@ pub struct Entry {
     pub lease: Option<LeaseId>,
 }
 
+/// The keys by which a coordinator presents itself.
+pub const IDENTITY_KEYS: [&str; 2] = [CLUSTER_KEY, START_KEY];
+
 /// What was there at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -99,6 +108,9 @@ pub struct Snapshot {
     pub revision: Revision,
     /// In the order of keys.
     pub entries: Vec<Entry>,
+    /// What lies under [`IDENTITY_KEYS`] at the same revision, whatever was asked for: which
+    /// cluster the coordinator has (ID2), and which start of it this is (ID5).
+    pub identity: Vec<Entry>,
 }
 
 /// What must hold for a transaction to take effect.
@@ -108,13 +120,15 @@ pub enum Compare {
     Created(String, Revision),
     /// The key was written last at this revision, or is not there (`Revision::NEVER`).
     Modified(String, Revision),
+    /// The key is there and has this value.
+    Holds(String, Vec<u8>),
 }
 
 impl Compare {
     /// Which key it is about.
     pub fn key(&self) -> &str {
         match self {
-            Self::Created(key, _) | Self::Modified(key, _) => key,
+            Self::Created(key, _) | Self::Modified(key, _) | Self::Holds(key, _) => key,
         }
     }
 }
@@ -361,6 +375,12 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// [`CoordinatorError::Unavailable`]. What is not known any more is told by the watch.
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError>;
+
+    /// Says which cluster the coordinator is expected to have. Where connections have greetings,
+    /// they say so from now on (W16); what else there is to compare, [`Bound`] does.
+    fn expect(&self, cluster: ClusterId) {
+        let _ = cluster;
+    }
 }
 
 impl<C: Coordinator + ?Sized> Coordinator for Arc<C> {
@@ -387,6 +407,10 @@ impl<C: Coordinator + ?Sized> Coordinator for Arc<C> {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         (**self).watch(prefix, after)
     }
+
+    fn expect(&self, cluster: ClusterId) {
+        (**self).expect(cluster);
+    }
 }
 
 /// An operating failure of a coordinator, or of the way to it.
@@ -408,6 +432,35 @@ pub enum CoordinatorError {
         name: String,
         /// What was met.
         how: String,
+    },
+    /// The coordinator has another cluster than the one that its caller belongs to (ID2).
+    #[error(
+        "the coordinator has {found}, and {own} was expected: either the directory of the \
+         coordinator of {own} was lost or replaced, or this is the address of another one; no file \
+         is deleted, and nothing new is served; put that directory back and start its server again, \
+         or give the right address"
+    )]
+    OtherCluster {
+        /// The one that was expected.
+        own: ClusterId,
+        /// What was found, in words.
+        found: String,
+    },
+    /// The coordinator's data are an older copy of what was seen of them (ID5).
+    #[error(
+        "the coordinator of {cluster} was rolled back: its {}, from {} on, was seen up to {}, and \
+         {how}, so its directory is an older copy; no file is deleted, and nothing is served by \
+         these records; put the newest copy of that directory back and start its server again; or, \
+         if there is none, accept that what was recorded since is lost: `farleaf cluster adopt \
+         --lost-start {:032x}`", seen.nonce, seen.first, seen.revision, seen.nonce.0
+    )]
+    RolledBack {
+        /// Which cluster it has.
+        cluster: ClusterId,
+        /// What was seen of it.
+        seen: Box<SeenStart>,
+        /// What its history lacks.
+        how: &'static str,
     },
     /// A watch asked for changes that are not kept any more.
     #[error("changes up to {oldest} are not kept any more: look at everything again")]

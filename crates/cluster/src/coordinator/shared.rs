@@ -8,6 +8,7 @@ use super::{
     Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
     TransactionOutcome, Watch,
 };
+use crate::ids::ClusterId;
 
 /// A coordinator of whichever kind. Clones are the same one.
 #[derive(Clone)]
@@ -60,5 +61,9 @@ impl Coordinator for SharedCoordinator {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         self.inner.watch(prefix, after)
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        self.inner.expect(cluster);
     }
 }

@@ -103,9 +103,13 @@ impl Store {
             .take_while(|(key, _)| key.starts_with(prefix))
             .map(|(_, entry)| entry.clone())
             .collect();
+        let identity = super::IDENTITY_KEYS.iter();
         Snapshot {
             revision: self.revision,
             entries,
+            identity: identity
+                .filter_map(|key| self.entries.get(*key).cloned())
+                .collect(),
         }
     }
 
@@ -120,6 +124,7 @@ impl Store {
                 Compare::Modified(_, at) => {
                     entry.map_or(Revision::NEVER, |it| it.mod_revision) == *at
                 }
+                Compare::Holds(_, value) => entry.is_some_and(|it| it.value == *value),
             }
         };
         if !transaction.compares.iter().all(holds) {
@@ -254,9 +259,20 @@ impl Store {
         self.compacted = self.compacted.max(up_to.min(self.revision));
     }
 
+    /// Leaves numbers of leases out: those that another start of this coordinator may have given,
+    /// from data that are not there any more (ID2).
+    pub fn skip_leases(&mut self, count: u64) {
+        self.next_lease = self.next_lease.saturating_add(count);
+    }
+
     /// The number that the next lease has.
     pub fn next_lease(&self) -> LeaseId {
         LeaseId(self.next_lease)
+    }
+
+    /// Takes a [skip](Self::skip_leases) back.
+    pub(super) fn set_next_lease(&mut self, next: LeaseId) {
+        self.next_lease = next.0;
     }
 
     /// Has a lease go on from `now`, if it is there.

@@ -112,6 +112,7 @@ impl Planner<'_> {
             at.clone(),
             record.to.replace(at.clone()),
         );
+        new.incarnation = record.incarnation;
         new.epoch = record.epoch;
         new.primary = record.primary;
         new.next_replica = record.next_replica;

@@ -2,7 +2,11 @@
 //!
 //! | key | record | who writes it |
 //! |---|---|---|
-//! | `cluster` | [`Cluster`] | whoever founds the cluster, once |
+//! | `cluster` | [`Cluster`] | whoever founds the cluster, once; `cluster adopt`, once |
+//! | `start` | [`Start`](start::Start) | the coordinator's process, when it starts |
+//! | `start/N` | the same | the same; some are deleted when there are many |
+//! | `forgiven/N` | [`Forgiven`](start::Forgiven) | administrators |
+//! | `refusal/S` | [`Refusal`](start::Refusal) | the server, while it refuses the records |
 //! | `ids` | [`Ids`] | the master, and whoever makes a table |
 //! | `master` | [`MasterRecord`] | who wants to be master; goes with its lease |
 //! | `server/S` | [`ServerRecord`] | the server; goes with its lease |
@@ -21,6 +25,7 @@
 //! | [`region`] | a region: range, epoch, replicas, what is being done with it |
 //! | [`room`] | how much room is low |
 //! | [`server`] | servers and what they report |
+//! | [`start`] | starts of the coordinator |
 //! | [`table`] | tables, names, counters |
 //! | [`verification`] | how far a replica's files are verified |
 //! | [`wish`] | what administrators want |
@@ -29,6 +34,7 @@ pub mod mismatch;
 pub mod region;
 pub mod room;
 pub mod server;
+pub mod start;
 pub mod table;
 pub mod verification;
 pub mod wish;
@@ -41,8 +47,8 @@ pub use self::mismatch::{MismatchReport, PartSum};
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
 pub use self::room::Room;
 pub use self::server::{
-    CopyReport, Drain, MasterRecord, PrimaryReport, ReplicaReport, ServerRecord, ServerReport,
-    UnusableCopy,
+    CopyReport, Drain, MasterRecord, Orphan, PrimaryReport, ReplicaReport, ServerRecord,
+    ServerReport, UnusableCopy,
 };
 pub use self::table::{Cluster, Ids, TableName, TableRecord};
 pub use self::verification::VerificationReport;
@@ -50,7 +56,8 @@ pub use self::wish::{Wish, WishAnswer, WishKind};
 
 use crate::ids::{RegionId, ServerId, TableId};
 
-/// The version of all records. Records of another one are refused.
+/// The version of records, but for those that say another one ([`Record::VERSION`]). Records of an
+/// unknown version are refused.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Numbers in records are below this: what every reader of JSON can tell exactly.
@@ -58,6 +65,10 @@ pub const NUMBER_END: u64 = 1 << 53;
 
 /// The key of [`Cluster`].
 pub const CLUSTER_KEY: &str = "cluster";
+/// The key of the coordinator's newest [`Start`](start::Start).
+pub const START_KEY: &str = "start";
+/// What the keys of all its starts begin with.
+pub const START_PREFIX: &str = "start/";
 /// The key of [`Ids`].
 pub const IDS_KEY: &str = "ids";
 /// The key of [`MasterRecord`].
@@ -132,29 +143,34 @@ pub enum RecordError {
     /// A later version has written it.
     #[error(
         "the record {key} has format version {version}, and this program knows version \
-         {FORMAT_VERSION}: a newer program has written it; use that program here, too"
+         {known}: a newer program has written it; use that program here, too"
     )]
     Newer {
         /// Under which key it lies.
         key: String,
         /// Its version.
         version: u32,
+        /// The newest one that is known.
+        known: u32,
     },
 }
 
 /// The version that JSON says, if it is above the one that is known: such a record may have other
 /// fields.
-fn newer_version(bytes: &[u8]) -> Option<u32> {
+fn newer_version(bytes: &[u8], known: u32) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
     let versioned: Versioned = serde_json::from_slice(bytes).ok()?;
-    Some(versioned.version).filter(|version| *version > FORMAT_VERSION)
+    Some(versioned.version).filter(|version| *version > known)
 }
 
 /// A record as it lies in the coordinator.
 pub trait Record: Serialize + DeserializeOwned {
+    /// The newest version of this record.
+    const VERSION: u32 = FORMAT_VERSION;
+
     /// What in it cannot be, beside what its types tell; `key` is where it lies.
     ///
     /// # Errors
@@ -177,8 +193,13 @@ pub trait Record: Serialize + DeserializeOwned {
     fn decode(key: &str, bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = |how| {
             let key = key.to_owned();
-            match newer_version(bytes) {
-                Some(version) => RecordError::Newer { key, version },
+            let known = Self::VERSION;
+            match newer_version(bytes, known) {
+                Some(version) => RecordError::Newer {
+                    key,
+                    version,
+                    known,
+                },
                 None => RecordError::Damaged { key, how },
             }
         };
@@ -189,13 +210,24 @@ pub trait Record: Serialize + DeserializeOwned {
     }
 }
 
+/// Refuses another format version.
+fn check_version(version: u32, expected: u32) -> Result<(), String> {
+    if version == expected {
+        return Ok(());
+    }
+    Err(format!(
+        "it has format version {version}, and this program knows version {expected} alone"
+    ))
+}
+
 /// Refuses another format version, and numbers that are too large.
 fn check_numbers(version: u32, numbers: &[u64]) -> Result<(), String> {
-    if version != FORMAT_VERSION {
-        return Err(format!(
-            "it has format version {version}, and this program knows version {FORMAT_VERSION} alone"
-        ));
-    }
+    check_version(version, FORMAT_VERSION)?;
+    check_sizes(numbers)
+}
+
+/// Refuses numbers that are too large.
+fn check_sizes(numbers: &[u64]) -> Result<(), String> {
     match numbers.iter().find(|number| **number >= NUMBER_END) {
         Some(number) => Err(format!("the number {number} is 2^53 or more")),
         None => Ok(()),

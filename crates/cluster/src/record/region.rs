@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Record, check_numbers, check_place, region_key};
-use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 
 /// A region has so many replicas at the most, the ones that are being filled included.
 pub const REPLICA_COUNT_MAX: usize = 16;
@@ -204,6 +204,10 @@ pub struct RegionRecord {
     pub is_unproven: bool,
     /// The region that it was split from, if it was; replicas are taken from there (CP17).
     pub split_from: Option<RegionId>,
+    /// The incarnation of its table (ID4). None: an older version wrote it, and its cluster is not
+    /// adopted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<TableIncarnation>,
 }
 
 impl RegionRecord {
@@ -223,6 +227,7 @@ impl RegionRecord {
             is_new: true,
             is_unproven: false,
             split_from: None,
+            incarnation: None,
         }
     }
 

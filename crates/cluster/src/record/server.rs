@@ -188,6 +188,17 @@ pub struct UnusableCopy {
     pub how: String,
 }
 
+/// What a server has found on its disk and cannot prove to be garbage (ID3): it is kept aside until
+/// an operator removes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Orphan {
+    /// Where it is.
+    pub path: String,
+    /// Why it is no replica.
+    pub how: String,
+}
+
 /// What a server reports. A server's newest report of a life says all that is so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,6 +217,9 @@ pub struct ServerReport {
     /// What of that cannot be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<UnusableCopy>,
+    /// What it keeps aside: the first ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<Orphan>,
     /// How much its disk can hold, in bytes; 0: it does not say.
     pub capacity_bytes: u64,
     /// How much of that is free, in bytes; none: it does not say.
@@ -278,6 +292,10 @@ impl Record for ServerReport {
         for copy in &self.unusable {
             check_numbers(self.version, &[copy.region.0, copy.replica.0])?;
             check_text("a failure", &copy.how, FAILURE_SIZE_BYTES_MAX)?;
+        }
+        for orphan in &self.orphans {
+            check_text("a path", &orphan.path, FAILURE_SIZE_BYTES_MAX)?;
+            check_text("a failure", &orphan.how, FAILURE_SIZE_BYTES_MAX)?;
         }
         Ok(())
     }

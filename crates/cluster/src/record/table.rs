@@ -3,25 +3,59 @@
 use serde::{Deserialize, Serialize};
 
 use super::region::REPLICA_COUNT_MAX;
-use super::{CLUSTER_KEY, IDS_KEY, Record, check_numbers, check_place, name_key, table_key};
-use crate::ids::{ClusterId, RegionId, TableId};
+use super::{
+    CLUSTER_KEY, FORMAT_VERSION, IDS_KEY, NUMBER_END, Record, check_numbers, check_place,
+    check_sizes, check_version, name_key, table_key,
+};
+use crate::ids::{ClusterId, RegionId, TableId, TableIncarnation};
 
 /// A table's name may have so many bytes.
 pub const NAME_SIZE_BYTES_MAX: usize = 64;
 
-/// That there is a cluster, and which.
+/// That there is a cluster, and which (ID1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// [`FORMAT_VERSION`] with the number of an older version's cluster,
+    /// [`Record::VERSION`] with a 128-bit identifier.
     pub version: u32,
     /// Which one.
     pub cluster: ClusterId,
+    /// The number that an older version had drawn for it, before it was adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formerly: Option<ClusterId>,
+}
+
+impl Cluster {
+    /// The record of a new cluster, or of one that is adopted.
+    pub fn new(cluster: ClusterId, formerly: Option<ClusterId>) -> Self {
+        Self {
+            version: Self::VERSION,
+            cluster,
+            formerly,
+        }
+    }
 }
 
 impl Record for Cluster {
+    const VERSION: u32 = 2;
+
     fn check(&self, key: &str) -> Result<(), String> {
-        check_numbers(self.version, &[self.cluster.0])?;
+        let is_legacy = self.cluster.is_legacy();
+        let version = if is_legacy {
+            FORMAT_VERSION
+        } else {
+            Self::VERSION
+        };
+        check_version(self.version, version)?;
+        for legacy in [Some(self.cluster).filter(|_| is_legacy), self.formerly] {
+            if legacy.is_some_and(|it| it.0 >= NUMBER_END.into()) {
+                return Err("the number of an older version's cluster is 2^53 or more".to_owned());
+            }
+        }
+        if is_legacy && self.formerly.is_some() {
+            return Err("it was adopted, and has no 128-bit identifier".to_owned());
+        }
         check_place(key, CLUSTER_KEY)
     }
 }
@@ -30,7 +64,7 @@ impl Record for Cluster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ids {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// The next table.
     pub next_table: TableId,
@@ -69,7 +103,7 @@ impl Record for Ids {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableName {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Which table.
     pub table: TableId,
@@ -102,10 +136,15 @@ pub fn check_name(name: &str) -> Result<(), String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableRecord {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// [`FORMAT_VERSION`] without an incarnation, [`Record::VERSION`] with
+    /// one.
     pub version: u32,
     /// Which one.
     pub table: TableId,
+    /// Which creation of a table this is (ID4). None: an older version made it, and its cluster is
+    /// not adopted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<TableIncarnation>,
     /// What it is called.
     pub name: String,
     /// How many replicas each region is to have, the primary included.
@@ -115,8 +154,17 @@ pub struct TableRecord {
 }
 
 impl Record for TableRecord {
+    const VERSION: u32 = 2;
+
     fn check(&self, key: &str) -> Result<(), String> {
-        check_numbers(self.version, &[self.table.0])?;
+        let is_old = self.incarnation.is_none();
+        let version = if is_old {
+            FORMAT_VERSION
+        } else {
+            Self::VERSION
+        };
+        check_version(self.version, version)?;
+        check_sizes(&[self.table.0])?;
         check_place(key, &table_key(self.table))?;
         check_name(&self.name)?;
         // One place is kept for a replica that takes another one's.

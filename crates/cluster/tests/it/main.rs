@@ -1,5 +1,6 @@
 //! What the control plane promises, from outside: see the modules.
 
+mod bound;
 mod coordinators;
 mod plans;
 mod records;

@@ -42,16 +42,21 @@ fn fill(region: &mut RegionRecord, replica: impl Fn(u64) -> Replica) {
     region.backups = vec![backup(1), backup(2)];
 }
 
-/// A cluster in which all is as it should be.
-fn quiet_cluster(region_count: u64, server_count: u64) -> View {
-    let (version, table) = (FORMAT_VERSION, TableId(1));
-    let record = TableRecord {
-        version,
+fn table_record(table: TableId) -> TableRecord {
+    TableRecord {
+        version: FORMAT_VERSION,
         table,
+        incarnation: None,
         name: "t".to_owned(),
         replica_count: 3,
         dropping: false,
-    };
+    }
+}
+
+/// A cluster in which all is as it should be.
+fn quiet_cluster(region_count: u64, server_count: u64) -> View {
+    let (version, table) = (FORMAT_VERSION, TableId(1));
+    let record = table_record(table);
     let mut entries = vec![entry(table_key(table), record.encode(), 2)];
     let mut reports = vec![Vec::new(); server_count as usize];
     let key = |number: u64| Key(number.to_be_bytes().to_vec());
@@ -105,6 +110,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
             replicas,
             copies: Vec::new(),
             unusable: Vec::new(),
+            orphans: Vec::new(),
             capacity_bytes: 0,
             free_bytes: None,
         };

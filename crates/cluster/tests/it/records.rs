@@ -2,15 +2,17 @@
 //! an error, and never more.
 
 use farleaf_cluster::coordinator::{Entry, Event, Revision, Transaction, journal};
-use farleaf_cluster::ids::{ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use farleaf_cluster::ids::{
+    ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation,
+};
 use farleaf_cluster::plan::{Action, PlanOptions, Step};
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
-    MasterRecord, MismatchReport, PartSum, Phase, PrimaryReport, Record, RecordError, RegionRecord,
-    Replica, ReplicaReport, Room, ServerRecord, ServerReport, TableName, TableRecord, UnusableCopy,
-    VerificationReport, Wish, WishAnswer, WishKind, drain_key, name_key, region_key, report_key,
-    server_key, table_key, wish_key,
+    MasterRecord, MismatchReport, Orphan, PartSum, Phase, PrimaryReport, Record, RecordError,
+    RegionRecord, Replica, ReplicaReport, Room, ServerRecord, ServerReport, TableName, TableRecord,
+    UnusableCopy, VerificationReport, Wish, WishAnswer, WishKind, drain_key, name_key, region_key,
+    report_key, server_key, table_key, wish_key,
 };
 use farleaf_cluster::view::View;
 use farleaf_fabric::fuzzing::{Random, run};
@@ -107,6 +109,10 @@ fn report() -> ServerReport {
             is_damaged: true,
             how: "it is torn".to_owned(),
         }],
+        orphans: vec![Orphan {
+            path: "d/orphans/5-2".to_owned(),
+            how: "why".to_owned(),
+        }],
         capacity_bytes: 1 << 40,
         free_bytes: Some(1 << 30),
     }
@@ -130,9 +136,11 @@ fn one_of_each() -> Vec<(String, Vec<u8>)> {
     let cluster = Cluster {
         version,
         cluster: ClusterId(77),
+        formerly: None,
     };
     let table_record = TableRecord {
-        version,
+        version: TableRecord::VERSION,
+        incarnation: Some(TableIncarnation(5)),
         table,
         name: "words".to_owned(),
         replica_count: 3,
@@ -219,6 +227,42 @@ fn a_region_is_written_as_it_always_was() {
         region().key(),
         "region/00000000000000000001/00000000000000000007"
     );
+}
+
+/// Promise (ID1): the record of a cluster has a 128-bit identifier, and the number of an older
+/// version is read as it was written; versions that do not go with identifiers are refused.
+#[test]
+fn clusters_have_identifiers_of_128_bits() {
+    let id = ClusterId(1 << 64);
+    let golden = [
+        (
+            Cluster::new(id, None),
+            r#"{"version":2,"cluster":"00000000000000010000000000000000"}"#,
+        ),
+        (
+            Cluster::new(id, Some(ClusterId(77))),
+            r#"{"version":2,"cluster":"00000000000000010000000000000000","formerly":77}"#,
+        ),
+    ];
+    for (record, golden) in golden {
+        assert_eq!(String::from_utf8(record.encode()).expect("JSON"), golden);
+        let decoded = Cluster::decode(CLUSTER_KEY, golden.as_bytes());
+        assert_eq!(decoded, Ok(record));
+    }
+    let old = Cluster::decode(CLUSTER_KEY, br#"{"version":1,"cluster":77}"#);
+    assert_eq!(old.map(|it| it.cluster), Ok(ClusterId(77)));
+    for (text, why) in [
+        (r#"{"version":2,"cluster":77}"#, "format version 2"),
+        (r#"{"version":1,"cluster":9007199254740992}"#, "2^53"),
+        (r#"{"version":1,"cluster":77,"formerly":78}"#, "was adopted"),
+        (
+            r#"{"version":1,"cluster":"00000000000000010000000000000000"}"#,
+            "format version 1",
+        ),
+    ] {
+        let error = Cluster::decode(CLUSTER_KEY, text.as_bytes()).expect_err(why);
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 /// Records that cannot be are refused, with what is wrong.

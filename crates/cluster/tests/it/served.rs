@@ -13,12 +13,14 @@ use farleaf_cluster::coordinator::served::{
     COORDINATOR_TAG, CoordinatorService, RemoteCoordinator,
 };
 use farleaf_cluster::coordinator::{
-    Compare, Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision,
+    Bound, Compare, Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision,
     Snapshot, Transaction, TransactionOutcome, Watch,
 };
+use farleaf_cluster::ids::ClusterId;
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_wire::{
-    ConnectOptions, Connection, ListenOptions, Listener, Secret, Server, Service, WireError,
+    ConnectOptions, Connection, ListenOptions, Listener, Membership, Secret, Server, Service,
+    WireError,
 };
 
 fn secret() -> Secret {
@@ -83,6 +85,10 @@ impl Coordinator for Served {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         self.remote.watch(prefix, after)
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        self.remote.expect(cluster);
     }
 }
 
@@ -403,4 +409,71 @@ fn a_cluster_is_founded_over_the_wire() {
         format!("{remote:?}"),
         format!("RemoteCoordinator at {address}")
     );
+}
+
+/// Promise (ID2): a coordinator that has another cluster at the same address is not asked anything
+/// by whoever knows the first one, and both ids are told; what knows none takes it as it is. When
+/// the own one is back, all goes on.
+#[test]
+fn another_cluster_at_the_same_address_is_refused() {
+    let own = Embedded::default();
+    let cluster = admin::found(&own).expect("it is empty");
+    let other = Embedded::default();
+    let foreign = admin::found(&other).expect("it is empty");
+    let serve_of = |embedded: &Embedded, cluster: ClusterId, address: Option<SocketAddr>| {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut options = ListenOptions::at(address.unwrap_or(free));
+        options.secret = Some(secret());
+        options.membership = Membership::of(cluster.tag().expect("128 bits"));
+        let listener = Listener::bind(&options).expect("the address is free");
+        let service = CoordinatorService::new(embedded.clone());
+        (listener.serve(Arc::new(service)).expect("threads"), options)
+    };
+    let (server, _) = serve_of(&own, cluster, None);
+    let address = server.address();
+    let bound = Bound::to_first_seen(connect(&server));
+    let member = Bound::to(connect(&server), cluster);
+    let (lease, _) = member
+        .grant_lease(Duration::from_secs(9))
+        .expect("it is the own one");
+    let mut watch = member.watch("", Revision(1)).expect("it is the own one");
+    admin::create_table(&bound, "t", 1, &[]).expect("it works");
+    assert_eq!(bound.cluster(), Some(cluster));
+    drop(server);
+    let (server, options) = serve_of(&other, foreign, Some(address));
+    let put = Transaction::new().put("key", Vec::new());
+    for handle in [&bound, &member] {
+        let refused = [
+            handle.range("").map(drop).expect_err("range"),
+            handle.transact(&put).map(drop).expect_err("transact"),
+            handle
+                .grant_lease(Duration::from_secs(1))
+                .map(drop)
+                .expect_err("grant"),
+            handle.keep_alive(lease).map(drop).expect_err("keep alive"),
+            handle.watch("", Revision(1)).map(drop).expect_err("watch"),
+        ];
+        for error in refused {
+            let told = error.to_string();
+            assert!(
+                matches!(error, CoordinatorError::OtherCluster { .. }),
+                "{told}"
+            );
+            assert!(told.contains(&cluster.to_string()), "{told}");
+            assert!(told.contains(&foreign.to_string()), "{told}");
+        }
+    }
+    watch
+        .next(Duration::ZERO)
+        .expect_err("its process has ended");
+    assert_eq!(options.membership.mistaken_for(), cluster.tag());
+    assert_eq!(other.range("key").expect("it works").entries, []);
+    let anybody = Bound::to_first_seen(connect(&server));
+    anybody.range("").expect("it knows none before");
+    assert_eq!(anybody.cluster(), Some(foreign));
+    drop(server);
+    let (server, _) = serve_of(&own, cluster, Some(address));
+    member.transact(&put).expect("it is back");
+    assert!(matches!(member.keep_alive(lease), Ok(KeepAlive::Alive(_))));
+    drop(server);
 }

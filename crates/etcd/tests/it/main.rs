@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::admin;
 use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
-use farleaf_cluster::coordinator::{Coordinator, CoordinatorError, Transaction};
+use farleaf_cluster::coordinator::{Bound, Coordinator, CoordinatorError, Transaction};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
@@ -184,14 +184,17 @@ fn masters_over_etcd() {
     };
     let etcd = server.connect("masters");
     admin::found(&etcd).expect("it is empty");
-    let table = admin::create_table(&etcd, "words", 3, &[]).expect("it is new");
+    let table = admin::create_table(&etcd, "words", 3, &[])
+        .expect("it is new")
+        .table;
     assert_eq!(
         admin::table_named(&etcd, "words").expect("it is there"),
         table
     );
     let master = |name| {
         let clock = Arc::new(SystemClock);
-        Master::new(etcd.clone(), clock, terms(), name, PlanOptions::default())
+        let etcd = Bound::to_first_seen(etcd.clone());
+        Master::new(etcd, clock, terms(), name, PlanOptions::default())
     };
     let (mut first, mut second) = (master("first"), master("second"));
     assert!(first.tick(Duration::ZERO).expect("it is there").is_master);

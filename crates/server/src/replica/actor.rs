@@ -70,7 +70,11 @@ impl Actor {
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         let context = Arc::clone(&replica.context);
         let id = (replica.region, replica.number);
-        let place = ReplicaPlace::new(&context.regions, id, context.open_storage.clone());
+        let place = ReplicaPlace::new(
+            (&*context.regions, context.cluster()),
+            id,
+            context.open_storage.clone(),
+        );
         Self {
             replica,
             context,

@@ -37,7 +37,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, ReplicaFailure, Source};
-use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::{PrimaryReport, VerificationReport};
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -151,6 +151,7 @@ const GOES_ON: u8 = 2;
 /// A replica that was opened, as everybody but its own thread sees it.
 pub(crate) struct Replica {
     pub(crate) table: TableId,
+    pub(crate) incarnation: Option<TableIncarnation>,
     pub(crate) region: RegionId,
     pub(crate) number: ReplicaNumber,
     context: Arc<Context>,
@@ -199,6 +200,7 @@ impl Replica {
         let order = &wanted.order;
         let replica = Arc::new(Self {
             table: order.table,
+            incarnation: order.incarnation,
             region: order.region,
             number: order.replica,
             context: Arc::clone(context),

@@ -17,6 +17,7 @@
 //! | `verifying` | replicas that differ from their primary, and directories of older versions |
 //! | `rest` | the files of replicas at rest, which are equal |
 //! | `moves` | replicas that move, under load |
+//! | `identity` | handles of other tables, and copies of other clusters |
 //! | `directories` | directories that are another's, or not as they were written |
 
 mod adopting;
@@ -27,6 +28,7 @@ mod damage;
 mod directories;
 mod disk;
 mod disks;
+mod identity;
 mod moves;
 mod outages;
 mod recording;

@@ -11,15 +11,16 @@ use farleaf_lsm::EngineOptions;
 use farleaf_server::{RegionServer, ServerOptions};
 use farleaf_trial::Part;
 use farleaf_trial::fleet::{Plan, secret, terms};
-use farleaf_wire::{ConnectOptions, ListenOptions, Listener, Server};
+use farleaf_wire::{ConnectOptions, ListenOptions, Listener, Membership, Server};
 
 pub(crate) const PART: &str = "part::play_a_server";
 
 /// Serves a coordinator at a free port of this address, and founds a cluster.
 pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, Plan) {
-    admin::found(coordinator).expect("a new cluster");
+    let cluster = admin::found(coordinator).expect("a new cluster");
     let mut options = ListenOptions::at(SocketAddr::from((host, 0)));
     options.secret = Some(secret());
+    options.membership = Membership::of(cluster.tag().expect("it has 128 bits"));
     let listener = Listener::bind(&options).expect("a free port");
     let service = CoordinatorService::new(coordinator.clone());
     let service = listener.serve(Arc::new(service)).expect("threads");

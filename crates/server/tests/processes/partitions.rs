@@ -132,6 +132,7 @@ impl Stubborn {
             table: table.id(),
             region: region.region,
             epoch: region.epoch,
+            incarnation: table.incarnation(),
             is_durable: false,
             is_one_enough: false,
         };

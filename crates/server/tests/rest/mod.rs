@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// Nothing may differ but this: the primary's log may have one mark (28 bytes, which hold no write)
 /// behind the end of its backups' logs; a segment into which no tree leads, and from which the log
-/// is not read, may have been reclaimed in one replica alone; bytes behind the last record of a segment
-/// are never read; and backups that build their trees themselves have trees of their own
+/// is not read, may have been reclaimed in one replica alone; bytes behind the last record of a
+/// segment are never read; and backups that build their trees themselves have trees of their own
 /// (`IndexKind::Built`).
 ///
 /// # Panics
@@ -46,8 +46,8 @@ pub(crate) fn wait_equal(
     }
 }
 
-/// The same, of servers that are processes and send trees to their backups. Only those that run have
-/// a directory.
+/// The same, of servers that are processes and send trees to their backups. Only those that run
+/// have a directory.
 #[allow(dead_code, reason = "`tests/it` has all servers in its own process")]
 pub(crate) fn wait_equal_in(fleet: &Fleet) -> usize {
     wait_equal(&fleet.coordinator, IndexKind::Sent, |server| {

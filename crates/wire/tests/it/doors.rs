@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farleaf_fabric::tcp::{Rights, local_secret_path};
-use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, WireError};
+use farleaf_wire::{
+    ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, Secret, Server,
+    WireError,
+};
 
 use crate::parties::{
     Mirror, check, connect, connect_options, dial, has_ended, hear, impostor, key, listen_options,
-    message, mirror, other_secret, refusal, secret,
+    message, mirror, other_secret, refusal, secret, serve,
 };
 
 fn refused(address: &str, options: &ConnectOptions) -> WireError {
@@ -168,7 +171,7 @@ fn versions_are_told() {
     socket.write_all(&hello).expect("connected");
     let said = refusal(&hear(&mut socket));
     assert!(
-        said.contains("version 1") && said.contains("version 9"),
+        said.contains("version 2") && said.contains("version 9"),
         "{said}"
     );
     assert!(has_ended(&mut socket));
@@ -186,7 +189,7 @@ fn versions_are_told() {
     );
     let text = error.to_string();
     assert!(
-        text.contains("version 9") && text.contains("version 1"),
+        text.contains("version 9") && text.contains("version 2"),
         "{text}"
     );
     assert!(text.contains("it said: old"), "{text}");
@@ -257,4 +260,73 @@ fn silence_in_a_greeting_ends() {
         "{time:?}"
     );
     check(&mut connect(&server));
+}
+
+/// Promise (W16): a client that expects a cluster is let in by servers of that one alone, and
+/// learns which one the other server has; who expects none is let in by each, and learns whose it
+/// is. The server remembers for whom it was taken.
+#[test]
+fn another_cluster_is_turned_away() {
+    let [one, other] = [1, 2].map(|bits| ClusterTag::new(bits << 100).expect("not 0"));
+    let mut listen = listen_options();
+    listen.membership = Membership::of(one);
+    let server = serve(&listen, Mirror);
+    let foundling = mirror();
+    let connect = |server: &Server, expected: Option<ClusterTag>| {
+        let mut options = connect_options();
+        options.membership = expected.map_or_else(Membership::default, Membership::of);
+        Connection::connect(&server.address().to_string(), &options)
+    };
+    for expected in [None, Some(one)] {
+        let mut connection = connect(&server, expected).expect("it is its own");
+        assert_eq!(connection.cluster(), Some(one));
+        check(&mut connection);
+    }
+    assert_eq!(listen.membership.mistaken_for(), None);
+    let error = connect(&server, Some(other)).expect_err("it is another one's");
+    let told = error.to_string();
+    assert!(matches!(error, WireError::OtherCluster { .. }), "{told}");
+    assert!(error.is_unsent(), "{told}");
+    assert!(
+        told.contains(&one.to_string()) && told.contains(&other.to_string()),
+        "{told}"
+    );
+    assert_eq!(listen.membership.mistaken_for(), Some(other));
+    let told = connect(&foundling, Some(one))
+        .expect_err("it has none")
+        .to_string();
+    assert!(told.contains("a server of no cluster"), "{told}");
+    assert_eq!(connect(&foundling, None).expect("let in").cluster(), None);
+}
+
+/// Promise (W16): both ids are covered by the proofs: whoever changes one of them on the way is
+/// found out, whether it hides another cluster or makes one up.
+#[test]
+fn clusters_are_proven() {
+    let one = ClusterTag::new(1 << 100).expect("not 0");
+    let key = key(&secret());
+    // A server that proves to be another one's, and presents the expected one.
+    for (number, label) in [
+        (4, &b"farleaf wire server"[..]),
+        (5, b"farleaf wire others"),
+    ] {
+        let key = key.clone();
+        let (address, played) = impostor(move |mut socket| {
+            let hello = hear(&mut socket);
+            let mut challenge = message(2, 1000, &[9; 32]);
+            let proven = challenge;
+            challenge[48..64].copy_from_slice(&hello[48..64]);
+            socket.write_all(&challenge).expect("connected");
+            hear(&mut socket);
+            let proof = key.prove(&[label, &hello, &proven]);
+            socket
+                .write_all(&message(number, 0, &proof))
+                .expect("connected");
+        });
+        let mut options = connect_options();
+        options.membership = Membership::of(one);
+        let error = Connection::connect(&address, &options).expect_err("it was changed");
+        assert!(matches!(error, WireError::NotProven { .. }), "{error}");
+        played.join().expect("it has played");
+    }
 }

@@ -64,7 +64,7 @@ pub(crate) fn key(secret: &Secret) -> ProtocolKey {
 /// A message of a greeting.
 pub(crate) fn message(number: u8, value: u32, token: &[u8]) -> [u8; 256] {
     let mut message = [0; 256];
-    message[..8].copy_from_slice(b"FLWIRE\x01\0");
+    message[..8].copy_from_slice(b"FLWIRE\x02\0");
     message[8] = number;
     message[12..16].copy_from_slice(&value.to_le_bytes());
     message[16..16 + token.len()].copy_from_slice(token);
@@ -74,7 +74,7 @@ pub(crate) fn message(number: u8, value: u32, token: &[u8]) -> [u8; 256] {
 pub(crate) fn hear(socket: &mut TcpStream) -> [u8; 256] {
     let mut message = [0; 256];
     socket.read_exact(&mut message).expect("a message");
-    assert_eq!(&message[..8], b"FLWIRE\x01\0");
+    assert_eq!(&message[..8], b"FLWIRE\x02\0");
     message
 }
 

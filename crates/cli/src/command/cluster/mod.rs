@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `mismatch` | backups that differed from their primary |
+//! | `identity` | directories that are not of the cluster, and servers that refuse its records |
 //! | `orders` | what is done when an administrator says so: moves, splits, drains, giving up |
 //! | `seen` | what is seen of a cluster, and whether all is whole |
 //! | `status` | that as text and as JSON |
 
+mod identity;
 mod mismatch;
 mod orders;
 mod seen;
@@ -17,7 +19,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farleaf_cluster::admin;
+use farleaf_cluster::ids::StartNonce;
+use farleaf_cluster::{admin, starts};
 
 use super::cluster_way::{Opened, open_patiently};
 use super::patient::PATIENCE_DEFAULT_S;
@@ -47,9 +50,19 @@ pub(crate) struct ClusterArguments {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Found a cluster in a coordinator that has none, such as etcd; `region serve` without
-    /// --coordinator does it by itself
-    Found,
+    /// Create a cluster in a coordinator that has none, such as etcd; `region serve --init` creates
+    /// one with a coordinator of its own
+    #[command(alias = "found")]
+    Init,
+    /// Give a cluster that an older version created a 128-bit id; until then its servers serve
+    /// nothing. Run it once, at the coordinator that has always been this cluster's
+    Adopt {
+        /// Accept instead that the coordinator's data are an older copy, in which this start of it,
+        /// which servers name, is lost, with all that it has recorded: they serve by the older
+        /// records then
+        #[arg(long, value_name = "START", value_parser = parse_start)]
+        lost_start: Option<StartNonce>,
+    },
     /// Show servers, tables and regions, and what is not as it should be: status 1 if something is
     /// not
     Status {
@@ -138,7 +151,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
     let patience = Duration::from_secs(arguments.coordinator_patience.into());
     let opened = open_patiently(pool, address, patience)?;
     match &arguments.command {
-        ClusterCommand::Found => found(&opened),
+        ClusterCommand::Init => init(&opened),
+        ClusterCommand::Adopt { lost_start: None } => adopt(&opened),
+        ClusterCommand::Adopt {
+            lost_start: Some(nonce),
+        } => accept_loss(&opened, *nonce),
         ClusterCommand::Status { table, output } => {
             status::run(&opened, table.as_deref(), output.output)
         }
@@ -166,11 +183,42 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
     }
 }
 
-fn found(opened: &Opened) -> anyhow::Result<Ending> {
-    let founded = admin::found(opened.coordinator());
-    let cluster = founded.map_err(|error| opened.told(error))?;
+/// 32 hexadecimal digits, as servers print them.
+fn parse_start(text: &str) -> Result<StartNonce, &'static str> {
+    text.parse()
+        .map_err(|()| "expected 32 hexadecimal digits, as servers print them")
+}
+
+fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
+    let accepted = starts::forgive(opened.coordinator(), nonce);
+    accepted.map_err(|error| opened.told(error))?;
     print(format_args!(
-        "founded {cluster} in {}; `farleaf region serve --coordinator {0}` adds a server\n",
+        "{nonce} of the coordinator {} is lost, and its older records are in force: servers that \
+         have seen that start serve by them from now on\n",
+        opened.address
+    ))?;
+    Ok(Ending::Done)
+}
+
+fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
+    let adopted = admin::adopt(opened.coordinator());
+    let record = adopted.map_err(|error| opened.told(error))?;
+    let formerly = record
+        .formerly
+        .map_or_else(String::new, |it| it.to_string());
+    print(format_args!(
+        "{formerly} is {} from now on; its servers take this id from {} by themselves\n",
+        record.cluster, opened.address
+    ))?;
+    Ok(Ending::Done)
+}
+
+fn init(opened: &Opened) -> anyhow::Result<Ending> {
+    let created = admin::found(opened.coordinator());
+    let cluster = created.map_err(|error| opened.told(error))?;
+    starts::begin_start(opened.coordinator()).map_err(|error| opened.told(error))?;
+    print(format_args!(
+        "created {cluster} in {}; `farleaf region serve --coordinator {0}` adds a server\n",
         opened.address
     ))?;
     Ok(Ending::Done)

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use farleaf_cluster::ids::{ServerId, TableId};
+use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
 use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_cluster::record::room::low_below_bytes;
 use farleaf_cluster::record::{Phase, RegionRecord, Replica, Room};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
+use super::identity::{SeenOrphan, SeenRefusal, identity_lacks, orphans_of, refusals_of};
 use super::mismatch::{SeenMismatch, note_mismatches};
 use super::verified::{self, SeenVerification};
 use crate::command::table_cluster::{Listed, counted, tables_of};
@@ -18,7 +19,7 @@ use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 #[derive(Serialize)]
 pub(super) struct Seen {
     /// `null` where its record is damaged.
-    pub(super) cluster: Option<u64>,
+    pub(super) cluster: Option<ClusterId>,
     pub(super) coordinator: String,
     pub(super) revision: u64,
     /// Where the master is, if there is one.
@@ -34,6 +35,10 @@ pub(super) struct Seen {
     pub(super) mismatches: Vec<SeenMismatch>,
     /// Number of such backups that the present primaries have found, repaired ones included.
     pub(super) mismatch_count: u64,
+    /// Servers that refuse the coordinator's records.
+    pub(super) refusals: Vec<SeenRefusal>,
+    /// What servers keep aside, as nothing proves that it is garbage.
+    pub(super) orphans: Vec<SeenOrphan>,
     /// What is not as it should be; nothing: all is whole.
     pub(super) lacking: Vec<String>,
 }
@@ -171,7 +176,7 @@ impl Seen {
             region.is_none_or(|seen| is_meant(seen.record.table))
         });
         let mut seen = Self {
-            cluster: view.cluster.as_ref().map(|seen| seen.record.cluster.0),
+            cluster: view.cluster.as_ref().map(|seen| seen.record.cluster),
             coordinator: coordinator.to_owned(),
             revision: view.revision.0,
             master: view.master.as_ref().map(|seen| seen.record.address.clone()),
@@ -198,6 +203,8 @@ impl Seen {
             faults: regions.iter().flat_map(|it| faults_of(view, it)).collect(),
             mismatches: Vec::new(),
             mismatch_count: 0,
+            refusals: refusals_of(view),
+            orphans: orphans_of(view),
             lacking: Vec::new(),
         };
         for region in regions {
@@ -271,6 +278,7 @@ impl Seen {
         note(self.damaged.len(), "record", unreadable, unreadable);
         note(self.waiting.len(), "region", "waits", "wait");
         lacking.extend(verified::lacking(&self.regions));
+        lacking.extend(identity_lacks(self));
         lacking
     }
 }
@@ -467,6 +475,7 @@ pub(super) mod tests {
             }],
             copies: Vec::new(),
             unusable: Vec::new(),
+            orphans: Vec::new(),
             capacity_bytes: 0,
             free_bytes: None,
         };

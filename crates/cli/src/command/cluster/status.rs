@@ -6,6 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
+use super::identity::identity_text;
 use super::mismatch::mismatch_text;
 use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
 use super::verified;
@@ -49,7 +50,7 @@ pub(super) fn run(
 
 fn text(seen: &Seen) -> String {
     let mut text = match seen.cluster {
-        Some(number) => format!("cluster {number} at {}", seen.coordinator),
+        Some(cluster) => format!("{cluster} at {}", seen.coordinator),
         None => format!("a cluster at {}", seen.coordinator),
     };
     let master = seen.master.as_deref().map_or_else(
@@ -76,6 +77,7 @@ fn text(seen: &Seen) -> String {
     for mismatch in &seen.mismatches {
         let _ = writeln!(text, "{}", mismatch_text(mismatch));
     }
+    text += &identity_text(seen);
     for waits in &seen.waiting {
         let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);
     }
@@ -267,12 +269,12 @@ mod tests {
             lease: None,
         };
         let entries = [
-            entry("cluster", br#"{"version":2,"name":"c"}"#),
+            entry("cluster", br#"{"version":3,"name":"c"}"#),
             entry("ids", b"{"),
         ];
         let view = View::of(Revision(3), &entries);
         let text = text(&Seen::new(&view, "tcp:h:1", None));
-        let newer = "the record cluster has format version 2, and this program knows version 1: a \
+        let newer = "the record cluster has format version 3, and this program knows version 2: a \
                      newer program has written it; use that program here, too\n";
         assert!(text.contains(newer), "{text}");
         assert!(text.contains("the record ids is damaged: EOF"), "{text}");

@@ -7,8 +7,10 @@ use farleaf_fabric::fuzzing::{Random, run};
 use super::message::{Reply, Request, decode, encode, events, snapshot};
 use super::{COORDINATOR_TAG, CoordinatorService};
 use crate::coordinator::{
-    Compare, Coordinator, Embedded, LeaseId, Revision, Transaction, TransactionOutcome,
+    Compare, Coordinator, Embedded, IDENTITY_KEYS, LeaseId, Revision, Transaction,
+    TransactionOutcome,
 };
+use crate::record::CLUSTER_KEY;
 
 fn key(random: &mut Random) -> String {
     format!("k/{}", random.below(5))
@@ -24,6 +26,10 @@ fn request(random: &mut Random) -> Request {
             let mut transaction = Transaction::new().put(key(random), value);
             if random.one_in(2) {
                 transaction = transaction.when(compare);
+            }
+            if random.one_in(4) {
+                let value = random.bytes::<2>().to_vec();
+                transaction = transaction.when(Compare::Holds(key(random), value));
             }
             if random.one_in(2) {
                 transaction = transaction.put_leased("held", Vec::new(), lease);
@@ -74,6 +80,8 @@ fn any_request_has_a_reply() {
 #[test]
 fn any_reply_is_understood_or_refused() {
     let embedded = Embedded::default();
+    let put = Transaction::new().put(CLUSTER_KEY, b"one".to_vec());
+    embedded.transact(&put).expect("it works");
     for number in 0..20_u8 {
         let key = format!("k/{}", number % 7 + 3);
         let put = Transaction::new().put(key, vec![number; 9]).delete("k/2");
@@ -91,12 +99,20 @@ fn any_reply_is_understood_or_refused() {
         encode(&honest[random.index(2)], &mut bytes);
         random.mutate(&mut bytes);
         match decode(&bytes) {
-            Ok(Reply::Range { revision, entries }) => {
-                let read = snapshot("k/", revision, entries);
+            Ok(Reply::Range {
+                revision,
+                entries,
+                identity,
+            }) => {
+                let read = snapshot("k/", revision, (entries, identity));
                 let Ok(read) = read else { return };
                 assert_eq!(bytes[0], COORDINATOR_TAG);
                 for entry in &read.entries {
                     assert!(entry.key.starts_with("k/") && entry.mod_revision <= revision);
+                }
+                for entry in &read.identity {
+                    let is_known = IDENTITY_KEYS.contains(&entry.key.as_str());
+                    assert!(is_known && entry.mod_revision <= revision);
                 }
             }
             Ok(Reply::Changes(images)) => {

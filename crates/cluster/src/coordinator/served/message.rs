@@ -19,14 +19,15 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::coordinator::{
-    Compare, CoordinatorError, Entry, Event, LeaseId, Revision, Snapshot, Transaction, Write,
+    Compare, CoordinatorError, Entry, Event, IDENTITY_KEYS, LeaseId, Revision, Snapshot,
+    Transaction, Write,
 };
 
 /// What a request to a coordinator begins with, and its reply, so that others can share a listener.
 pub const COORDINATOR_TAG: u8 = b'C';
 
 /// The version of requests and replies; both sides must have the same.
-pub const MESSAGE_VERSION: u32 = 1;
+pub const MESSAGE_VERSION: u32 = 2;
 
 /// Bytes, in JSON as base64.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,7 @@ type EntryImage = (String, Base64, Revision, Revision, Option<LeaseId>);
 pub(super) enum CompareImage {
     Created(String, Revision),
     Modified(String, Revision),
+    Holds(String, Base64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +98,8 @@ pub(super) enum Reply {
     Range {
         revision: Revision,
         entries: Vec<EntryImage>,
+        /// Which cluster it has (ID2).
+        identity: Vec<EntryImage>,
     },
     Committed(Revision),
     Refused,
@@ -181,6 +185,7 @@ impl Request {
         let compares = transaction.compares.iter().map(|it| match it {
             Compare::Created(key, at) => CompareImage::Created(key.clone(), *at),
             Compare::Modified(key, at) => CompareImage::Modified(key.clone(), *at),
+            Compare::Holds(key, value) => CompareImage::Holds(key.clone(), Base64(value.clone())),
         });
         let writes = transaction.writes.iter().map(|it| match it {
             Write::Put { key, value, lease } => {
@@ -200,6 +205,7 @@ pub(super) fn transaction(compares: Vec<CompareImage>, writes: Vec<WriteImage>) 
     let compares = compares.into_iter().map(|it| match it {
         CompareImage::Created(key, at) => Compare::Created(key, at),
         CompareImage::Modified(key, at) => Compare::Modified(key, at),
+        CompareImage::Holds(key, Base64(value)) => Compare::Holds(key, value),
     });
     let writes = writes.into_iter().map(|it| match it {
         WriteImage::Put(key, Base64(value), lease) => Write::Put { key, value, lease },
@@ -238,6 +244,7 @@ impl From<Snapshot> for Reply {
         Self::Range {
             revision: snapshot.revision,
             entries: snapshot.entries.into_iter().map(entry_image).collect(),
+            identity: snapshot.identity.into_iter().map(entry_image).collect(),
         }
     }
 }
@@ -246,19 +253,25 @@ impl From<Snapshot> for Reply {
 pub(super) fn snapshot(
     prefix: &str,
     revision: Revision,
-    entries: Vec<EntryImage>,
+    (entries, identity): (Vec<EntryImage>, Vec<EntryImage>),
 ) -> Result<Snapshot, String> {
     let entries: Vec<Entry> = entries.into_iter().map(entry).collect();
-    let is_in_order = entries.is_sorted_by(|a, b| a.key < b.key);
-    let is_right = |it: &Entry| {
-        let is_then = it.create_revision <= it.mod_revision && it.mod_revision <= revision;
-        it.key.starts_with(prefix) && is_then
-    };
-    if is_in_order && entries.iter().all(is_right) {
-        Ok(Snapshot { revision, entries })
-    } else {
-        Err(format!("keys that are no range of '{prefix}'"))
+    let identity: Vec<Entry> = identity.into_iter().map(entry).collect();
+    let are_in_order = |entries: &[Entry]| entries.is_sorted_by(|a, b| a.key < b.key);
+    let is_then = |it: &Entry| it.create_revision <= it.mod_revision && it.mod_revision <= revision;
+    let is_asked = |it: &Entry| it.key.starts_with(prefix);
+    let presents = |it: &Entry| IDENTITY_KEYS.contains(&it.key.as_str());
+    if !are_in_order(&entries) || !entries.iter().all(|it| is_then(it) && is_asked(it)) {
+        return Err(format!("keys that are no range of '{prefix}'"));
     }
+    if !are_in_order(&identity) || !identity.iter().all(|it| is_then(it) && presents(it)) {
+        return Err("keys by which no coordinator presents itself".to_owned());
+    }
+    Ok(Snapshot {
+        revision,
+        entries,
+        identity,
+    })
 }
 
 impl From<Vec<Event>> for Reply {
@@ -310,7 +323,9 @@ impl Failure {
             CoordinatorError::Storage { .. } | CoordinatorError::Damaged { .. } if is_change => {
                 Self::OutcomeUnknown(error.to_string())
             }
-            CoordinatorError::Storage { .. }
+            CoordinatorError::OtherCluster { .. }
+            | CoordinatorError::RolledBack { .. }
+            | CoordinatorError::Storage { .. }
             | CoordinatorError::Damaged { .. }
             | CoordinatorError::Newer { .. }
             | CoordinatorError::Locked { .. }
@@ -346,6 +361,7 @@ mod tests {
         let every = Transaction::new()
             .when(Compare::Created("a".to_owned(), Revision(2)))
             .when(Compare::Modified("b".to_owned(), Revision::NEVER))
+            .when(Compare::Holds("c".to_owned(), vec![1]))
             .put("c", vec![0, 0xFF, b'"'])
             .put_leased("d", Vec::new(), LeaseId(u64::MAX))
             .delete("e");
@@ -359,7 +375,8 @@ mod tests {
             (
                 Request::transact(&every),
                 concat!(
-                    r#"{"transact":{"compares":[{"created":["a",2]},{"modified":["b",0]}],"#,
+                    r#"{"transact":{"compares":[{"created":["a",2]},{"modified":["b",0]},"#,
+                    r#"{"holds":["c","AQ=="]}],"#,
                     r#""writes":[{"put":["c","AP8i",null]},"#,
                     r#"{"put":["d","",18446744073709551615]},{"delete":"e"}]}}"#
                 ),
@@ -379,7 +396,7 @@ mod tests {
             ),
         ];
         for (request, json) in cases {
-            let text = format!(r#"C{{"version":1,"message":{json}}}"#);
+            let text = format!(r#"C{{"version":2,"message":{json}}}"#);
             assert_eq!(encoded(&request), text);
             assert_eq!(decode(text.as_bytes()), Ok(request));
         }
@@ -402,6 +419,11 @@ mod tests {
         let range = Snapshot {
             revision: Revision(8),
             entries: vec![held.clone()],
+            identity: vec![Entry {
+                key: "cluster".to_owned(),
+                lease: None,
+                ..held.clone()
+            }],
         };
         let gone = Event::Delete {
             key: "p/b".to_owned(),
@@ -411,7 +433,10 @@ mod tests {
         let cases = [
             (
                 range.into(),
-                r#"{"range":{"revision":8,"entries":[["p/a","AQIDBA==",3,5,7]]}}"#,
+                concat!(
+                    r#"{"range":{"revision":8,"entries":[["p/a","AQIDBA==",3,5,7]],"#,
+                    r#""identity":[["cluster","AQIDBA==",3,5,null]]}}"#
+                ),
             ),
             (Reply::Committed(Revision(4)), r#"{"committed":4}"#),
             (Reply::Refused, r#""refused""#),
@@ -448,7 +473,7 @@ mod tests {
             ),
         ];
         for (reply, json) in cases {
-            let text = format!(r#"C{{"version":1,"message":{json}}}"#);
+            let text = format!(r#"C{{"version":2,"message":{json}}}"#);
             assert_eq!(encoded(&reply), text);
             assert_eq!(decode(text.as_bytes()), Ok(reply));
         }
@@ -461,18 +486,18 @@ mod tests {
             ("", "nothing"),
             ("K1", "begins with 'K'"),
             ("C", "no message of a coordinator"),
-            (r#"C{"version":1}"#, "missing field"),
-            (r#"C{"version":2,"message":{"new":[]}}"#, "version 2"),
-            (r#"C{"version":1,"message":{"range":5}}"#, "invalid type"),
+            (r#"C{"version":2}"#, "missing field"),
+            (r#"C{"version":3,"message":{"new":[]}}"#, "version 3"),
+            (r#"C{"version":2,"message":{"range":5}}"#, "invalid type"),
             (
-                r#"C{"version":1,"message":{"grant":{"secs":18446744073709551615,"nanos":4000000000}}}"#,
+                r#"C{"version":2,"message":{"grant":{"secs":18446744073709551615,"nanos":4000000000}}}"#,
                 "overflow",
             ),
             (
-                r#"C{"version":1,"message":{"range":""},"more":1}"#,
+                r#"C{"version":2,"message":{"range":""},"more":1}"#,
                 "unknown field",
             ),
-            (r#"C{"version":1,"message":{"range":""}} "#, ""),
+            (r#"C{"version":2,"message":{"range":""}} "#, ""),
         ];
         for (text, said) in cases {
             let decoded: Result<Request, String> = decode(text.as_bytes());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{ConnectOptions, Connection, WireError};
+use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, WireError};
 
 use super::message::{Reply, Request, decode, encode, events, snapshot};
 use super::service::POLL_TIME_MAX;
@@ -13,6 +13,8 @@ use crate::coordinator::{
     Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
     TransactionOutcome, Watch,
 };
+use crate::ids::ClusterId;
+use crate::record::CLUSTER_KEY;
 
 /// So many connections that nobody uses are kept.
 const IDLE_COUNT_MAX: usize = 4;
@@ -32,6 +34,8 @@ struct Shared {
     idle: Mutex<Vec<Connection>>,
     /// The newest revision that was told (CS5).
     seen: AtomicU64,
+    /// The record of its cluster by then.
+    cluster: Mutex<Option<Vec<u8>>>,
 }
 
 impl fmt::Debug for RemoteCoordinator {
@@ -47,13 +51,19 @@ impl RemoteCoordinator {
     /// [`CoordinatorError::Unavailable`]: it is not reached. [`CoordinatorError::Invalid`]: it is,
     /// and does not let us in, or the secret or the version is such that it never will.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, CoordinatorError> {
+        let mut options = options.clone();
+        // What is expected of this coordinator is nobody else's.
+        let expected = options.membership.cluster();
+        options.membership = expected.map_or_else(Membership::default, Membership::of);
         let shared = Shared {
             address: address.to_owned(),
             options: options.clone(),
             idle: Mutex::default(),
             seen: AtomicU64::new(0),
+            cluster: Mutex::default(),
         };
-        let connection = Connection::connect(address, options).map_err(|error| match error {
+        let connection = Connection::connect(address, &options).map_err(|error| match error {
+            error @ WireError::OtherCluster { .. } => shared.not_connected(error),
             WireError::NoSecret { .. }
             | WireError::SecretFile { .. }
             | WireError::DerivedKey { .. }
@@ -75,6 +85,8 @@ impl RemoteCoordinator {
 struct NoReply {
     is_unsent: bool,
     how: String,
+    /// It is another cluster's: which was expected, and which was found.
+    other: Option<(ClusterTag, Option<ClusterTag>)>,
 }
 
 impl From<WireError> for NoReply {
@@ -82,7 +94,20 @@ impl From<WireError> for NoReply {
         Self {
             is_unsent: error.is_unsent(),
             how: error.to_string(),
+            other: match error {
+                WireError::OtherCluster {
+                    expected, found, ..
+                } => Some((expected, found)),
+                _ => None,
+            },
         }
+    }
+}
+
+fn other_cluster(expected: ClusterTag, found: Option<ClusterTag>) -> CoordinatorError {
+    CoordinatorError::OtherCluster {
+        own: expected.into(),
+        found: found.map_or_else(|| "no cluster".to_owned(), |it| it.to_string()),
     }
 }
 
@@ -94,6 +119,7 @@ fn ask(connection: &mut Connection, request: &Request, wait: Duration) -> Result
     decode(reply).map_err(|what| NoReply {
         is_unsent: false,
         how: format!("it sent {what}"),
+        other: None,
     })
 }
 
@@ -115,8 +141,10 @@ impl Shared {
     fn connection(&self) -> Result<Connection, WireError> {
         loop {
             let kept = self.idle().pop();
+            let expected = self.options.membership.cluster();
+            let is_expected = |it: &Connection| expected.is_none() || it.cluster() == expected;
             match kept {
-                Some(connection) if connection.is_usable() => return Ok(connection),
+                Some(it) if is_expected(&it) && it.is_usable() => return Ok(it),
                 Some(_) => {}
                 None => return Connection::connect(&self.address, &self.options),
             }
@@ -141,7 +169,21 @@ impl Shared {
         match asked {
             Ok(Reply::Failed(failure)) => Err(failure.into_error(self.name())),
             Ok(reply) => Ok(reply),
-            Err(NoReply { is_unsent, how }) => Err(self.unanswered(request, is_unsent, how)),
+            Err(NoReply {
+                other: Some((expected, found)),
+                ..
+            }) => Err(other_cluster(expected, found)),
+            Err(NoReply { is_unsent, how, .. }) => Err(self.unanswered(request, is_unsent, how)),
+        }
+    }
+
+    /// What it means that there is no connection.
+    fn not_connected(&self, error: WireError) -> CoordinatorError {
+        match error {
+            WireError::OtherCluster {
+                expected, found, ..
+            } => other_cluster(expected, found),
+            other => self.unavailable(other.to_string()),
         }
     }
 
@@ -172,6 +214,21 @@ impl Shared {
         ))
     }
 
+    /// CS5, where it says which cluster it has. If that is another one than before, its revisions
+    /// say nothing, and whoever expects the cluster reports it
+    /// ([`Bound`](crate::coordinator::Bound)).
+    fn check_range(&self, before: u64, read: &Snapshot) -> Result<(), String> {
+        let cluster = read.identity.iter().find(|it| it.key == CLUSTER_KEY);
+        let cluster = cluster.map(|it| it.value.clone());
+        let known = self.cluster.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        if known.is_some() && *known != cluster && read.revision.0 < before {
+            return Ok(());
+        }
+        *known = cluster;
+        self.check(before, read.revision)
+    }
+
     fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
@@ -182,13 +239,19 @@ impl Coordinator for RemoteCoordinator {
         let shared = &*self.shared;
         let before = shared.seen();
         let request = Request::Range(prefix.to_owned());
-        let Reply::Range { revision, entries } = shared.ask(&request)? else {
+        let Reply::Range {
+            revision,
+            entries,
+            identity,
+        } = shared.ask(&request)?
+        else {
             return Err(shared.unexpected(&request));
         };
-        let checked = shared.check(before, revision);
+        let read = snapshot(prefix, revision, (entries, identity));
+        let read = read.map_err(|what| shared.unavailable(format!("it sent {what}")))?;
+        let checked = shared.check_range(before, &read);
         checked.map_err(|how| shared.unavailable(how))?;
-        let read = snapshot(prefix, revision, entries);
-        read.map_err(|what| shared.unavailable(format!("it sent {what}")))
+        Ok(read)
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
@@ -235,13 +298,19 @@ impl Coordinator for RemoteCoordinator {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
         let connected = shared.connection();
-        let connection = connected.map_err(|error| shared.unavailable(error.to_string()))?;
+        let connection = connected.map_err(|error| shared.not_connected(error))?;
         Ok(Box::new(RemoteWatch {
             shared,
             connection,
             prefix: prefix.to_owned(),
             after,
         }))
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        if let Some(tag) = cluster.tag() {
+            self.shared.options.membership.set(tag);
+        }
     }
 }
 

@@ -1,12 +1,18 @@
 //! What goes wrong, and what administrators do meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farleaf_cluster::admin;
+use farleaf_cluster::agent::Agent;
+use farleaf_cluster::clock::ManualClock;
+use farleaf_cluster::coordinator::{Coordinator as _, Embedded};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
-use farleaf_cluster::record::{Replica, WishKind};
+use farleaf_cluster::record::start::start_key;
+use farleaf_cluster::record::{Replica, START_PREFIX, WishKind};
+use farleaf_cluster::starts;
 
 use super::fleet::{BreaksFor, SimServer};
 use super::link::Weather;
@@ -201,8 +207,74 @@ impl World {
         for weather in &mut shared.weather {
             weather.cut_until = weather.cut_until.max(until);
         }
+        drop(shared);
         // The clock of the coordinator stands while it is away: no lease ends.
-        shared.embedded.renew_all_leases_after(away);
+        self.embedded.renew_all_leases_after(away);
+    }
+
+    /// The process with the coordinator is started again on another directory: an empty one, in
+    /// which it creates a cluster; another cluster's, whose tables have the same numbers; or an
+    /// older copy of its own. All chance of this is of its own, as of [`fill_up`](Self::fill_up).
+    pub(super) fn replace_coordinator(&mut self) {
+        let now = self.now();
+        if now + Duration::from_secs(1) >= FAULTS_UNTIL {
+            return;
+        }
+        let copied = self.embedded.copy(Arc::new(ManualClock::new()));
+        let copied = self.copied.replace(copied);
+        let copied = copied.filter(|it| self.is_older_for_all(it));
+        let random = &mut self.replacing;
+        let clock = ManualClock::new();
+        clock.set(Duration::from_secs(1) + now);
+        let other = match (random.below(3), copied) {
+            (0, Some(copied)) => copied.copy(Arc::new(clock)),
+            (which, _) => {
+                let other = Embedded::in_memory(Arc::new(clock));
+                admin::found(&other).expect("it is empty");
+                if which == 1 {
+                    let keys: Vec<_> = (1..40).map(|byte| Key(vec![byte])).collect();
+                    admin::create_table(&other, "t", 3, &keys).expect("it can be made");
+                }
+                other
+            }
+        };
+        self.replaced_by = Some(starts::begin_start(&other).expect("nobody else starts it"));
+        let away = random.milliseconds(500, 3000);
+        let away = away.min(FAULTS_UNTIL.saturating_sub(now));
+        let next = 500 + random.below(4000);
+        // The clock of the own one stands meanwhile: no lease ends (CP6).
+        self.embedded.renew_all_leases_after(away);
+        let mut shared = self.shared.lock().expect("one thread");
+        shared.embedded = other;
+        shared.replaced_count += 1;
+        drop(shared);
+        self.replaced_count += 1;
+        let away_ms = away.as_millis() as u64;
+        self.at(away_ms, Event::PutBack);
+        self.at(away_ms + next, Event::Replace);
+    }
+
+    /// Whether every server has seen a start that a copy does not have. One that was cut off since
+    /// the copy was made cannot tell it from the newest data (ID5).
+    fn is_older_for_all(&self, copy: &Embedded) -> bool {
+        let starts = copy.range(START_PREFIX).expect("it works").entries;
+        let has = |nonce| starts.iter().any(|it| it.key == start_key(nonce));
+        self.servers.iter().all(|server| {
+            let agent = server.agent.as_ref();
+            let seen = agent.map_or(server.seen, Agent::seen);
+            seen.is_some_and(|seen| !has(seen.nonce))
+        })
+    }
+
+    pub(super) fn put_coordinator_back(&mut self) {
+        starts::begin_start(&self.embedded).expect("nobody else starts it");
+        // Who began meanwhile knew nothing else, and has taken it for the cluster's.
+        if let Some(nonce) = self.replaced_by.take() {
+            starts::forgive(&self.embedded, nonce).expect("it works");
+        }
+        let mut shared = self.shared.lock().expect("one thread");
+        shared.embedded = self.embedded.clone();
+        shared.replaced_count += 1;
     }
 
     fn wish(&mut self) {
@@ -254,7 +326,8 @@ impl World {
             }
         }
         self.fleet.lock().expect("one thread").cuts.clear();
-        for weather in &mut self.shared.lock().expect("one thread").weather {
+        let mut shared = self.shared.lock().expect("one thread");
+        for weather in &mut shared.weather {
             *weather = Weather::default();
         }
     }

@@ -68,7 +68,10 @@ pub(crate) struct Weather {
 pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) random: Random,
+    /// The one that answers now.
     pub(crate) embedded: Embedded,
+    /// How often another one has taken its place: connections to the one before are broken.
+    pub(crate) replaced_count: u64,
     pub(crate) weather: Vec<Weather>,
     /// What somebody who is not master has written to regions.
     pub(crate) usurpations: Vec<String>,
@@ -189,6 +192,7 @@ impl Coordinator for Link {
         let inner = self.call(|embedded| embedded.watch(prefix, after))?;
         Ok(Box::new(LaggingWatch {
             link: self.clone(),
+            of: self.with(|shared| shared.replaced_count),
             inner,
             coming: VecDeque::new(),
         }))
@@ -197,6 +201,8 @@ impl Coordinator for Link {
 
 struct LaggingWatch {
     link: Link,
+    /// Which coordinator it is a connection to.
+    of: u64,
     inner: Box<dyn Watch>,
     coming: VecDeque<(Duration, Event)>,
 }
@@ -204,10 +210,17 @@ struct LaggingWatch {
 impl Watch for LaggingWatch {
     fn next(&mut self, _: Duration) -> Result<Vec<Event>, CoordinatorError> {
         let actor = self.link.actor;
-        let (now, weather, breaks) = self.link.with(|shared| {
+        let (now, weather, breaks, now_of) = self.link.with(|shared| {
             let breaks = shared.random.one_in(200);
-            (shared.time.now(), shared.weather[actor], breaks)
+            let of = shared.replaced_count;
+            (shared.time.now(), shared.weather[actor], breaks, of)
         });
+        if now_of != self.of {
+            return Err(CoordinatorError::Unavailable {
+                name: "simulated".to_owned(),
+                how: "the process has ended".to_owned(),
+            });
+        }
         if now < weather.cut_until {
             // Some connections break, others are silent.
             if breaks {

@@ -11,13 +11,14 @@ use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::{Lookup, MapCache};
 use farleaf_cluster::clock::ManualClock;
-use farleaf_cluster::coordinator::Embedded;
-use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
+use farleaf_cluster::coordinator::{Bound, Embedded, SeenStart};
+use farleaf_cluster::ids::{ClusterId, ServerId, StartNonce, TableId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
 use farleaf_cluster::omission::{Check, Omission};
 use farleaf_cluster::plan::PlanOptions;
 use farleaf_cluster::record::region::Key;
+use farleaf_cluster::starts;
 
 use super::check::Checker;
 use super::fleet::{Answer, Fleet, SimServer};
@@ -39,6 +40,9 @@ const CALM_UNTIL: Duration = Duration::from_secs(24);
 
 /// One run in so many has disks that get full.
 const FILLS_EACH: u64 = 3;
+
+/// In each run of so many another coordinator answers at times.
+const REPLACES_EACH: u64 = 5;
 
 /// What a run leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,18 +68,52 @@ pub(super) enum Event {
     Fill,
     /// A server's disk has room again.
     Room(usize),
+    /// Another coordinator answers in the place of the cluster's.
+    Replace,
+    /// The cluster's own one answers again.
+    PutBack,
 }
 
 pub(super) struct Server {
     pub(super) id: ServerId,
     clock: ManualClock,
     pub(super) agent: Option<Agent<Link, SimHost>>,
+    /// What it has seen of the coordinator (ID5).
+    pub(super) seen: Option<SeenStart>,
     pub(super) paused_until: Duration,
 }
 
 struct Client {
-    cache: MapCache<Link>,
+    cache: MapCache<Bound<Link>>,
     routes_lost: u64,
+}
+
+impl Server {
+    fn new(index: usize, clock: &ManualClock) -> Self {
+        Self {
+            id: ServerId(index as u64 + 1),
+            clock: clock.clone(),
+            agent: None,
+            seen: None,
+            paused_until: Duration::ZERO,
+        }
+    }
+}
+
+impl Client {
+    fn new(link: Bound<Link>) -> Self {
+        Self {
+            cache: MapCache::new(link),
+            routes_lost: 0,
+        }
+    }
+}
+
+fn omission_of(plant: Plant) -> Omission {
+    match plant {
+        Plant::Omitted(check) => Omission::of(check),
+        Plant::Nothing | Plant::NoMargin | Plant::WildClocks => Omission::NONE,
+    }
 }
 
 /// A cluster.
@@ -84,6 +122,8 @@ pub(crate) struct World {
     pub(super) random: Random,
     /// What is by chance when disks get full.
     pub(super) filling: Random,
+    /// What is by chance when the coordinator is replaced.
+    pub(super) replacing: Random,
     /// Until when the coordinator is away.
     pub(super) away_until: Duration,
     pub(super) shared: Arc<Mutex<Shared>>,
@@ -103,6 +143,12 @@ pub(crate) struct World {
     pub(crate) steps: BTreeMap<String, u64>,
     /// So many copies were damaged while all were down.
     pub(crate) damage_count: u64,
+    /// A copy of the coordinator's directory.
+    pub(super) copied: Option<Embedded>,
+    /// The start of the one that answers in its place.
+    pub(super) replaced_by: Option<StartNonce>,
+    /// So many times another coordinator answered.
+    pub(crate) replaced_count: u64,
 }
 
 impl World {
@@ -119,15 +165,18 @@ impl World {
         let embedded = Embedded::in_memory(Arc::new(clock));
         let clocks: Vec<_> = rates[1..].iter().map(|rate| time.clock(*rate)).collect();
         let cluster = admin::found(&embedded).expect("it is empty");
+        starts::begin_start(&embedded).expect("nobody else starts it");
         let split_keys = [Key(vec![5]), Key(vec![11])];
         let split_keys = &split_keys[..random.index(3)];
-        let table =
-            admin::create_table(&embedded, "t", REPLICA_COUNT, split_keys).expect("it can be made");
+        let table = admin::create_table(&embedded, "t", REPLICA_COUNT, split_keys)
+            .expect("it can be made")
+            .table;
         let actor_count = SERVER_COUNT + MASTER_COUNT + CLIENT_COUNT;
         let shared = Arc::new(Mutex::new(Shared {
             time,
             random: Random(seed ^ 0x5EED),
             embedded: embedded.clone(),
+            replaced_count: 0,
             weather: vec![Weather::default(); actor_count],
             usurpations: Vec::new(),
         }));
@@ -135,19 +184,12 @@ impl World {
             shared: shared.clone(),
             actor,
         };
-        let servers = clocks[..SERVER_COUNT]
-            .iter()
-            .enumerate()
-            .map(|(index, clock)| Server {
-                id: ServerId(index as u64 + 1),
-                clock: clock.clone(),
-                agent: None,
-                paused_until: Duration::ZERO,
-            });
+        let servers = clocks[..SERVER_COUNT].iter().enumerate();
+        let servers = servers.map(|(index, clock)| Server::new(index, clock));
         let masters = clocks[SERVER_COUNT..].iter().cloned();
-        let clients = (0..CLIENT_COUNT).map(|index| Client {
-            cache: MapCache::new(link(SERVER_COUNT + MASTER_COUNT + index)),
-            routes_lost: 0,
+        let clients = (0..CLIENT_COUNT).map(|index| {
+            let link = link(SERVER_COUNT + MASTER_COUNT + index);
+            Client::new(Bound::to(link, cluster).leaving_out(omission_of(plant)))
         });
         let mut world = Self {
             seed,
@@ -158,6 +200,7 @@ impl World {
             all_durable: random.one_in(2),
             random,
             filling: Random(seed ^ 0xF111),
+            replacing: Random(seed ^ 0x0DD),
             away_until: Duration::ZERO,
             shared,
             embedded,
@@ -170,6 +213,9 @@ impl World {
             plant,
             steps: BTreeMap::new(),
             damage_count: 0,
+            copied: None,
+            replaced_by: None,
+            replaced_count: 0,
         };
         world.begin();
         world
@@ -196,6 +242,9 @@ impl World {
             self.at(400 + index as u64, Event::Client(index));
         }
         self.at(900, Event::Fault);
+        if self.seed.is_multiple_of(REPLACES_EACH) {
+            self.at(1500, Event::Replace);
+        }
         if self.seed.is_multiple_of(FILLS_EACH) {
             self.at(1000, Event::Fill);
         }
@@ -220,17 +269,18 @@ impl World {
     }
 
     fn omission(&self) -> Omission {
-        match self.plant {
-            Plant::Omitted(check) => Omission::of(check),
-            Plant::Nothing | Plant::NoMargin | Plant::WildClocks => Omission::NONE,
-        }
+        omission_of(self.plant)
     }
 
-    fn link(&self, actor: usize) -> Link {
-        Link {
+    /// An actor's handle. Servers keep what they saw of the coordinator, on their disks.
+    fn bound(&self, actor: usize) -> Bound<Link> {
+        let link = Link {
             shared: self.shared.clone(),
             actor,
-        }
+        };
+        let bound = Bound::to(link, self.cluster).leaving_out(self.omission());
+        let server = self.servers.get(actor);
+        bound.having_seen(server.and_then(|it| it.seen))
     }
 
     pub(super) fn start_server(&mut self, index: usize) {
@@ -246,7 +296,7 @@ impl World {
             fleet: self.fleet.clone(),
         };
         let clock = Arc::new(server.clock.clone());
-        let agent = Agent::new(self.link(index), clock, options, host);
+        let agent = Agent::new(self.bound(index), clock, options, host);
         let id = server.id;
         self.servers[index].agent = Some(agent);
         self.servers[index].paused_until = Duration::ZERO;
@@ -255,7 +305,8 @@ impl World {
 
     pub(super) fn crash_server(&mut self, index: usize) {
         let id = self.servers[index].id;
-        if self.servers[index].agent.take().is_some() {
+        if let Some(agent) = self.servers[index].agent.take() {
+            self.servers[index].seen = agent.seen();
             let mut fleet = self.fleet.lock().expect("one thread");
             fleet.server(id).is_up = false;
             fleet.server(id).close_all(true);
@@ -273,7 +324,8 @@ impl World {
         let clock = Arc::new(self.masters[index].0.clone());
         let actor = SERVER_COUNT + index;
         let address = format!("actor {actor}");
-        let master = Master::new(self.link(actor), clock, self.terms(), &address, options);
+        let link = self.bound(actor);
+        let master = Master::new(link, clock, self.terms(), &address, options);
         self.masters[index].1 = Some(master);
     }
 
@@ -368,6 +420,8 @@ impl World {
                 }
             }
             Event::Fill => self.fill_up(),
+            Event::Replace => self.replace_coordinator(),
+            Event::PutBack => self.put_coordinator_back(),
             Event::Room(index) => {
                 let id = self.servers[index].id;
                 self.fleet

@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farleaf_cluster::ClusterError;
+use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::MapCache;
 use farleaf_cluster::clock::{Clock as _, ManualClock};
-use farleaf_cluster::coordinator::Embedded;
+use farleaf_cluster::coordinator::{
+    Bound, Coordinator as _, CoordinatorError, Embedded, Transaction,
+};
 use farleaf_cluster::ids::{ClusterId, Epoch, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::plan::Action;
-use farleaf_cluster::record::{WishAnswer, WishKind};
+use farleaf_cluster::record::{
+    CLUSTER_KEY, Cluster, FORMAT_VERSION, Record as _, WishAnswer, WishKind,
+};
 use farleaf_lsm::storage::{CrashStorage, PowerLoss};
 
 use super::{Story, found, master, refusal, servers, terms};
@@ -219,16 +224,56 @@ fn a_server_that_leaves_is_followed_at_once() {
 #[test]
 fn a_server_of_another_cluster_is_refused() {
     let mut story = Story::new(1);
-    story.cluster = ClusterId(story.cluster.0 ^ 1);
+    story.cluster = ClusterId(story.cluster.0 ^ (1 << 100));
     story.start(ServerId(1));
     let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
     let error = agent.tick(Duration::ZERO).expect_err("it is another one");
     assert!(
-        matches!(error, ClusterError::OtherCluster { .. }),
+        matches!(
+            error,
+            ClusterError::Coordinator(CoordinatorError::OtherCluster { .. })
+        ),
         "{error}"
     );
     story.master.tick(Duration::ZERO).expect("it works");
     assert!(story.master.view().lives.is_empty());
+}
+
+/// Promise (ID1): servers of a cluster that an older version created register nothing until it is
+/// adopted; then each goes on as one of the new identifier.
+#[test]
+fn a_cluster_of_an_older_version_waits_to_be_adopted() {
+    let mut story = Story::new(0);
+    let old = Cluster {
+        version: FORMAT_VERSION,
+        cluster: ClusterId(77),
+        formerly: None,
+    };
+    let put = Transaction::new().put(CLUSTER_KEY, old.encode());
+    story.coordinator.transact(&put).expect("it works");
+    story.cluster = old.cluster;
+    story.add_server(ServerId(1));
+    let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
+    for _ in 0..3 {
+        let error = agent.tick(Duration::ZERO).expect_err("not yet");
+        assert!(
+            matches!(error, ClusterError::NotAdopted(ClusterId(77))),
+            "{error}"
+        );
+        assert!(error.to_string().contains("cluster adopt"), "{error}");
+    }
+    let coordinator = story.coordinator.clone();
+    let adopted = admin::adopt(&coordinator).expect("it has no identifier");
+    assert_eq!(adopted.formerly, Some(ClusterId(77)));
+    let again = admin::adopt(&coordinator).expect_err("it has one");
+    assert!(matches!(again, ClusterError::AdoptedAlready(_)), "{again}");
+    let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
+    match agent.tick(Duration::ZERO) {
+        Err(ClusterError::AdoptedAs { cluster, .. }) => agent.adopt(cluster),
+        other => panic!("{other:?}"),
+    }
+    agent.tick(Duration::ZERO).expect("it goes on");
+    assert!(agent.life().is_some());
 }
 
 /// Promise: a server that is started again waits for its former life's end and says nothing worse;
@@ -248,7 +293,12 @@ fn a_number_that_another_server_has_is_told() {
             server: ServerId(1),
             fleet: story.fleet.clone(),
         };
-        Agent::new(story.coordinator.clone(), clock.clone(), options, host)
+        Agent::new(
+            Bound::to(story.coordinator.clone(), story.cluster),
+            clock.clone(),
+            options,
+            host,
+        )
     };
     let (mut taken, mut restarted) = (second(&story, "host:2"), second(&story, "host:3"));
     let mut told = None;
@@ -303,7 +353,12 @@ fn a_shorter_lease_waits_for_a_longer_one() {
             server: ServerId(1),
             fleet: story.fleet.clone(),
         };
-        Agent::new(story.coordinator.clone(), clock.clone(), options, host)
+        Agent::new(
+            Bound::to(story.coordinator.clone(), story.cluster),
+            clock.clone(),
+            options,
+            host,
+        )
     };
     let ten_seconds = LeaseTerms {
         time_to_live: Duration::from_secs(10),

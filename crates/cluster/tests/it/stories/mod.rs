@@ -22,7 +22,7 @@ use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::{Lookup, MapCache, Route};
 use farleaf_cluster::clock::ManualClock;
-use farleaf_cluster::coordinator::Embedded;
+use farleaf_cluster::coordinator::{Bound, Embedded};
 use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
@@ -55,7 +55,7 @@ fn terms() -> LeaseTerms {
 fn master(coordinator: &Embedded, clock: &ManualClock, address: &str) -> Master<Embedded> {
     let options = PlanOptions::default();
     Master::new(
-        coordinator.clone(),
+        Bound::to_first_seen(coordinator.clone()),
         Arc::new(clock.clone()),
         terms(),
         address,
@@ -106,7 +106,12 @@ impl Story {
             ..AgentOptions::new(self.cluster, id, &format!("host:{}", id.0))
         };
         let clock = Arc::new(self.clock.clone());
-        let agent = Agent::new(self.coordinator.clone(), clock, options, host);
+        let agent = Agent::new(
+            Bound::to(self.coordinator.clone(), self.cluster),
+            clock,
+            options,
+            host,
+        );
         *self.agent(id) = Some(agent);
     }
 
@@ -160,7 +165,9 @@ impl Story {
 
     fn table(&mut self, replica_count: usize, split_keys: &[&[u8]]) -> TableId {
         let keys: Vec<_> = split_keys.iter().map(|key| Key::from(*key)).collect();
-        admin::create_table(&self.coordinator, "t", replica_count, &keys).expect("it is new")
+        admin::create_table(&self.coordinator, "t", replica_count, &keys)
+            .expect("it is new")
+            .table
     }
 
     fn regions(&self, table: TableId) -> Vec<RegionRecord> {

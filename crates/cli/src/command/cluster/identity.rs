@@ -1,0 +1,95 @@
+//! What is wrong with a cluster's identity: directories that are not of it, and servers that refuse
+//! the coordinator's records.
+
+use std::fmt::Write as _;
+
+use farleaf::key::text::escape;
+use farleaf_cluster::ids::ClusterId;
+use farleaf_cluster::view::View;
+use serde::Serialize;
+
+use super::seen::Seen;
+use crate::command::table_cluster::counted;
+
+/// A directory that a server keeps aside until an operator removes it.
+#[derive(Serialize)]
+pub(super) struct SeenOrphan {
+    server: u64,
+    path: String,
+    how: String,
+}
+
+/// Why a server refuses the coordinator's records.
+#[derive(Serialize)]
+pub(super) struct SeenRefusal {
+    server: u64,
+    how: String,
+}
+
+pub(super) fn orphans_of(view: &View) -> Vec<SeenOrphan> {
+    let servers = view.lives.keys().copied();
+    let reports = servers.filter_map(|server| Some((server, view.server_report(server)?)));
+    let orphans = reports.flat_map(|(server, report)| {
+        let orphans = report.orphans.iter();
+        orphans.map(move |orphan| SeenOrphan {
+            server: server.0,
+            path: orphan.path.clone(),
+            how: orphan.how.clone(),
+        })
+    });
+    orphans.collect()
+}
+
+pub(super) fn refusals_of(view: &View) -> Vec<SeenRefusal> {
+    let refusals = view.refusals.iter();
+    let refusals = refusals.map(|(server, seen)| SeenRefusal {
+        server: server.0,
+        how: seen.record.how.clone(),
+    });
+    refusals.collect()
+}
+
+/// Lines that say what is wrong, and what can be done.
+pub(super) fn identity_text(seen: &Seen) -> String {
+    let mut text = String::new();
+    for SeenRefusal { server, how } in &seen.refusals {
+        let how = escape(how.as_bytes());
+        let _ = writeln!(text, "server {server} refuses these records: {how}");
+    }
+    for SeenOrphan { server, path, how } in &seen.orphans {
+        let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
+        let _ = writeln!(
+            text,
+            "server {server} keeps {path}, which is no replica of this cluster: {how}; look into \
+             it, and remove it when nobody needs it"
+        );
+    }
+    text
+}
+
+/// What of this is not as it should be.
+pub(super) fn identity_lacks(seen: &Seen) -> Vec<String> {
+    let mut lacks = Vec::new();
+    if seen.cluster.is_some_and(ClusterId::is_legacy) {
+        let how = "the cluster was created by an older version and has no 128-bit id, so its \
+                   servers serve nothing: `farleaf cluster adopt` gives it one";
+        lacks.push(how.to_owned());
+    }
+    match seen.refusals.len() {
+        0 => {}
+        1 => lacks.push("1 server refuses the coordinator's records".to_owned()),
+        count => lacks.push(format!(
+            "{} refuse the coordinator's records",
+            counted(count, "server")
+        )),
+    }
+    match seen.orphans.len() {
+        0 => {}
+        1 => lacks.push("1 orphan is kept aside for an operator".to_owned()),
+        count => lacks.push(format!(
+            "{} are kept aside for an operator",
+            counted(count, "orphan")
+        )),
+    }
+    lacks
+}

@@ -1,0 +1,266 @@
+//! Handles of coordinators that belong to one cluster: what they do when another cluster's, an
+//! empty or an older one answers in its place (ID2, ID5).
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use farleaf_cluster::clock::SystemClock;
+use farleaf_cluster::coordinator::{
+    Bound, Coordinator, CoordinatorError, Embedded, KeepAlive, LeaseId, Revision, SeenStart,
+    Snapshot, Transaction, TransactionOutcome, Watch,
+};
+use farleaf_cluster::ids::ClusterId;
+use farleaf_cluster::record::START_PREFIX;
+use farleaf_cluster::view::View;
+use farleaf_cluster::{admin, starts};
+
+/// A coordinator in whose place another one can answer.
+#[derive(Clone, Debug)]
+struct Switch(Arc<Mutex<Embedded>>);
+
+impl Switch {
+    fn to(embedded: &Embedded) -> Self {
+        Self(Arc::new(Mutex::new(embedded.clone())))
+    }
+
+    fn set(&self, embedded: &Embedded) {
+        *self.0.lock().expect("one thread") = embedded.clone();
+    }
+
+    fn now(&self) -> Embedded {
+        self.0.lock().expect("one thread").clone()
+    }
+}
+
+impl Coordinator for Switch {
+    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        self.now().range(prefix)
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
+        self.now().transact(transaction)
+    }
+
+    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        self.now().grant_lease(time_to_live)
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        self.now().keep_alive(lease)
+    }
+
+    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
+        self.now().revoke_lease(lease)
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
+        self.now().watch(prefix, after)
+    }
+}
+
+fn founded() -> (Embedded, ClusterId) {
+    let embedded = Embedded::default();
+    let cluster = admin::found(&embedded).expect("it is empty");
+    starts::begin_start(&embedded).expect("nobody else starts it");
+    (embedded, cluster)
+}
+
+/// The same after a restart: one more start, of the same data or of a copy.
+fn restarted(embedded: &Embedded) -> Embedded {
+    let again = embedded.copy(Arc::new(SystemClock));
+    starts::begin_start(&again).expect("nobody else starts it");
+    again
+}
+
+fn put(key: &str) -> Transaction {
+    Transaction::new().put(key, b"value".to_vec())
+}
+
+/// The errors of all calls, none of which may do anything.
+fn refusals(handle: &Bound<Switch>, lease: LeaseId) -> Vec<CoordinatorError> {
+    let now = handle.inner().now();
+    let before = now.range("").expect("it works").entries;
+    let errors = vec![
+        handle.range("").map(drop).expect_err("range"),
+        handle
+            .transact(&put("key"))
+            .map(drop)
+            .expect_err("transact"),
+        (handle.grant_lease(Duration::from_secs(9)).map(drop)).expect_err("grant"),
+        handle.keep_alive(lease).map(drop).expect_err("keep alive"),
+        (handle.watch("", Revision(1)).map(drop)).expect_err("watch"),
+    ];
+    assert_eq!(now.range("").expect("it works").entries, before);
+    errors
+}
+
+/// Promise (ID2): no call does anything at a coordinator of another cluster, or of none, and each
+/// tells both; nothing that it says is believed. Back at the own one, all goes on.
+#[test]
+fn another_cluster_is_refused_by_every_call() {
+    let (own, cluster) = founded();
+    let (foreign, other) = founded();
+    let empty = Embedded::default();
+    let at = Switch::to(&own);
+    let member = Bound::to(at.clone(), cluster);
+    let client = Bound::to_first_seen(at.clone());
+    let (lease, _) = member.grant_lease(Duration::from_secs(9)).expect("its own");
+    client.range("").expect("the first that it sees");
+    for (embedded, found) in [(&foreign, other.to_string()), (&empty, "no cluster".into())] {
+        at.set(embedded);
+        for handle in [&member, &client] {
+            for error in refusals(handle, lease) {
+                let told = error.to_string();
+                assert!(
+                    matches!(error, CoordinatorError::OtherCluster { .. }),
+                    "{told}"
+                );
+                assert!(
+                    told.contains(&found) && told.contains(&cluster.to_string()),
+                    "{told}"
+                );
+                assert!(told.contains("no file is deleted"), "{told}");
+            }
+        }
+        at.set(&own);
+        member.transact(&put("back")).expect("its own");
+        let kept = member.keep_alive(lease).expect("its own");
+        assert!(matches!(kept, KeepAlive::Alive(_)));
+    }
+}
+
+/// Promise (ID5): a restart of the coordinator is taken as it is; an older copy of its data,
+/// started again, is refused by every call, also by a member that was restarted meanwhile, until
+/// the newest data are back, or an operator accepts the loss by the start's own number.
+#[test]
+fn an_older_copy_is_refused_until_that_is_accepted() {
+    let (first, cluster) = founded();
+    let at = Switch::to(&first);
+    let member = Bound::to(at.clone(), cluster);
+    let (lease, _) = member
+        .grant_lease(Duration::from_secs(9))
+        .expect("it is there");
+    member.transact(&put("one")).expect("it is there");
+    let old = first.copy(Arc::new(SystemClock));
+    member.transact(&put("two")).expect("it is there");
+    let second = restarted(&first);
+    at.set(&second);
+    member
+        .transact(&put("three"))
+        .expect("a restart is no loss");
+    let seen = member.seen().expect("it has seen the second start");
+    let again = Bound::to(at.clone(), cluster).having_seen(Some(seen));
+    again
+        .range("")
+        .expect("a member's restart is no loss, either");
+
+    let rolled_back = restarted(&old);
+    at.set(&rolled_back);
+    let again = Bound::to(at.clone(), cluster).having_seen(Some(seen));
+    for handle in [&member, &again] {
+        for error in refusals(handle, lease) {
+            let told = error.to_string();
+            assert!(
+                matches!(error, CoordinatorError::RolledBack { .. }),
+                "{told}"
+            );
+            assert!(
+                told.contains("its history does not have that start"),
+                "{told}"
+            );
+            let command = format!("--lost-start {:032x}", seen.nonce.0);
+            assert!(told.contains(&command), "{told}");
+        }
+    }
+    let third = restarted(&second);
+    at.set(&third);
+    member
+        .transact(&put("four"))
+        .expect("the newest data are back");
+
+    at.set(&rolled_back);
+    member
+        .range("")
+        .expect_err("it has seen the third start by now");
+    let lost = member.seen().expect("it has seen some").nonce;
+    starts::forgive(&rolled_back, seen.nonce).expect("it works");
+    member
+        .range("")
+        .expect_err("another start was accepted to be lost");
+    again.range("").expect("this one has seen no later one");
+    starts::forgive(&rolled_back, lost).expect("it works");
+    member.transact(&put("five")).expect("it was accepted");
+    at.set(&third);
+    member
+        .range("")
+        .expect_err("what was given up is not taken back");
+}
+
+/// Promise (ID5): an older copy whose history has the start that was seen is found out by the
+/// revisions that were seen of it: its next start came too early, or it has not come so far.
+#[test]
+fn an_older_copy_of_the_same_start_is_refused() {
+    let (first, cluster) = founded();
+    let at = Switch::to(&first);
+    let member = Bound::to(at.clone(), cluster);
+    member.range("").expect("it is there");
+    let old = first.copy(Arc::new(SystemClock));
+    for number in 0..9 {
+        member
+            .transact(&put(&number.to_string()))
+            .expect("it is there");
+    }
+    at.set(&old);
+    let told = member.range("").expect_err("it is older").to_string();
+    assert!(told.contains("it has not come to that revision"), "{told}");
+    at.set(&restarted(&old));
+    let told = member.range("").expect_err("it is older").to_string();
+    assert!(
+        told.contains("its next start came before that revision"),
+        "{told}"
+    );
+    at.set(&first);
+    member.range("").expect("it is back");
+}
+
+/// Promise (ID5): starts are kept up to a number; one that was seen, and is not kept any more, is
+/// told to be lost, and no data are.
+#[test]
+fn starts_are_kept_up_to_a_number() {
+    let (own, cluster) = founded();
+    let at = Switch::to(&own);
+    let member = Bound::to(at.clone(), cluster);
+    member.range("").expect("it is there");
+    for _ in 0..1010 {
+        starts::begin_start(&own).expect("nobody else starts it");
+    }
+    let kept = own.range(START_PREFIX).expect("it works").entries;
+    assert_eq!(kept.len(), 1000);
+    member
+        .range("")
+        .expect_err("that start is not kept any more");
+}
+
+/// Promise (ID5): servers say in the records that they refuse them, for people; and when they do
+/// not any more, that is gone.
+#[test]
+fn refusals_are_told_in_the_records() {
+    let (own, _) = founded();
+    let server = farleaf_cluster::ids::ServerId(3);
+    let refusals = || {
+        let all = own.range("").expect("it works");
+        let view = View::of(all.revision, &all.entries);
+        assert!(view.damaged.is_empty(), "{:?}", view.damaged);
+        let hows = view.refusals.into_values().map(|it| it.record.how);
+        hows.collect::<Vec<_>>()
+    };
+    let error = CoordinatorError::Invalid {
+        what: "why".repeat(9000),
+    };
+    starts::note_refusal(&own, server, Some(&error)).expect("it works");
+    assert!(refusals()[0].starts_with("whywhy"));
+    starts::note_refusal(&own, server, None).expect("it works");
+    assert_eq!(refusals(), Vec::<String>::new());
+    let seen: Option<SeenStart> = Bound::to_first_seen(Switch::to(&own)).seen();
+    assert_eq!(seen, None);
+}

@@ -1,0 +1,239 @@
+//! Tests of replicas' directories.
+
+use super::*;
+use farleaf_lsm::{Durability, Engine, EngineOptions};
+
+const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
+const CLUSTER: ClusterId = ClusterId(7 << 64);
+
+/// As it is read.
+fn read(note: Note) -> Note {
+    Note {
+        cluster: Some(CLUSTER),
+        ..note
+    }
+}
+
+fn place(scratch: &tempfile::TempDir) -> ReplicaPlace {
+    let regions = scratch.path().join("regions");
+    let place = ReplicaPlace::new((&regions, CLUSTER), (ID.1, ID.2), OpenStorage::default());
+    place.make().expect("made");
+    place
+}
+
+fn copies_in(scratch: &tempfile::TempDir) -> DiskCopies {
+    let regions = scratch.path().join("regions");
+    copies((&regions, CLUSTER), &OpenStorage::default())
+}
+
+/// Promise (ID3): a directory that is of another cluster, or of which nothing says whose it is,
+/// is neither removed nor begun anew: it is moved aside with all that it has. One that this
+/// cluster's server had begun, and never filled, goes.
+#[test]
+fn what_is_not_known_to_be_garbage_is_moved_aside() {
+    let own = Note::new(ID, Epoch(9), 4);
+    let write = |scratch: &tempfile::TempDir, name: &str, bytes: &[u8]| {
+        fs::write(scratch.path().join("regions/5-2").join(name), bytes).expect("written");
+    };
+    let other = Note {
+        cluster: Some(ClusterId(8 << 64)),
+        ..own
+    };
+    let legacy = Note { version: 1, ..own };
+    for note in [Some(other), Some(legacy), None] {
+        for act in ["list", "remove", "make"] {
+            let scratch = tempfile::tempdir().expect("a scratch directory");
+            let place = place(&scratch);
+            fs::remove_file(place.path.join(BEGUN)).expect("it was there");
+            fs::create_dir(place.data(4)).expect("made");
+            write(&scratch, "data-4/log", b"precious");
+            if let Some(note) = note {
+                write(&scratch, NOTE, &serde_json::to_vec(&note).expect("plain"));
+            }
+            match act {
+                "list" => assert_eq!(copies_in(&scratch), DiskCopies::default()),
+                "remove" => place.remove().expect("moved"),
+                _ if note.is_some() => {
+                    let error = place.make().expect_err("it is another's").to_string();
+                    assert!(error.contains(&CLUSTER.to_string()), "{error}");
+                    place.remove().expect("moved");
+                }
+                _ => place.make().expect("moved, and made anew"),
+            }
+            let kept = scratch.path().join("orphans/5-2/data-4/log");
+            assert_eq!(fs::read(kept).expect("it is kept"), b"precious", "{act}");
+            assert!(!place.data(4).exists());
+        }
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let begun = place(&scratch);
+    fs::create_dir(begun.data(4)).expect("made");
+    assert_eq!(copies_in(&scratch), DiskCopies::default());
+    assert!(!begun.path.exists() && !scratch.path().join("orphans").exists());
+    // One that was in force, and has lost its note.
+    begun.make().expect("made");
+    begun.put_in_force(&own).expect("written");
+    fs::remove_file(begun.path.join(NOTE)).expect("it was there");
+    assert_eq!(copies_in(&scratch), DiskCopies::default());
+    assert!(scratch.path().join("orphans/5-2").exists());
+}
+
+/// Promise (ID1): notes of an older version become the cluster's, and no others do.
+#[test]
+fn notes_of_older_versions_are_adopted() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let regions = scratch.path().join("regions");
+    let text = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
+    fs::write(place.path.join(NOTE), text).expect("written");
+    assert!(matches!(
+        place.note(),
+        Err(ServerError::OtherClusterFile { found: None, .. })
+    ));
+    adopt_replicas(&regions, CLUSTER).expect("adopted");
+    let note = place.note().expect("it can be read").expect("it is there");
+    assert_eq!((note.epoch, note.generation), (Epoch(9), 3));
+    adopt_replicas(&regions, ClusterId(8 << 64)).expect("nothing to adopt");
+    assert_eq!(place.note().expect("it can be read"), Some(note));
+    adopt_replicas(&scratch.path().join("none"), CLUSTER).expect("nothing to adopt");
+}
+
+/// The format: a later version that changes it must say so.
+#[test]
+fn notes_are_golden() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    assert_eq!(place.note().expect("it can be read"), None);
+    let note = Note::new(ID, Epoch(9), 3);
+    place.put_in_force(&note).expect("written");
+    let text = fs::read_to_string(scratch.path().join("regions/5-2/REPLICA")).expect("there");
+    let golden = concat!(
+        r#"{"version":2,"cluster":"00000000000000070000000000000000","#,
+        r#""table":1,"region":5,"replica":2,"epoch":9,"generation":3,"is_verified":true}"#
+    );
+    assert_eq!(text, golden);
+    assert_eq!(place.note().expect("it can be read"), Some(read(note)));
+    let unverified = Note {
+        is_verified: false,
+        ..note
+    };
+    place.put_in_force(&unverified).expect("written");
+    let text = fs::read_to_string(scratch.path().join("regions/5-2/REPLICA")).expect("there");
+    assert_eq!(text, golden.replace(r#","is_verified":true"#, ""));
+    assert_eq!(
+        place.note().expect("it can be read"),
+        Some(read(unverified))
+    );
+    fs::write(
+        scratch.path().join("regions/5-2/REPLICA"),
+        "{\"version\":3}",
+    )
+    .expect("written");
+    let error = place.note().expect_err("of the future").to_string();
+    assert!(error.contains("a newer program has written it"), "{error}");
+    assert!(
+        error.contains("format version 3") && !error.contains("damaged"),
+        "{error}"
+    );
+}
+
+/// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage,
+/// and says which file, how, and what to do.
+#[test]
+fn wrong_lengths_are_damage() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let storage = place.storage(4).expect("opened");
+    let engine = Engine::open(storage, EngineOptions::new()).expect("made");
+    engine.put(b"k", b"v", Durability::Sync).expect("written");
+    drop(engine);
+    let note = Note::new(ID, Epoch(9), 4);
+    place.put_in_force(&note).expect("written");
+    assert!(place.copy().expect("it can be read").is_some());
+    let directory = scratch.path().join("regions/5-2");
+    for name in ["REPLICA", "data-4/CURRENT", "data-4/MANIFEST-1"] {
+        let file = directory.join(name);
+        let good = fs::read(&file).expect("it is there");
+        let long = [&good[..], &vec![b'x'; 100_000]].concat();
+        // The end of a manifest that was never whole is cut off (MF2).
+        let is_manifest = name.ends_with("MANIFEST-1");
+        let short = good[..if is_manifest { 9 } else { good.len() / 2 }].to_vec();
+        let mut bad = vec![Vec::new(), short, b"garbage\n".to_vec()];
+        bad.extend((!is_manifest).then_some(long));
+        for bytes in bad {
+            fs::write(&file, &bytes).expect("written");
+            let error = place.copy().expect_err("it is not what was written");
+            let said = error.to_string();
+            assert!(is_damage(&error), "{name}, {} bytes: {said}", bytes.len());
+            assert!(
+                said.contains("damaged") && said.contains("restore"),
+                "{said}"
+            );
+        }
+        fs::remove_file(&file).expect("it was there");
+        fs::create_dir(&file).expect("made");
+        let error = place.copy().expect_err("it is a directory");
+        assert!(is_damage(&error), "{error}");
+        fs::remove_dir(&file).expect("made");
+        fs::write(&file, good).expect("written");
+    }
+    assert!(place.copy().expect("it can be read").is_some());
+}
+
+/// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an
+/// empty one; that is told, and nothing is made in its place.
+#[test]
+fn copies_that_are_lost_are_not_made_anew() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let note = Note::new(ID, Epoch(9), 4);
+    place.put_in_force(&note).expect("written");
+    let lost = place.storage_in_force(&note).expect_err("it is not there");
+    assert!(lost.to_string().contains("is not there"), "{lost}");
+    let disk = copies_in(&scratch);
+    assert!(
+        disk.copies.is_empty() && disk.unusable[0].is_damaged,
+        "{disk:?}"
+    );
+    assert!(!place.data(4).exists() && place.note().expect("it can be read").is_some());
+    fs::create_dir(place.data(4)).expect("made");
+    let empty = place.storage_in_force(&note).expect_err("it has nothing");
+    assert!(empty.to_string().contains("no manifest"), "{empty}");
+    assert!(
+        empty.to_string().contains("restore it from a copy"),
+        "{empty}"
+    );
+    let disk = copies_in(&scratch);
+    let [unusable] = &disk.unusable[..] else {
+        panic!("{disk:?}");
+    };
+    assert!(disk.copies.is_empty() && unusable.is_damaged, "{disk:?}");
+    assert_eq!((unusable.region, unusable.replica), (ID.1, ID.2));
+}
+
+/// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
+/// note is no copy.
+#[test]
+fn copies_are_those_in_force() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let none = copies_in(&scratch);
+    assert_eq!(none, DiskCopies::default());
+    place.make().expect("made again");
+    for generation in [4, 6] {
+        let storage = place.storage(generation).expect("opened");
+        let engine = Engine::open(storage, EngineOptions::new()).expect("made");
+        engine.put(b"k", b"v", Durability::Sync).expect("written");
+    }
+    place
+        .put_in_force(&Note::new(ID, Epoch(9), 4))
+        .expect("written");
+    let DiskCopies { copies, unusable } = copies_in(&scratch);
+    assert_eq!((copies.len(), unusable.len()), (1, 0));
+    assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
+    assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);
+    assert!(place.data(4).exists() && !place.data(6).exists());
+    place.remove().expect("removed");
+    assert!(!scratch.path().join("regions/5-2").exists());
+    place.remove().expect("nothing is left to be removed");
+}

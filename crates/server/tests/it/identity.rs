@@ -1,0 +1,102 @@
+//! Handles of other tables, and copies of other clusters (ID3, ID4).
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use farleaf_client::ClientError;
+use farleaf_cluster::admin;
+use farleaf_cluster::coordinator::{Coordinator as _, Transaction};
+use farleaf_cluster::ids::{ServerId, TableIncarnation};
+use farleaf_cluster::record::{Record as _, TableRecord, table_key};
+use farleaf_trial::fleet::view;
+
+use crate::crew::Crew;
+
+/// Promise (ID4): a handle of one creation of a table reads and writes nothing of another one, also
+/// if that has the same number, and says so; the other one's handle goes on.
+#[test]
+fn a_handle_is_of_one_table() {
+    let crew = Crew::new(1);
+    let table = crew.table(1, false);
+    table.put(b"k", b"own").expect("it is served");
+    let key = table_key(table.id());
+    let seen = admin::read::<TableRecord>(&crew.coordinator, &key).expect("it works");
+    let record = TableRecord {
+        incarnation: Some(TableIncarnation::draw().expect("random bits")),
+        ..seen.expect("it is there").record
+    };
+    let put = Transaction::new().put(key, record.encode());
+    crew.coordinator.transact(&put).expect("it works");
+    let other = crew.client().open_table("t").expect("it is there");
+    assert_ne!(other.incarnation(), table.incarnation());
+    let errors = [
+        other.get(b"k").expect_err("it is another table's"),
+        other
+            .put(b"k", b"other")
+            .expect_err("it is another table's"),
+        other.delete(b"k").expect_err("it is another table's"),
+    ];
+    for error in errors {
+        let told = error.to_string();
+        assert!(matches!(error, ClientError::OtherTable { .. }), "{told}");
+        assert!(told.contains("nothing was done"), "{told}");
+    }
+    assert_eq!(
+        table.get(b"k").expect("it is served"),
+        Some(b"own".to_vec())
+    );
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("it is there") {
+        let path = entry.expect("listed").path();
+        let to = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, to).expect("copied");
+        }
+    }
+}
+
+/// Promise (ID3): a copy of another cluster among a server's own is not used and not removed: it is
+/// kept aside, with all that it has, and reported until an operator removes it.
+#[test]
+fn a_copy_of_another_cluster_is_kept_aside() {
+    let mut crews = [Crew::new(1), Crew::new(1)];
+    for crew in &mut crews {
+        let table = crew.table(1, false);
+        table.put(b"k", b"value").expect("it is served");
+        crew.stop(0);
+    }
+    let [own, other] = &mut crews;
+    let foreign = other.directory(0).join("regions/1-1");
+    copy(&foreign, &own.directory(0).join("regions/77-1"));
+    own.start(0);
+    let aside = own.directory(0).join("orphans/77-1");
+    let since = Instant::now();
+    let orphans = || {
+        let view = view(&own.coordinator);
+        let report = view.server_report(ServerId(1));
+        report.map_or_else(Vec::new, |it| it.orphans.clone())
+    };
+    while orphans().is_empty() {
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "it is not reported"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let orphan = &orphans()[0];
+    assert_eq!(orphan.path, aside.display().to_string());
+    assert!(orphan.how.contains("belongs to cluster"), "{orphan:?}");
+    for name in ["REPLICA", "data-0/log"] {
+        let [before, after] = [&foreign, &aside].map(|it| fs::read(it.join(name)).ok());
+        assert_eq!(before, after, "{name}");
+    }
+    let table = own.client().open_table("t").expect("it is there");
+    let found = table.get(b"k").expect("it is served");
+    assert_eq!(found, Some(b"value".to_vec()));
+}
