@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::coordinator::CoordinatorError;
-use crate::ids::{ClusterId, RegionId, ServerId, TableId};
+use crate::ids::{ClusterId, RegionId, ServerId, StartNonce, TableId};
 use crate::record::RecordError;
 
 /// An operating failure of the control plane.
@@ -29,7 +29,7 @@ pub enum ClusterError {
     )]
     NotAdopted(ClusterId),
     /// The cluster of an older version has a 128-bit identifier by now, and the directory not yet.
-    #[error("{formerly} is {cluster} from now on")]
+    #[error("{formerly} was adopted as {cluster}")]
     AdoptedAs {
         /// What it was.
         formerly: ClusterId,
@@ -39,6 +39,13 @@ pub enum ClusterError {
     /// The cluster has a 128-bit identifier.
     #[error("{0} has a 128-bit id already; nothing was changed")]
     AdoptedAlready(ClusterId),
+    /// An operator would accept the loss of a start that is not lost, as far as is known (ID5).
+    #[error(
+        "the coordinator's history has {0}, and no server refuses its records, so nothing of that \
+         start is known to be lost; nothing was changed. Accept a loss only after servers that \
+         refuse the records have named the start: `farleaf cluster status` shows them"
+    )]
+    StartNotLost(StartNonce),
     /// The coordinator has a cluster already.
     #[error("the coordinator has {0} already; nothing was changed")]
     ClusterExists(ClusterId),

@@ -1,14 +1,15 @@
-//! Starts of the coordinator (ID5): who has it records each, operators accept that some are lost,
-//! and servers say that they refuse its records.
+//! Starts of the coordinator (ID5): recording them, accepting that some are lost, and recording
+//! that a server refuses the coordinator.
 
 use crate::coordinator::{
-    Compare, Coordinator, CoordinatorError, Revision, Transaction, TransactionOutcome,
+    Compare, Coordinator, CoordinatorError, Entry, Revision, Transaction, TransactionOutcome,
 };
 use crate::error::ClusterError;
 use crate::ids::{ServerId, StartNonce};
 use crate::record::server::cut;
 use crate::record::start::{
-    Forgiven, REFUSAL_SIZE_BYTES_MAX, Refusal, Start, forgiven_key, refusal_key, start_key,
+    Forgiven, REFUSAL_PREFIX, REFUSAL_SIZE_BYTES_MAX, Refusal, Start, forgiven_key, refusal_key,
+    start_key,
 };
 use crate::record::{FORMAT_VERSION, Record, START_KEY, START_PREFIX};
 
@@ -16,26 +17,49 @@ use crate::record::{FORMAT_VERSION, Record, START_KEY, START_PREFIX};
 /// coordinator was rolled back.
 const START_COUNT_MAX: usize = 1000;
 
+/// So many refusals are deleted by one transaction.
+const REFUSAL_PART_COUNT: usize = 100;
+
 /// Records a start of the coordinator: to be called by the process that has it, before anybody else
-/// asks it; for one that outlives processes, once when its data begin, or are put back. Two round
-/// trips.
+/// asks it; for one that outlives processes, once when its data begin. Two round trips.
 ///
 /// # Errors
 /// [`ClusterError::Contended`]: another process has done so meanwhile. Those of the coordinator.
 pub fn begin_start(coordinator: &impl Coordinator) -> Result<StartNonce, ClusterError> {
+    let before = coordinator.range(START_KEY)?.entries;
+    begin(coordinator, before, Transaction::new())
+}
+
+/// Records a start of a coordinator that has none: one of etcd that an older version began to use.
+/// Two round trips at the most.
+///
+/// # Errors
+/// As of [`begin_start`].
+pub fn begin_first_start(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
+    let before = coordinator.range(START_KEY)?.entries;
+    if before.iter().any(|it| it.key == START_KEY) {
+        return Ok(());
+    }
+    begin(coordinator, before, Transaction::new()).map(drop)
+}
+
+/// Records a start behind those that were there before, with more writes.
+fn begin(
+    coordinator: &impl Coordinator,
+    before: Vec<Entry>,
+    more: Transaction,
+) -> Result<StartNonce, ClusterError> {
     let nonce = StartNonce::draw().map_err(ClusterError::NoIdentity)?;
-    let before = coordinator.range(START_KEY)?;
-    let newest = before.entries.iter().find(|it| it.key == START_KEY);
+    let newest = before.iter().find(|it| it.key == START_KEY);
     let newest = newest.map_or(Revision::NEVER, |it| it.mod_revision);
     let mut kept: Vec<_> = before
-        .entries
         .into_iter()
         .filter(|it| it.key.starts_with(START_PREFIX))
         .map(|it| (it.create_revision, it.key))
         .collect();
     kept.sort();
     let bytes = Start::new(nonce).encode();
-    let mut transaction = Transaction::new()
+    let mut transaction = more
         .when(Compare::Modified(START_KEY.to_owned(), newest))
         .put(START_KEY, bytes.clone())
         .put(start_key(nonce), bytes);
@@ -49,23 +73,38 @@ pub fn begin_start(coordinator: &impl Coordinator) -> Result<StartNonce, Cluster
     }
 }
 
-/// Accepts that a start, and all that was recorded in it, is not in the coordinator's history any
-/// more: members that have seen it go on with the older records. One round trip.
+/// Accepts that a start, or the end of one, is not in the coordinator's history any more: members
+/// that have seen it go on with the older records. Records another start, so that they know what is
+/// recorded from now on from what is lost, and deletes all refusals: servers that still refuse the
+/// records write theirs again. Four round trips, if there are few refusals.
 ///
 /// # Errors
-/// Those of the coordinator.
+/// [`ClusterError::StartNotLost`]: the history has this start, and no server refuses the records.
+/// [`ClusterError::Contended`]. Those of the coordinator.
 pub fn forgive(coordinator: &impl Coordinator, nonce: StartNonce) -> Result<(), ClusterError> {
+    let starts = coordinator.range(START_KEY)?.entries;
+    let refusals = coordinator.range(REFUSAL_PREFIX)?.entries;
+    if refusals.is_empty() && starts.iter().any(|it| it.key == start_key(nonce)) {
+        return Err(ClusterError::StartNotLost(nonce));
+    }
     let record = Forgiven {
         version: FORMAT_VERSION,
         nonce,
     };
-    let put = Transaction::new().put(forgiven_key(nonce), record.encode());
-    coordinator.transact(&put)?;
+    let forgiven = Transaction::new().put(forgiven_key(nonce), record.encode());
+    begin(coordinator, starts, forgiven)?;
+    for part in refusals.chunks(REFUSAL_PART_COUNT) {
+        let mut deletion = Transaction::new();
+        for refusal in part {
+            deletion = deletion.delete(refusal.key.clone());
+        }
+        coordinator.transact(&deletion)?;
+    }
     Ok(())
 }
 
-/// Says that a server refuses the coordinator's records; `None`: that it does not any more. Nothing
-/// goes by it: people read it. One round trip.
+/// Records that a server refuses the coordinator's records; `None`: that it does not any more. The
+/// master changes nothing while a server does. Two round trips, one if this is recorded already.
 ///
 /// # Errors
 /// Those of the coordinator.
@@ -82,7 +121,12 @@ pub fn note_refusal(
                 server,
                 how: cut(how.to_string(), REFUSAL_SIZE_BYTES_MAX),
             };
-            Transaction::new().put(key, record.encode())
+            let bytes = record.encode();
+            let recorded = coordinator.range(&key)?.entries;
+            if recorded.iter().any(|it| it.value == bytes) {
+                return Ok(());
+            }
+            Transaction::new().put(key, bytes)
         }
         None => Transaction::new().delete(key),
     };

@@ -34,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent_thread;
 mod attachment;
 mod broken;
 pub mod compare;

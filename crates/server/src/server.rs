@@ -23,9 +23,10 @@ use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ListenOptions, Listener, Membership, Secret, Server};
 
+use crate::agent_thread::AgentThread;
 use crate::contact::Contact;
 use crate::context::{Context, ReplicaOptions};
-use crate::directory::{LockedDirectory, ServerDirectory, adopt, is_server};
+use crate::directory::{LockedDirectory, ServerDirectory, is_server};
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::Host;
@@ -116,7 +117,7 @@ impl ServerOptions {
 const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
 /// How long agent and master wait for a change of the records before they look at everything else.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// All that a server takes of its host, with nothing begun: its directory, locked, and the socket
 /// that it listens at. Whoever connects waits until it starts.
@@ -205,7 +206,7 @@ impl PreparedServer {
 }
 
 /// Has greetings say of which cluster this server is.
-fn set(membership: &Membership, cluster: ClusterId) {
+pub(crate) fn set(membership: &Membership, cluster: ClusterId) {
     if let Some(tag) = cluster.tag() {
         membership.set(tag);
     }
@@ -249,7 +250,7 @@ impl RegionServer {
         let address = listener.address();
         let cluster = directory.cluster;
         set(&membership, cluster);
-        let seen = SeenFile::open(&directory.path)?;
+        let seen = SeenFile::open(&directory.path, cluster)?;
         let bound = Bound::to(coordinator, cluster).having_seen(seen.last());
         let context = Context::new(
             bound.clone(),
@@ -310,7 +311,7 @@ impl RegionServer {
 
     fn start_agent(
         &mut self,
-        (coordinator, mut seen): (Bound<SharedCoordinator>, SeenFile),
+        (coordinator, seen): (Bound<SharedCoordinator>, SeenFile),
         options: &ServerOptions,
         (host, membership): (Host, Membership),
     ) -> Result<(), ServerError> {
@@ -320,46 +321,20 @@ impl RegionServer {
         };
         let mut of = AgentOptions::new(self.cluster, self.server, &address);
         of.terms = options.terms;
-        let mut agent = Agent::new(coordinator, Arc::new(SystemClock), of, host);
-        let (contact, failure) = (Arc::clone(&self.contact), Arc::clone(&self.failure));
-        let has_joined = Arc::clone(&self.has_joined);
-        let (directory, server) = (options.directory.clone(), self.server);
-        self.spawn("agent", move |is_over| {
-            while !is_over.load(Ordering::Acquire) {
-                let ticked = agent.tick(TICK);
-                seen.note(agent.seen(), false);
-                if let Err(error @ ClusterError::NumberTaken { .. }) = ticked {
-                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                    *failure = Some(error.into());
-                    break;
-                }
-                if let Err(ClusterError::AdoptedAs { cluster, .. }) = ticked {
-                    match adopt(&directory, server, cluster) {
-                        Ok(()) => {
-                            agent.host().adopt_cluster(cluster);
-                            agent.adopt(cluster);
-                            set(&membership, cluster);
-                        }
-                        Err(error) => tracing::warn!(%error, "{server} cannot go on as {cluster}"),
-                    }
-                    continue;
-                }
-                let is_in_touch = agent.is_in_touch();
-                contact.note("agent", ticked.as_ref().copied(), is_in_touch);
-                if agent.life().is_some() {
-                    has_joined.store(true, Ordering::Release);
-                }
-                if agent.life().is_none() || ticked.is_err() {
-                    // It waits for a lease, and for nothing else; and whatever it was that failed
-                    // at once is not asked without a rest.
-                    thread::sleep(TICK);
-                }
-            }
-            if let Err(error) = agent.leave() {
-                tracing::warn!(%error, "the lease ends by itself");
-            }
-            seen.note(agent.seen(), true);
-        })
+        let (seen, writer) = seen.split();
+        // It ends when the agent has noted the last.
+        self.spawn("seen", move |_| writer.run())?;
+        let thread = AgentThread {
+            agent: Agent::new(coordinator, Arc::new(SystemClock), of, host),
+            seen,
+            directory: options.directory.clone(),
+            server: self.server,
+            membership,
+            contact: Arc::clone(&self.contact),
+            failure: Arc::clone(&self.failure),
+            has_joined: Arc::clone(&self.has_joined),
+        };
+        self.spawn("agent", move |is_over| thread.run(is_over))
     }
 
     fn start_master(

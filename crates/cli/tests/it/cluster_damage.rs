@@ -159,11 +159,11 @@ fn a_copy_outlives_an_old_coordinator() {
     start(&mut crew);
     let status = wait_not_whole(&crew, "refuses these records");
     for told in [
-        "server 1 refuses these records: the coordinator of cluster",
+        "server 1 refuses these records: coordinator of cluster",
         "was rolled back",
         "its history does not have that start",
-        "no file is deleted",
-        "put the newest copy of that directory back",
+        "deletes nothing",
+        "Restore the newest copy of the coordinator's directory",
         "farleaf cluster adopt --lost-start",
         "1 server refuses the coordinator's records",
     ] {

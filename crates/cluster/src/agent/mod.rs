@@ -39,6 +39,9 @@ use crate::view::{Mirror, View};
 /// So many copies that cannot be used are reported: a report has to fit into a request.
 const UNUSABLE_COUNT_MAX: usize = 256;
 
+/// How often it is recorded again that the coordinator's records are refused, if that was deleted.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(2);
+
 /// What a server says of itself.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
@@ -84,6 +87,10 @@ pub struct Agent<C: Debug, H> {
     told_rival: Option<Life>,
     /// Whether the coordinator was told that its records are refused (ID5); none: not known.
     is_refusal_told: Option<bool>,
+    /// When that is looked at again at the earliest.
+    refusal_due_at: Duration,
+    /// A restarted server would still know that its start was cut (ID5), if it was.
+    is_cut_kept: bool,
     mirror: Mirror<Bound<C>>,
     /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
     servers: Mirror<Bound<C>>,
@@ -126,6 +133,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             life: None,
             told_rival: None,
             is_refusal_told: None,
+            refusal_due_at: Duration::ZERO,
+            is_cut_kept: true,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
             left: BTreeMap::new(),
@@ -165,6 +174,13 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.coordinator.seen()
     }
 
+    /// Says what of [`seen`](Self::seen) is on the server's disk, before each tick. A refusal is
+    /// recorded no sooner than its reason is kept: a restarted server could not find the reason
+    /// again, because the record itself makes the coordinator's revision rise.
+    pub fn note_kept(&mut self, kept: Option<SeenStart>) {
+        self.is_cut_kept = kept.is_some_and(|kept| kept.is_cut);
+    }
+
     /// The regions as they were seen last.
     pub fn view(&self) -> &View {
         self.mirror.view()
@@ -189,8 +205,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         ticked
     }
 
-    /// ID5: has the coordinator's records say that this server refuses them, for people, once; and
-    /// that it does not any more.
+    /// ID5: records at the coordinator that this server refuses its records, and again if that was
+    /// deleted meanwhile; and deletes that when it does not refuse them any more.
     fn tell_refusal(&mut self, error: Option<&ClusterError>) {
         let refused = match error {
             None if self.life.is_some() => None,
@@ -198,15 +214,24 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             _ => return,
         };
         let is_refused = refused.is_some();
-        if self.is_refusal_told == Some(is_refused) {
+        let is_done = !is_refused && self.is_refusal_told == Some(false);
+        let now = self.clock.now();
+        if is_done || now < self.refusal_due_at || !self.is_reason_kept() {
             return;
         }
-        // Nothing but people goes by it, and these records are not trusted: so without the check.
+        self.refusal_due_at = now + REFUSAL_INTERVAL;
+        // These records are not trusted: so without the check.
         let inner = self.coordinator.inner();
         match starts::note_refusal(inner, self.options.server, refused) {
             Ok(()) => self.is_refusal_told = Some(is_refused),
-            Err(error) => tracing::debug!(%error, "nobody is told of a refusal"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot record that this server refuses the coordinator");
+            }
         }
+    }
+
+    fn is_reason_kept(&self) -> bool {
+        self.is_cut_kept || !self.seen().is_some_and(|seen| seen.is_cut)
     }
 
     fn do_due(&mut self, timeout: Duration) -> Result<(), ClusterError> {

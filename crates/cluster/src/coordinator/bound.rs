@@ -23,6 +23,10 @@ pub struct SeenStart {
     pub first: Revision,
     /// The newest revision that was seen since.
     pub revision: Revision,
+    /// Whether the coordinator presented this start again at an older revision. Its later
+    /// revisions prove nothing, because they rise past `revision` with other records. Only an
+    /// operator who accepts the loss ends that.
+    pub is_cut: bool,
 }
 
 /// A handle of a coordinator that belongs to one cluster. Clones are the same one.
@@ -170,60 +174,60 @@ impl<C: Coordinator> Bound<C> {
         }
         let start = presented(START_KEY);
         let is_same = known.start.as_ref() == start.map(|it| &it.value);
-        match &mut known.seen {
-            Some(seen) if is_same && snapshot.revision >= before => {
+        match (&mut known.seen, start) {
+            (Some(seen), Some(_)) if is_same && !seen.is_cut && snapshot.revision >= before => {
                 seen.revision = seen.revision.max(snapshot.revision);
                 Ok(())
             }
-            None if start.is_none() => Ok(()),
-            _ => {
+            (None, Some(start)) => {
+                // A record that cannot be decoded says of no start that it was seen.
+                let _ = known.take_start(start, snapshot.revision);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+            (Some(seen), _) => {
+                let seen = *seen;
                 drop(known);
-                self.judge_start()
+                self.judge_start(seen)
             }
         }
     }
 
-    /// ID5: checks that the coordinator's history has all that was seen of it. Two round trips.
-    fn judge_start(&self) -> Result<(), CoordinatorError> {
-        let seen = self.known().seen;
+    /// ID5: checks that the coordinator's history has all that was seen of it before. Two round
+    /// trips at the most.
+    fn judge_start(&self, seen: SeenStart) -> Result<(), CoordinatorError> {
         let starts = self.inner.range(START_PREFIX)?;
-        let start = starts.identity.iter().find(|it| it.key == START_KEY);
-        let decoded = start.and_then(|it| Some((it, Start::decode(&it.key, &it.value).ok()?)));
-        let Some((entry, presented)) = decoded else {
-            let how = "it does not say which start this is";
-            return seen.map_or(Ok(()), |seen| Err(self.rolled_back(seen, how)));
-        };
-        if let Some(seen) = seen
-            && let Some(how) = lacks(&starts, seen)
-        {
-            let key = forgiven_key(seen.nonce);
-            let forgiven = self.inner.range(&key)?.entries;
-            let is_forgiven = |it: &Entry| Forgiven::decode(&it.key, &it.value).is_ok();
-            if !forgiven.iter().any(is_forgiven) {
-                return Err(self.rolled_back(seen, how));
+        let lack = lacks(&starts, seen);
+        let how = lack.or_else(|| seen.is_cut.then_some(CUT));
+        if let Some(how) = how {
+            if !self.is_forgiven(seen.nonce)? {
+                let mut known = self.known();
+                if lack == Some(BEHIND) {
+                    known.cut(seen.nonce);
+                }
+                return Err(known.rolled_back(seen, how));
             }
             tracing::warn!(
-                "older records are in force, as an operator said: {} is lost, from {} on",
+                "using older records: an operator accepted the loss of {} (first {})",
                 seen.nonce,
                 seen.first
             );
         }
         let mut known = self.known();
-        known.start = Some(entry.value.clone());
-        known.seen = Some(SeenStart {
-            nonce: presented.nonce,
-            first: entry.mod_revision,
-            revision: starts.revision,
-        });
-        Ok(())
+        if known.seen.is_none_or(|now| now.nonce != seen.nonce) {
+            // Another thread has gone on to a later start meanwhile.
+            return Ok(());
+        }
+        let start = starts.identity.iter().find(|it| it.key == START_KEY);
+        let taken = start.and_then(|start| known.take_start(start, starts.revision));
+        taken.ok_or_else(|| known.rolled_back(seen, UNNAMED))
     }
 
-    fn rolled_back(&self, seen: SeenStart, how: &'static str) -> CoordinatorError {
-        CoordinatorError::RolledBack {
-            cluster: self.known().cluster.unwrap_or(ClusterId(0)),
-            seen: Box::new(seen),
-            how,
-        }
+    /// Whether an operator accepted that a start is lost.
+    fn is_forgiven(&self, nonce: StartNonce) -> Result<bool, CoordinatorError> {
+        let found = self.inner.range(&forgiven_key(nonce))?.entries;
+        let decodes = |it: &Entry| Forgiven::decode(&it.key, &it.value).is_ok();
+        Ok(found.iter().any(decodes))
     }
 
     /// What transactions compare: the records of the cluster and of the start.
@@ -242,11 +246,15 @@ impl<C: Coordinator> Bound<C> {
     }
 
     fn note(&self, revision: Revision) {
-        if let Some(seen) = &mut self.known().seen {
-            seen.revision = seen.revision.max(revision);
-        }
+        self.known().note(revision);
     }
 }
+
+/// The coordinator presents the start that was seen last, at an older revision.
+const BEHIND: &str = "it has not come to that revision";
+/// It did so once.
+const CUT: &str = "it presented that start at an older revision since then";
+const UNNAMED: &str = "it does not say which start this is";
 
 /// What the history of starts lacks of what was seen.
 fn lacks(starts: &Snapshot, seen: SeenStart) -> Option<&'static str> {
@@ -264,7 +272,7 @@ fn lacks(starts: &Snapshot, seen: SeenStart) -> Option<&'static str> {
         return Some("its next start came before that revision");
     }
     if starts.revision < seen.revision {
-        return Some("it has not come to that revision");
+        return Some(BEHIND);
     }
     None
 }
@@ -276,7 +284,43 @@ fn other(own: ClusterId, found: String) -> CoordinatorError {
 impl Known {
     /// Whether this process has compared what there is to compare.
     fn is_checked(&self) -> bool {
-        self.record.is_some() && (self.start.is_some() || self.seen.is_none())
+        let is_cut = self.seen.is_some_and(|seen| seen.is_cut);
+        self.record.is_some() && (self.start.is_some() || self.seen.is_none()) && !is_cut
+    }
+
+    /// Takes the start that a reply of this revision presents as the one that was seen last. None:
+    /// the record cannot be decoded.
+    fn take_start(&mut self, entry: &Entry, revision: Revision) -> Option<()> {
+        let presented = Start::decode(&entry.key, &entry.value).ok()?;
+        self.start = Some(entry.value.clone());
+        self.seen = Some(SeenStart {
+            nonce: presented.nonce,
+            first: entry.mod_revision,
+            revision,
+            is_cut: false,
+        });
+        Some(())
+    }
+
+    fn note(&mut self, revision: Revision) {
+        if let Some(seen) = self.seen.as_mut().filter(|seen| !seen.is_cut) {
+            seen.revision = seen.revision.max(revision);
+        }
+    }
+
+    /// ID5: from now on this start's revisions prove nothing.
+    fn cut(&mut self, nonce: StartNonce) {
+        if let Some(seen) = self.seen.as_mut().filter(|seen| seen.nonce == nonce) {
+            seen.is_cut = true;
+        }
+    }
+
+    fn rolled_back(&self, seen: SeenStart, how: &'static str) -> CoordinatorError {
+        CoordinatorError::RolledBack {
+            cluster: self.cluster.unwrap_or(ClusterId(0)),
+            seen: Box::new(seen),
+            how,
+        }
     }
 
     /// Takes a record of the cluster that was not seen before, if it is of the same cluster.
@@ -312,6 +356,7 @@ impl<C: Coordinator> Coordinator for Bound<C> {
 
     fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
         loop {
+            let before = self.revision();
             let compares = self.compares()?;
             let mut bound = transaction.clone();
             if !self.is_omitted() {
@@ -319,7 +364,13 @@ impl<C: Coordinator> Coordinator for Bound<C> {
             }
             let outcome = self.inner.transact(&bound)?;
             match outcome {
-                TransactionOutcome::Committed(revision) => self.note(revision),
+                TransactionOutcome::Committed(revision) => {
+                    if revision < before {
+                        // It was done in an older copy of the same start.
+                        self.look()?;
+                    }
+                    self.note(revision);
+                }
                 TransactionOutcome::LeaseGone => {}
                 // Because of the cluster or the start, or of what else was compared.
                 TransactionOutcome::Refused => {
@@ -372,11 +423,13 @@ struct BoundWatch {
 impl Watch for BoundWatch {
     fn next(&mut self, timeout: Duration) -> Result<Vec<Event>, CoordinatorError> {
         let events = self.watch.next(timeout)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = known.seen.filter(|seen| seen.is_cut) {
+            // What comes may be of older records: whoever watches has to look at everything again.
+            return Err(known.rolled_back(seen, CUT));
+        }
         if let Some(last) = events.last().map(Event::revision) {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(seen) = &mut known.seen {
-                seen.revision = seen.revision.max(last);
-            }
+            known.note(last);
         }
         Ok(events)
     }

@@ -448,11 +448,10 @@ pub enum CoordinatorError {
     },
     /// The coordinator's data are an older copy of what was seen of them (ID5).
     #[error(
-        "the coordinator of {cluster} was rolled back: its {}, from {} on, was seen up to {}, and \
-         {how}, so its directory is an older copy; no file is deleted, and nothing is served by \
-         these records; put the newest copy of that directory back and start its server again; or, \
-         if there is none, accept that what was recorded since is lost: `farleaf cluster adopt \
-         --lost-start {:032x}`", seen.nonce, seen.first, seen.revision, seen.nonce.0
+        "coordinator of {cluster} was rolled back: {} was seen up to {}, but {how}. This server \
+         serves nothing from these records and deletes nothing. Restore the newest copy of the \
+         coordinator's directory, or accept the loss: `farleaf cluster adopt --lost-start {:032x}`",
+        seen.nonce, seen.revision, seen.nonce.0
     )]
     RolledBack {
         /// Which cluster it has.

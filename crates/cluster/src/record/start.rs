@@ -82,9 +82,12 @@ pub struct Refusal {
 /// What a refusal may have of text.
 pub const REFUSAL_SIZE_BYTES_MAX: usize = 4 * FAILURE_SIZE_BYTES_MAX;
 
+/// What the keys of refusals begin with.
+pub const REFUSAL_PREFIX: &str = "refusal/";
+
 /// The key of a server's refusal.
 pub fn refusal_key(server: ServerId) -> String {
-    format!("refusal/{:020}", server.0)
+    format!("{REFUSAL_PREFIX}{:020}", server.0)
 }
 
 impl Record for Refusal {

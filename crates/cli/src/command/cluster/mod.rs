@@ -57,9 +57,8 @@ enum ClusterCommand {
     /// Give a cluster that an older version created a 128-bit id; until then its servers serve
     /// nothing. Run it once, at the coordinator that has always been this cluster's
     Adopt {
-        /// Accept instead that the coordinator's data are an older copy, in which this start of it,
-        /// which servers name, is lost, with all that it has recorded: they serve by the older
-        /// records then
+        /// Accept that the coordinator start START is lost. Servers that saw it then use the older
+        /// records, and writes recorded since may be lost
         #[arg(long, value_name = "START", value_parser = parse_start)]
         lost_start: Option<StartNonce>,
     },
@@ -193,14 +192,17 @@ fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
     let accepted = starts::forgive(opened.coordinator(), nonce);
     accepted.map_err(|error| opened.told(error))?;
     print(format_args!(
-        "{nonce} of the coordinator {} is lost, and its older records are in force: servers that \
-         have seen that start serve by them from now on\n",
+        "accepted the loss of {nonce} at the coordinator {}: servers that saw it use the older \
+         records from now on\n",
         opened.address
     ))?;
     Ok(Ending::Done)
 }
 
 fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
+    // etcd has no process that records its starts (ID5).
+    let begun = starts::begin_first_start(opened.coordinator());
+    begun.map_err(|error| opened.told(error))?;
     let adopted = admin::adopt(opened.coordinator());
     let record = adopted.map_err(|error| opened.told(error))?;
     let formerly = record

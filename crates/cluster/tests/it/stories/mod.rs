@@ -6,11 +6,13 @@
 //! | `failures` | servers and masters are lost, and come back |
 //! | `outages` | all servers of a region are lost, and some copies with them |
 //! | `changes` | drains, splits, moves, balance |
+//! | `refusals` | servers refuse the coordinator's records |
 //! | `rooms` | disks get full, and have room again |
 
 mod changes;
 mod failures;
 mod outages;
+mod refusals;
 mod rooms;
 mod tables;
 
