@@ -35,6 +35,8 @@ pub struct Master<C: std::fmt::Debug> {
     idle_at: Option<(Revision, BTreeSet<(RegionId, ServerId)>)>,
     avoided_until: BTreeMap<(RegionId, ServerId), Duration>,
     waiting: Vec<Waiting>,
+    /// Which servers refuse the records, as was logged last.
+    refusing: BTreeSet<ServerId>,
 }
 
 /// What came of a look of the master.
@@ -71,6 +73,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             idle_at: None,
             avoided_until: BTreeMap::new(),
             waiting: Vec::new(),
+            refusing: BTreeSet::new(),
         }
     }
 
@@ -116,6 +119,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             return Ok(tick); // It would plan the same again, and be refused.
         }
         self.note_avoided();
+        self.tell_refusals();
         let seen = (self.mirror.view().revision, self.options.avoided.clone());
         if self.idle_at.as_ref() == Some(&seen) {
             return Ok(tick);
@@ -134,6 +138,22 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             tick.done.push(step);
         }
         Ok(tick)
+    }
+
+    /// Logs that nothing is planned because servers refuse the records (ID5), once for these.
+    fn tell_refusals(&mut self) {
+        let refusing: BTreeSet<_> = self.mirror.view().refusals.keys().copied().collect();
+        if refusing == self.refusing {
+            return;
+        }
+        if let Some(first) = refusing.first() {
+            tracing::error!(
+                "the master promotes, moves and removes no replica: {first} refuses the \
+                 coordinator's records ({} in all do); `farleaf cluster status` says what to do",
+                refusing.len()
+            );
+        }
+        self.refusing = refusing;
     }
 
     /// Writes a step, if it still is master and the records are those that the step was made for.

@@ -173,8 +173,12 @@ pub struct Plan {
     pub waiting: Vec<Waiting>,
 }
 
-/// What the master would do next.
+/// What the master would do next: nothing while a server refuses the records (ID5). They are an
+/// older copy then, by which a replica that lacks acknowledged writes could become primary.
 pub fn plan(view: &View, options: &PlanOptions) -> Plan {
+    if !view.refusals.is_empty() {
+        return Plan::default();
+    }
     let mut planner = Planner {
         view,
         options,
