@@ -46,6 +46,8 @@ const VERSION: u32 = 2;
 /// verified.
 const LEGACY_VERSION: u32 = 1;
 const BEGUN: &str = "BEGUN";
+/// `BEGUN` while it is written.
+const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
 /// What to do where something of a copy is missing or damaged.
@@ -313,7 +315,11 @@ impl ReplicaPlace {
 
     fn has_files(&self) -> Result<bool, ServerError> {
         match fs::read_dir(&self.path) {
-            Ok(mut entries) => Ok(entries.next().is_some()),
+            // A server that ended before it had begun leaves that.
+            Ok(mut entries) => {
+                let is_file = |it: &fs::DirEntry| it.file_name() != BEGUN_NEW;
+                Ok(entries.any(|it| it.as_ref().map_or(true, is_file)))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed("list", &self.path)(error)),
         }
@@ -322,8 +328,8 @@ impl ReplicaPlace {
     /// Whether a server of this cluster has begun it. Nothing of it was ever acknowledged, unless
     /// there is a note.
     fn was_begun(&self) -> bool {
-        let bytes = fs::read(self.path.join(BEGUN));
-        let begun = bytes.ok().and_then(|it| serde_json::from_slice(&it).ok());
+        let bytes = read_small(&self.path.join(BEGUN), RESTORE).ok().flatten();
+        let begun = bytes.and_then(|it| serde_json::from_slice(&it).ok());
         begun
             == Some(BegunNote {
                 version: BEGUN_VERSION,
@@ -394,7 +400,8 @@ impl ReplicaPlace {
 }
 
 /// Why a directory without a note is kept.
-const NO_NOTE: &str = "it has files, and no note that says of which cluster and replica they are";
+const NO_NOTE: &str =
+    "it contains files but no `REPLICA` note, so its cluster and replica are unknown";
 
 fn remove_all(path: &Path) -> Result<(), ServerError> {
     match fs::remove_dir_all(path) {
@@ -422,17 +429,11 @@ pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), S
     }
     for id in found(regions)? {
         let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
-        let path = place.path.join(NOTE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(failed("read", &path)(error)),
-        };
-        // One that cannot be used stays so.
-        if let Ok(note) = Note::decode(&path, &bytes)
-            && note.cluster.is_none()
-        {
-            place.put_in_force(&note)?;
+        match place.note_of_any() {
+            Ok(Some(note)) if note.cluster.is_none() => place.put_in_force(&note)?,
+            Ok(_) => {}
+            // It cannot be used, and the others can.
+            Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
         }
     }
     Ok(())

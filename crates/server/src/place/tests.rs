@@ -98,6 +98,46 @@ fn notes_of_older_versions_are_adopted() {
     adopt_replicas(&scratch.path().join("none"), CLUSTER).expect("nothing to adopt");
 }
 
+/// Promise (ID1): notes that cannot be read, are damaged or too long keep no other one from being
+/// adopted, and stay as they are.
+#[test]
+fn a_damaged_note_keeps_no_other_one_from_being_adopted() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let regions = scratch.path().join("regions");
+    let text = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
+    fs::write(place.path.join(NOTE), text).expect("written");
+    fs::create_dir_all(regions.join("1-1").join(NOTE)).expect("made");
+    for (name, bytes) in [("6-1", b"garbage".to_vec()), ("7-1", vec![b' '; 1 << 20])] {
+        fs::create_dir(regions.join(name)).expect("made");
+        fs::write(regions.join(name).join(NOTE), bytes).expect("written");
+    }
+    adopt_replicas(&regions, CLUSTER).expect("adopted");
+    assert!(place.note().expect("it can be read").is_some());
+    assert!(regions.join("1-1").join(NOTE).is_dir());
+    let garbage = fs::read(regions.join("6-1").join(NOTE));
+    assert_eq!(garbage.expect("it is there"), b"garbage");
+}
+
+/// Promise (ID3): a replica's directory that a server was about to begin when it ended is made
+/// anew, or goes; it is no orphan.
+#[test]
+fn a_directory_that_was_not_begun_is_no_orphan() {
+    for is_made in [true, false] {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        fs::rename(place.path.join(BEGUN), place.path.join(BEGUN_NEW)).expect("renamed");
+        if is_made {
+            place.make().expect("made");
+            assert!(place.was_begun());
+        } else {
+            assert_eq!(copies_in(&scratch), DiskCopies::default());
+            assert!(!place.path.exists());
+        }
+        assert!(!scratch.path().join("orphans").exists());
+    }
+}
+
 /// The format: a later version that changes it must say so.
 #[test]
 fn notes_are_golden() {

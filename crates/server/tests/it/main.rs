@@ -16,6 +16,7 @@
 //! | `tail` | logs to which nobody writes any more |
 //! | `verifying` | replicas that differ from their primary, and directories of older versions |
 //! | `rest` | the files of replicas at rest, which are equal |
+//! | `legacy` | directories of a cluster without a 128-bit identifier |
 //! | `moves` | replicas that move, under load |
 //! | `identity` | handles of other tables, and copies of other clusters |
 //! | `directories` | directories that are another's, or not as they were written |
@@ -29,6 +30,7 @@ mod directories;
 mod disk;
 mod disks;
 mod identity;
+mod legacy;
 mod moves;
 mod outages;
 mod recording;
