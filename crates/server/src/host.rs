@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farleaf_cluster::agent::host::{
     BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
@@ -17,7 +17,7 @@ use farleaf_cluster::record::{CopyReport, Orphan, Room};
 use crate::broken::Broken;
 use crate::context::Context;
 use crate::open_replicas::OpenReplicas;
-use crate::orphans::orphans;
+use crate::orphans::Orphans;
 use crate::place::{ReplicaPlace, copies};
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
 use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
@@ -34,9 +34,6 @@ struct Open {
 /// A thread after which nobody has a replica's directory open. (One that was prepared for a split
 /// has none that anybody asks for.)
 type Closes = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
-
-/// How often what was moved aside is listed: an operator removes it.
-const ORPHANS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is free on a disk is told in so many bytes: it changes all the time.
 const FREE_UNIT_BYTES: u64 = 1 << 20;
@@ -58,7 +55,7 @@ pub(crate) struct Host {
     closing: Vec<Closes>,
     broken: Broken,
     /// What was moved aside, as it was listed last.
-    orphans: Option<(Instant, Vec<Orphan>)>,
+    orphans: Orphans,
     /// Splits that are begun again: of which region, where, and what is left of the first try.
     again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
 }
@@ -72,7 +69,7 @@ impl Host {
             open: BTreeMap::new(),
             closing: Vec::new(),
             broken: Broken::default(),
-            orphans: None,
+            orphans: Orphans::default(),
             again: BTreeMap::new(),
         }
     }
@@ -397,12 +394,7 @@ impl RegionHost for Host {
     }
 
     fn orphans(&mut self) -> Vec<Orphan> {
-        let due = self.orphans.as_ref();
-        if due.is_none_or(|(at, _)| at.elapsed() >= ORPHANS_INTERVAL) {
-            self.orphans = Some((Instant::now(), orphans(&self.context.regions)));
-        }
-        let listed = self.orphans.as_ref();
-        listed.map_or_else(Vec::new, |(_, orphans)| orphans.clone())
+        self.orphans.look(&self.context.regions)
     }
 
     fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {

@@ -11,18 +11,23 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
+use farleaf_cluster::agent::ORPHAN_COUNT_MAX;
 use farleaf_cluster::ids::ClusterId;
 use farleaf_cluster::record::Orphan;
 use farleaf_lsm::storage::private;
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, sync_directory, version_of, write_whole};
+use crate::directory::{failed, read_small, sync_directory, version_of, write_whole};
 use crate::error::ServerError;
 
 const ORPHANS: &str = "orphans";
 const NOTE: &str = "ORPHAN";
 const VERSION: u32 = 1;
+/// How often it is looked what there is.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const REMEDY: &str = "look at the directory itself";
 
 /// What `ORPHAN` says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +64,7 @@ pub(crate) fn move_aside(
         tracing::warn!(%error, "an orphan has no note");
     }
     tracing::error!(
-        "{} was moved to {}, and is kept: {how}; look into it, and remove it when nobody needs it",
+        "moved {} to {}: {how}. Check its contents and delete it if it is not needed.",
         replica.display(),
         to.display()
     );
@@ -81,31 +86,57 @@ fn free_name(orphans: &Path, replica: &Path) -> Result<PathBuf, ServerError> {
     }
 }
 
-/// The orphans beside a directory of regions, by name.
-pub(crate) fn orphans(regions: &Path) -> Vec<Orphan> {
-    let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
-    let listed = match fs::read_dir(&orphans) {
-        Ok(listed) => listed,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        Err(error) => {
-            tracing::warn!(%error, "{} cannot be listed", orphans.display());
-            return Vec::new();
+/// The orphans of a server, as far as they are reported.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    /// What there was, and when `orphans/` had changed last then.
+    found: Option<(SystemTime, Vec<Orphan>)>,
+    looked_at: Option<Instant>,
+}
+
+impl Orphans {
+    /// Those beside a directory of regions: the first ones by name, as many as are reported. Looks
+    /// now and then, and reads the notes if what is there has changed.
+    pub(crate) fn look(&mut self, regions: &Path) -> Vec<Orphan> {
+        let is_due = (self.looked_at).is_none_or(|at| at.elapsed() >= LOOK_INTERVAL);
+        if is_due {
+            self.looked_at = Some(Instant::now());
+            let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
+            self.found = self.find(&orphans).unwrap_or_else(|error| {
+                tracing::warn!(%error, "{} cannot be listed", orphans.display());
+                None
+            });
         }
-    };
-    let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut found: Vec<Orphan> = paths
-        .filter(|path| path.is_dir())
-        .map(|path| Orphan {
+        let found = self.found.as_ref();
+        found.map_or_else(Vec::new, |(_, orphans)| orphans.clone())
+    }
+
+    fn find(&mut self, orphans: &Path) -> io::Result<Option<(SystemTime, Vec<Orphan>)>> {
+        let changed = match fs::metadata(orphans) {
+            Ok(metadata) => metadata.modified()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // A note is written after its directory was moved here, so what is new is read again.
+        let is_settled = changed.elapsed().is_ok_and(|age| age >= LOOK_INTERVAL * 2);
+        if let Some(found) = self.found.take_if(|found| is_settled && found.0 == changed) {
+            return Ok(Some(found));
+        }
+        let listed = fs::read_dir(orphans)?;
+        let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut paths: Vec<_> = paths.filter(|path| path.is_dir()).collect();
+        paths.sort();
+        let reported = paths.iter().take(ORPHAN_COUNT_MAX).map(|path| Orphan {
             how: how(&path.join(NOTE)),
             path: path.display().to_string(),
-        })
-        .collect();
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found
+        });
+        Ok(Some((changed, reported.collect())))
+    }
 }
 
 fn how(note: &Path) -> String {
-    let read = fs::read(note).map_err(|error| error.to_string());
+    let read = read_small(note, REMEDY).map_err(|error| error.to_string());
+    let read = read.and_then(|bytes| bytes.ok_or_else(|| "there is none".to_owned()));
     let decoded = read.and_then(|bytes| decode(&bytes));
     match decoded {
         Ok(note) => note.how,
@@ -134,7 +165,8 @@ mod tests {
     fn orphans_are_kept_and_listed() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let regions = scratch.path().join("regions");
-        assert_eq!(orphans(&regions), []);
+        let orphans = || Orphans::default().look(&regions);
+        assert_eq!(orphans(), []);
         for number in 1..=2 {
             let replica = regions.join("5-2");
             fs::create_dir_all(&replica).expect("made");
@@ -142,7 +174,7 @@ mod tests {
             move_aside(&replica, CLUSTER, "it is foreign").expect("moved");
             assert!(!replica.exists());
         }
-        let listed = orphans(&regions);
+        let listed = orphans();
         let paths = ["orphans/5-2", "orphans/5-2.2"].map(|it| scratch.path().join(it));
         assert_eq!(listed.len(), 2);
         for (number, (orphan, path)) in listed.iter().zip(&paths).enumerate() {
@@ -157,9 +189,43 @@ mod tests {
         assert_eq!(note, golden);
         fs::write(paths[0].join(NOTE), r#"{"version":2}"#).expect("written");
         fs::remove_dir_all(&paths[1]).expect("removed");
-        let listed = orphans(&regions);
+        let listed = orphans();
         assert_eq!(listed.len(), 1);
         assert!(listed[0].how.contains("no format version 2"), "{listed:?}");
+    }
+
+    /// Promise: of more orphans than are reported, and of those that have not changed, no note is
+    /// read; nor more of one than a note can have.
+    #[test]
+    fn notes_are_read_once() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let regions = scratch.path().join("regions");
+        let orphan = |number: usize| scratch.path().join(format!("orphans/{number:03}-1"));
+        for number in 0..ORPHAN_COUNT_MAX + 9 {
+            fs::create_dir_all(orphan(number)).expect("made");
+        }
+        fs::write(orphan(0).join(NOTE), vec![b' '; 1 << 20]).expect("written");
+        let folder = fs::File::open(scratch.path().join("orphans")).expect("it is there");
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_hours(1);
+        folder.set_modified(long_ago).expect("it can be set");
+        let mut orphans = Orphans::default();
+        let mut look = || {
+            orphans.looked_at = None;
+            orphans.look(&regions)
+        };
+        let found = look();
+        assert_eq!(found.len(), ORPHAN_COUNT_MAX);
+        assert!(
+            found[0].how.contains("it has more than"),
+            "{}",
+            found[0].how
+        );
+        let note = r#"{"version":1,"cluster":"00000000000000070000000000000000","how":"why"}"#;
+        fs::write(orphan(0).join(NOTE), note).expect("written");
+        assert_eq!(look(), found);
+        fs::remove_dir(orphan(1)).expect("removed");
+        let again = look();
+        assert_eq!((again.len(), &*again[0].how), (ORPHAN_COUNT_MAX, "why"));
     }
 
     /// Promise: bytes that are no note of an orphan are an error, and no panic.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use self::given::Given;
 use self::host::{DiskCopies, RegionHost};
 use self::reconcile::Held;
+pub use self::reporting::ORPHAN_COUNT_MAX;
 use crate::admin;
 use crate::clock::Clock;
 use crate::coordinator::{Bound, Coordinator, CoordinatorError, Revision, SeenStart};

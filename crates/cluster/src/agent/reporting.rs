@@ -15,7 +15,7 @@ use crate::record::{
 };
 
 /// So many orphans are reported: an operator who has removed some sees the next ones.
-const ORPHAN_COUNT_MAX: usize = 64;
+pub const ORPHAN_COUNT_MAX: usize = 64;
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Reports what is so, if it is something else than what was reported. One round trip then.
