@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use farleaf::persistent::{ClientOptions, OpenError, SharedCoordinator, open_coordinator};
 use farleaf_cluster::clock::SystemClock;
-use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded};
+use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded, Started};
 use farleaf_cluster::ids::ClusterId;
-use farleaf_cluster::{ClusterError, admin, starts};
+use farleaf_cluster::{ClusterError, admin};
 use farleaf_lsm::storage::{DirectoryStorage, private};
 use farleaf_server::{PreparedServer, ServerError, ServerOptions};
 
@@ -220,7 +220,6 @@ impl Own {
         let opened = open_embedded(path);
         let coordinator =
             opened.with_context(|| format!("cannot open the coordinator {address}"))?;
-        let coordinator = SharedCoordinator::new(coordinator, &address.to_string());
         let founded = match (admin::cluster_id(&coordinator), prepared.cluster()) {
             (Ok(_), _) => None,
             (Err(ClusterError::NoCluster), Some(cluster)) => {
@@ -235,23 +234,11 @@ impl Own {
             }
             (Err(error), _) => return Err(anyhow::Error::new(error).context(address.to_string())),
         };
-        begin_start(&coordinator).with_context(|| address.to_string())?;
+        let started = Started::begin(coordinator).with_context(|| address.to_string())?;
         Ok(Self {
-            coordinator,
+            coordinator: SharedCoordinator::new(started, &address.to_string()),
             founded,
         })
-    }
-}
-
-/// Records that the coordinator was started (ID5). On a full disk it goes on as the start before:
-/// nothing can be written until there is room.
-fn begin_start(coordinator: &SharedCoordinator) -> Result<(), ClusterError> {
-    match starts::begin_start(coordinator) {
-        Err(ClusterError::Coordinator(error)) if error.is_no_room() => {
-            tracing::warn!(%error, "this start of the coordinator is not recorded");
-            Ok(())
-        }
-        other => other.map(drop),
     }
 }
 

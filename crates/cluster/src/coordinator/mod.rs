@@ -7,6 +7,7 @@
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | `shared` | [`SharedCoordinator`]: one of whichever kind |
+//! | `started` | [`Started`]: one that records its start before it changes anything |
 //! | `bound` | [`Bound`]: one as the members and clients of one cluster use it |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
 //! | [`address`] | how a coordinator is named |
@@ -21,6 +22,7 @@ pub mod embedded;
 pub mod journal;
 pub mod served;
 mod shared;
+mod started;
 pub mod store;
 
 use std::fmt;
@@ -38,6 +40,7 @@ pub use self::address::{CoordinatorAddress, CoordinatorAddressError};
 pub use self::bound::{Bound, SeenStart};
 pub use self::embedded::Embedded;
 pub use self::shared::SharedCoordinator;
+pub use self::started::Started;
 
 /// A key may have so many bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 512;

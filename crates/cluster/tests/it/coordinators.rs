@@ -8,9 +8,10 @@ use std::time::Duration;
 use farleaf_cluster::clock::{ManualClock, SystemClock};
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
 use farleaf_cluster::coordinator::{
-    Compare, Coordinator, CoordinatorError, Embedded, KeepAlive, Revision, Transaction,
+    Compare, Coordinator, CoordinatorError, Embedded, KeepAlive, Revision, Started, Transaction,
     TransactionOutcome,
 };
+use farleaf_cluster::record::{START_KEY, START_PREFIX};
 use farleaf_lsm::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, PowerLoss, Storage,
 };
@@ -231,6 +232,48 @@ fn a_journal_of_a_later_version_is_not_damaged() {
     let file = storage.open("COORDINATOR").expect("it is there");
     file.read_at(&mut after, 0).expect("it works");
     assert_eq!(after, text.as_bytes());
+}
+
+/// Promise (ID5): a coordinator whose disk has no room for its start reads what it has, keeps
+/// leases alive, and changes nothing; when there is room, it records the start before the first
+/// change, once.
+#[test]
+fn nothing_is_changed_before_the_start_is_recorded() {
+    let storage = CrashStorage::new(1);
+    let faulty = FaultyStorage::new(Arc::new(storage));
+    let embedded = Embedded::open(Arc::new(faulty.clone()), Arc::new(SystemClock)).expect("made");
+    let first = Started::begin(embedded.clone()).expect("there is room");
+    let (lease, _) = first.grant_lease(Duration::from_mins(1)).expect("it works");
+    let starts = || embedded.range(START_PREFIX).expect("it is read").entries;
+    let before = starts();
+    assert_eq!(before.len(), 1);
+    faulty.set(Fault::Full { after_bytes: 0 });
+    let second = Started::begin(embedded.clone()).expect("it reads");
+    // The disk has room for small changes, and for no start.
+    faulty.lift_all();
+    faulty.set(Fault::Full { after_bytes: 120 });
+    let put = Transaction::new().put("k", b"v".to_vec());
+    let refused = [
+        second.transact(&put).map(drop).expect_err("transact"),
+        (second.grant_lease(Duration::from_secs(1)).map(drop)).expect_err("grant"),
+        second.revoke_lease(lease).expect_err("revoke"),
+    ];
+    assert!(
+        refused.iter().all(CoordinatorError::is_no_room),
+        "{refused:?}"
+    );
+    let kept = second.keep_alive(lease).expect("it is kept");
+    assert!(matches!(kept, KeepAlive::Alive(_)));
+    assert_eq!(starts(), before);
+    faulty.lift_all();
+    for _ in 0..2 {
+        second.transact(&put).expect("there is room");
+        let now = second.range("").expect("it works");
+        let start = now.identity.iter().find(|it| it.key == START_KEY);
+        let put = now.entries.iter().find(|it| it.key == "k").expect("put");
+        assert!(start.expect("there is one").mod_revision < put.mod_revision);
+        assert_eq!(starts().len(), 2);
+    }
 }
 
 /// Promise (CP5): where the disk of an embedded coordinator is full, a change is refused and not

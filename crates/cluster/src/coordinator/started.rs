@@ -1,0 +1,99 @@
+//! A coordinator that changes nothing before its start is recorded (ID5).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{
+    Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
+    TransactionOutcome, Watch,
+};
+use crate::error::ClusterError;
+use crate::ids::ClusterId;
+use crate::starts::begin_start;
+
+/// The coordinator of this process. Where its disk has no room for the start, nobody could tell
+/// what this process records from what an earlier one did: so it reads, and keeps leases alive, and
+/// records the start before the first change.
+#[derive(Debug)]
+pub struct Started<C> {
+    inner: C,
+    is_recorded: Mutex<bool>,
+}
+
+impl<C: Coordinator> Started<C> {
+    /// Records that the coordinator is started.
+    ///
+    /// # Errors
+    /// As of [`begin_start`]; a full disk is none.
+    pub fn begin(inner: C) -> Result<Self, ClusterError> {
+        let started = Self {
+            inner,
+            is_recorded: Mutex::new(false),
+        };
+        match started.record() {
+            Err(ClusterError::Coordinator(error)) if error.is_no_room() => {
+                tracing::error!(
+                    "cannot record that the coordinator was started, so it grants and changes \
+                     nothing until there is room: {error}; make room on its disk"
+                );
+            }
+            recorded => recorded?,
+        }
+        Ok(started)
+    }
+
+    fn record(&self) -> Result<(), ClusterError> {
+        let is_recorded = self.is_recorded.lock();
+        let mut is_recorded = is_recorded.unwrap_or_else(PoisonError::into_inner);
+        if !*is_recorded {
+            let nonce = begin_start(&self.inner)?;
+            tracing::info!("recorded {nonce} of the coordinator");
+            *is_recorded = true;
+        }
+        Ok(())
+    }
+
+    /// Before each change.
+    fn ensure(&self) -> Result<(), CoordinatorError> {
+        self.record().map_err(|error| match error {
+            ClusterError::Coordinator(error) => error,
+            other => CoordinatorError::Unavailable {
+                name: "of this process".to_owned(),
+                how: other.to_string(),
+            },
+        })
+    }
+}
+
+impl<C: Coordinator> Coordinator for Started<C> {
+    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        self.inner.range(prefix)
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
+        self.ensure()?;
+        self.inner.transact(transaction)
+    }
+
+    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        self.ensure()?;
+        self.inner.grant_lease(time_to_live)
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        self.inner.keep_alive(lease)
+    }
+
+    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
+        self.ensure()?;
+        self.inner.revoke_lease(lease)
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
+        self.inner.watch(prefix, after)
+    }
+
+    fn expect(&self, cluster: ClusterId) {
+        self.inner.expect(cluster);
+    }
+}
