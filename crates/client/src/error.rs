@@ -19,8 +19,8 @@ pub enum ClientError {
     },
     /// The handle is of another table than the one that is there now (ID4).
     #[error(
-        "this handle of table {name} is of another table, which had the same number: nothing was \
-         done; open the table again"
+        "table {name} was replaced: this handle belongs to an earlier table with the same number. \
+         Nothing was written; open the table again."
     )]
     OtherTable {
         /// Which.

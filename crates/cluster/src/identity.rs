@@ -128,6 +128,14 @@ impl ClusterId {
         ClusterTag::new(self.0).filter(|_| !self.is_legacy())
     }
 
+    /// The identifier alone, without the word `cluster`.
+    pub fn digits(self) -> String {
+        if self.is_legacy() {
+            return self.0.to_string();
+        }
+        format!("{:032x}", self.0)
+    }
+
     /// Whether an older version drew it, with fewer than 128 bits.
     pub fn is_legacy(self) -> bool {
         self.0 < LEGACY_END
@@ -142,10 +150,7 @@ impl From<ClusterTag> for ClusterId {
 
 impl fmt::Display for ClusterId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_legacy() {
-            return write!(formatter, "cluster {}", self.0);
-        }
-        write!(formatter, "cluster {:032x}", self.0)
+        write!(formatter, "cluster {}", self.digits())
     }
 }
 
@@ -192,6 +197,8 @@ mod tests {
         let legacy = ClusterId(77);
         assert_eq!(serde_json::to_string(&legacy).expect("a number"), "77");
         assert_eq!(legacy.to_string(), "cluster 77");
+        assert_eq!(id.digits(), "0123456789abcdef0123456789abcdef");
+        assert_eq!(legacy.digits(), "77");
         for id in [id, legacy] {
             let written = serde_json::to_string(&id).expect("a plain value");
             assert_eq!(serde_json::from_str::<ClusterId>(&written).ok(), Some(id));

@@ -22,7 +22,7 @@
 //! - **CE4.** A call that writes and has no answer in time is
 //!   [`OutcomeUnknown`](farleaf_cluster::coordinator::CoordinatorError::OutcomeUnknown). One that
 //!   reads is `Unavailable`.
-//! - **CE6.** A range presents the cluster of its namespace as of the same revision, by one read
+//! - **CE6.** A range presents the cluster of its namespace as of the same revision, by two reads
 //!   more.
 //! - **CE5.** etcd's leader extends all leases when it is elected, by a whole time to live and an
 //!   election's; a leader that is deposed may keep leases alive for as long as it does not know. So

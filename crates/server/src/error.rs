@@ -94,8 +94,13 @@ pub enum ServerError {
     },
     /// A file is of another cluster than the server, or does not say of which (ID3).
     #[error(
-        "{} belongs to {}, and this server to {own}: it is kept, and not used", path.display(),
-        found.map_or_else(|| "no cluster that it names".to_owned(), |it| it.to_string())
+        "{} {}", path.display(),
+        found.map_or_else(
+            || "names no cluster".to_owned(),
+            |it| format!(
+                "belongs to {it}, but this server belongs to {own}; the file was kept and not used"
+            )
+        )
     )]
     OtherClusterFile {
         /// Which.

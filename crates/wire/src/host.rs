@@ -68,10 +68,9 @@ impl Terms {
                 if self.warns(peer) {
                     tracing::error!(
                         %peer,
-                        "a member or client of {expected} was turned away, as this is a server of \
-                         {}: either the directory that this server had before was lost or \
-                         replaced, and then the other servers of {expected} keep all their files \
-                         until it is put back; or somebody uses a wrong address",
+                        "rejected a connection that expects {expected}: this server belongs to {}. \
+                         Either this server's directory was lost or replaced, or the peer uses a \
+                         wrong address.",
                         shown(own)
                     );
                 }

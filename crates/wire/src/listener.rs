@@ -12,7 +12,7 @@ use crate::frame::FRAME_SIZE_BYTES_MAX;
 use crate::handshake::{PROTOCOL, TurnedAway, admit, key_of};
 use crate::server::{Server, Service};
 
-/// Between two looks for whoever connects while it is sounded out who does.
+/// Pause between two checks for incoming connections.
 const SOUND_OUT_REST: Duration = Duration::from_millis(5);
 
 /// How a server listens.

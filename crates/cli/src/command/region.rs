@@ -57,8 +57,8 @@ struct ServeArguments {
     #[arg(long, value_name = "ADDRESS")]
     coordinator: Option<String>,
 
-    /// Create a new cluster, with its coordinator in this process; a directory that has the
-    /// coordinator of the cluster that it created already is served as without it
+    /// Create a new cluster whose coordinator runs in this process. If DIR already has that
+    /// coordinator, start it
     #[arg(long)]
     init: bool,
 
@@ -249,7 +249,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     tracing::info!(
         address = listens_at,
         server = server.number().0,
-        cluster = %server.cluster(),
+        cluster = %server.cluster().digits(),
         coordinator = coordinator.name(),
         pid = std::process::id(),
         "serving"

@@ -55,7 +55,14 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
                 "remove" => place.remove().expect("moved"),
                 _ if note.is_some() => {
                     let error = place.make().expect_err("it is another's").to_string();
-                    assert!(error.contains(&CLUSTER.to_string()), "{error}");
+                    let told = match note {
+                        Some(Note {
+                            cluster: Some(found),
+                            ..
+                        }) => format!("belongs to {found}, but this server belongs to {CLUSTER}"),
+                        _ => "REPLICA names no cluster".to_owned(),
+                    };
+                    assert!(error.contains(&told), "{error}");
                     place.remove().expect("moved");
                 }
                 _ => place.make().expect("moved, and made anew"),

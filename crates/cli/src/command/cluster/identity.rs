@@ -60,8 +60,8 @@ pub(super) fn identity_text(seen: &Seen) -> String {
         let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
         let _ = writeln!(
             text,
-            "server {server} keeps {path}, which is no replica of this cluster: {how}; look into \
-             it, and remove it when nobody needs it"
+            "server {server} keeps {path}, which is no replica of this cluster: {how}. Check its \
+             contents and delete it if it is not needed."
         );
     }
     text
