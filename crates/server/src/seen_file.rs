@@ -6,11 +6,11 @@
 //! ```
 //!
 //! A thread of its own writes it: a disk that stalls must not end the server's lease. It writes a
-//! new start of the coordinator, or that the start was cut, at once, as a whole, and syncs it. Newer
-//! revisions of the same start it writes once a second over what is there: the file has the same
-//! size always, within one sector, and is not synced. At the end it writes and syncs the newest. So
-//! after a kill the server may not know the revisions of a second, and after a loss of power those
-//! since the last sync.
+//! new start of the coordinator, or that the start was cut, at once, as a whole, and syncs it.
+//! Newer revisions of the same start it writes once a second over what is there: the file has the
+//! same size always, within one sector, and is not synced. At the end it writes and syncs the
+//! newest. So after a kill the server may not know the revisions of a second, and after a loss of
+//! power those since the last sync.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;

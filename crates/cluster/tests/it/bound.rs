@@ -1,6 +1,7 @@
 //! Handles of coordinators that belong to one cluster: what they do when another cluster's, an
 //! empty or an older one answers in its place (ID2, ID5).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use farleaf_cluster::{admin, starts};
 
 /// A coordinator in whose place another one can answer.
 #[derive(Clone, Debug)]
-struct Switch(Arc<Mutex<Embedded>>);
+struct Switch(Arc<Mutex<Embedded>>, Arc<AtomicUsize>);
 
 impl Switch {
     fn to(embedded: &Embedded) -> Self {
-        Self(Arc::new(Mutex::new(embedded.clone())))
+        Self(Arc::new(Mutex::new(embedded.clone())), Arc::default())
     }
 
     fn set(&self, embedded: &Embedded) {
@@ -36,6 +37,7 @@ impl Switch {
 
 impl Coordinator for Switch {
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         self.now().range(prefix)
     }
 
@@ -300,6 +302,23 @@ fn a_watch_tells_nothing_of_an_older_copy() {
         matches!(told, CoordinatorError::RolledBack { .. }),
         "{told}"
     );
+}
+
+/// Promise (ID5): a new member or client takes the present start from its first reply, and reads no
+/// history of starts.
+#[test]
+fn a_first_look_takes_one_round_trip() {
+    let (own, _) = founded();
+    let newest = starts::begin_start(&own).expect("nobody else starts it");
+    let at = Switch::to(&own);
+    let client = Bound::to_first_seen(at.clone());
+    client.range("").expect("it is there");
+    assert_eq!(at.1.load(Ordering::Relaxed), 1);
+    let seen = client.seen().expect("it has seen one");
+    let present = own.range("start").expect("it works");
+    assert_eq!((seen.nonce, seen.revision), (newest, present.revision));
+    let presented = present.entries.iter().find(|it| it.key == "start");
+    assert_eq!(seen.first, presented.expect("it is there").mod_revision);
 }
 
 /// Promise (ID5): whoever has seen a start refuses a coordinator that names none.

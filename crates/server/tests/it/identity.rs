@@ -9,7 +9,9 @@ use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::{Coordinator as _, Transaction};
 use farleaf_cluster::ids::{ServerId, TableIncarnation};
 use farleaf_cluster::record::{Record as _, TableRecord, table_key};
-use farleaf_trial::fleet::view;
+use farleaf_cluster::starts;
+use farleaf_trial::fleet::{terms, view};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::crew::Crew;
 
@@ -99,4 +101,37 @@ fn a_copy_of_another_cluster_is_kept_aside() {
     let table = own.client().open_table("t").expect("it is there");
     let found = table.get(b"k").expect("it is served");
     assert_eq!(found, Some(b"value".to_vec()));
+}
+
+/// Promise (ID5): what was seen of the coordinator is written by nobody who keeps the lease: a
+/// disk that stalls in it ends no life, and when it goes on, it is written.
+#[test]
+fn a_disk_that_stalls_ends_no_lease() {
+    let mut crew = Crew::new(1);
+    crew.stop(0);
+    starts::begin_start(&crew.coordinator).expect("nobody else starts it");
+    let directory = crew.directory(0);
+    let stalled = directory.join("SEEN.new");
+    // Whoever opens it to write waits until somebody reads it.
+    let made = mknodat(CWD, &stalled, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
+    made.expect("it can be made");
+    crew.start(0);
+    let life = || view(&crew.coordinator).lives.get(&ServerId(1)).copied();
+    let wait = |what: &dyn Fn() -> bool| {
+        let since = Instant::now();
+        while !what() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it never is so");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait(&|| life().is_some());
+    let first = life();
+    std::thread::sleep(terms().time_to_live * 3);
+    assert_eq!(life(), first);
+    assert!(!directory.join("SEEN").exists());
+    let reader = fs::File::open(&stalled).expect("somebody writes it");
+    fs::remove_file(&stalled).expect("it is there");
+    drop(reader);
+    wait(&|| directory.join("SEEN").exists());
+    assert_eq!(life(), first);
 }
