@@ -115,7 +115,7 @@ impl Agreement {
     }
 
     /// All segments before this one are verified.
-    fn verified(&self) -> LogNumber {
+    pub(crate) fn verified(&self) -> LogNumber {
         let waiting = self.closed.front();
         waiting.map_or_else(|| self.sent_to.number(), |(number, _)| *number)
     }

@@ -85,6 +85,7 @@ impl<E: Endpoint> LogWay<E> {
         (log, from): (Arc<ValueLog>, LogPosition),
     ) -> Self {
         member.note_sent(from);
+        member.note_verified(from.number());
         let sender = Sender {
             member,
             layout,
@@ -249,6 +250,7 @@ impl<E: Endpoint> Sender<E> {
         if let Err(WayError::Mismatch(mismatch)) = &taken {
             self.member.note_mismatch(mismatch);
         }
+        self.member.note_verified(self.agreement.verified());
         let counters = &self.member.counters;
         let written_to = self.agreement.written_to().0;
         counters.written_to.store(written_to, Ordering::Relaxed);

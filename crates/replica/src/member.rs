@@ -15,7 +15,7 @@ use crate::mismatch::Mismatch;
 #[derive(Debug)]
 pub(crate) struct Member<E> {
     pub(crate) id: BackupId,
-    /// RP5: the log is still read from this segment on.
+    /// RP5, RP15: the log is still read from this segment on, to be sent, or to be compared.
     needed_from: AtomicU64,
     /// RP10: it has everything, and writes wait for it.
     is_filled: AtomicBool,
@@ -64,9 +64,12 @@ impl<E> Member<E> {
 
     /// The log has been sent up to there.
     pub(crate) fn note_sent(&self, sent_to: LogPosition) {
-        self.needed_from
-            .store(sent_to.number().0, Ordering::Release);
         self.counters.sent_to.store(sent_to.0, Ordering::Relaxed);
+    }
+
+    /// RP15: the checksums of all segments before this one were compared.
+    pub(crate) fn note_verified(&self, verified: LogNumber) {
+        self.needed_from.store(verified.0, Ordering::Release);
     }
 
     pub(crate) fn note_filled(&self) {

@@ -30,8 +30,10 @@ impl ValueLog {
         if let Some(sum) = closed.filter(|sum| sum.size_bytes as usize <= count) {
             return Ok(sum);
         }
-        let sum_first = |bytes: &[u8]| WrittenSum::of(&bytes[..count.min(bytes.len())]);
-        if let Some(sum) = self.recent.look((number, 0), sum_first) {
+        // Memory has no more than what was filled. Of a segment that was sent with what is behind
+        // its end, only the device has all.
+        let sum_first = |bytes: &[u8]| bytes.get(..count).map(WrittenSum::of);
+        if let Some(sum) = self.recent.look((number, 0), sum_first).flatten() {
             return Ok(sum);
         }
         let mut bytes = vec![0; count];

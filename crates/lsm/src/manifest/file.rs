@@ -122,10 +122,9 @@ impl Manifest {
     /// It is damaged, or of a later version, or it cannot be read.
     pub fn read(storage: &dyn Storage) -> Result<ManifestState, LsmError> {
         let read = match read_in_force(storage) {
-            // The engine replaced the file between the read of `CURRENT` and that of the file.
-            Err(LsmError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                read_in_force(storage)
-            }
+            // The engine may have replaced the file between the read of `CURRENT` and that of the
+            // file. If not, it is damaged the second time, too.
+            Err(LsmError::DamagedManifest { .. }) => read_in_force(storage),
             read => read,
         };
         Ok(read?.read.held.state().clone())

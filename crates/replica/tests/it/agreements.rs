@@ -1,6 +1,7 @@
 //! Backups that do not write what their primary wrote (RP15).
 
 use farleaf_lsm::Durability;
+use farleaf_lsm::engine::Worked;
 use farleaf_lsm::follow::{IndexKind, Mistake, WriteFault};
 use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
 use farleaf_replica::{BackupId, ComparedPart, LinkStatus, Mismatch, Primary, ReplicaError};
@@ -117,6 +118,27 @@ fn a_segment_that_is_skipped_is_noticed() {
         assert_eq!(found.primary.size_bytes, (2 << 20) - 11);
         pair.repair();
     }
+}
+
+/// Promise (RP15): a log segment into which nothing leads any more is freed when its checksum was
+/// compared, and not before.
+#[test]
+fn a_segment_is_kept_until_it_is_compared() {
+    let mut pair = Pair::new(IndexKind::Sent, |_| Mistake::FlipsBitOfTree);
+    let has_first = |pair: &Pair| {
+        let engine = pair.primary.engine();
+        engine.freeze();
+        while engine.maintain().expect("there is room") != Worked::Nothing {}
+        engine.log().segments().has(LogNumber(0))
+    };
+    let away = pair.backup.backup().take();
+    for _ in 0..2 {
+        pair.fill_segment(0, 12).expect("the buffers are free");
+    }
+    assert!(has_first(&pair), "the backup has not written it");
+    *pair.backup.backup() = away;
+    pair.put(1, 5, Durability::Sync).expect("acknowledged");
+    assert!(!has_first(&pair), "nobody needs it");
 }
 
 /// Promise (RP15): so are segments in which a bit is another one, or of which a half is missing: by

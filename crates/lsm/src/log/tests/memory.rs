@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::{LogMemory, Opened, open_with};
 use crate::cache::BlockCache;
-use crate::place::{BlockNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
+use crate::log::record::RecordKind;
+use crate::place::{BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
 use crate::storage::{CrashStorage, Storage};
 use crate::tree::block_for_tests;
+use crate::written::WrittenSum;
 
 /// Promise (VL8): records of as many of the last segments as there is memory for are read without
 /// the device, wherever they begin and end; older ones, and those larger than a segment, from it;
@@ -48,6 +50,39 @@ fn the_end_of_the_log_is_in_memory() {
                 }
             }
         }
+    }
+}
+
+/// Promise (FO11): of a segment that was filled so long ago that its end is not known any more, a
+/// follower is sent all of the device's bytes, and the checksum is of these, also where memory has
+/// the segment up to its end.
+#[test]
+fn checksums_of_old_segments_are_of_what_is_sent() {
+    const COUNT: u64 = 70;
+    let segment = SEGMENT_SIZE_BYTES as usize;
+    let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(3));
+    let memory = LogMemory {
+        recent_size_bytes: COUNT as usize * segment,
+        ..LogMemory::none()
+    };
+    let log = open_with(&storage, memory).expect("a new one").log;
+    for index in 0..COUNT {
+        // One in each segment, and no room for another.
+        let value = vec![index as u8; segment / 2 + 1];
+        let record = (RecordKind::Put, &b"key"[..], &value[..]);
+        log.append(record, |_| ()).expect("there is room");
+    }
+    let mut sent = Vec::new();
+    let first = LogPosition(0).number();
+    for number in (first.0..COUNT - 1).map(LogNumber) {
+        log.read_raw(number.start(), &mut sent)
+            .expect("it is there");
+        let sum = log.sum_of(number, sent.len() as u32);
+        assert_eq!(
+            sum.expect("it is there"),
+            WrittenSum::of(&sent),
+            "{number:?}"
+        );
     }
 }
 
