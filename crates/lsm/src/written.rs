@@ -123,22 +123,13 @@ impl SegmentSums {
         self.latest
     }
 
-    /// Writes bytes behind those that are written, as [`RunningSum::append`] does.
-    ///
-    /// # Errors
-    /// The device cannot be written.
-    pub(crate) fn append(
-        &mut self,
-        place: (&Device, SegmentId),
-        bytes: &[u8],
-    ) -> Result<(), LsmError> {
-        let before = self.latest;
-        self.latest.append(place, bytes)?;
+    /// More of the segment is written.
+    pub(crate) fn note_written(&mut self, latest: RunningSum) {
         if self.earlier.len() == EARLIER_COUNT_MAX {
             self.earlier.pop_front();
         }
-        self.earlier.push_back(before);
-        Ok(())
+        self.earlier
+            .push_back(std::mem::replace(&mut self.latest, latest));
     }
 
     /// Checksum of the first bytes of a segment, of which a buffer has all.
@@ -185,11 +176,13 @@ mod tests {
         for (index, piece) in bytes.chunks(100).enumerate() {
             if index % 7 == 3 {
                 let full = storage.set(Fault::Full { after_bytes: 0 });
-                let failed = sums.append(place, piece);
+                let failed = sums.latest().append(place, piece);
                 assert!(failed.is_err_and(|error| error.is_no_room()));
                 storage.lift(full);
             }
-            sums.append(place, piece).expect("there is room");
+            let mut latest = sums.latest();
+            latest.append(place, piece).expect("there is room");
+            sums.note_written(latest);
             let end = (index + 1) * 100;
             assert_eq!(sums.latest().sum(), WrittenSum::of(&bytes[..end]));
         }

@@ -29,7 +29,7 @@
 //! | `orphans` | what cannot be proved to be garbage, moved aside (ID3) |
 //! | `peer` | what servers ask each other |
 //! | `front` | who answers which request |
-//! | `tails` | writes the ends of all logs to their disks, without a sync |
+//! | `log_ends` | writes the ends of all logs to their disks, without a sync |
 //! | `watchdog` | finds backups that hang |
 
 #![forbid(unsafe_code)]
@@ -44,6 +44,7 @@ mod directory;
 mod error;
 mod front;
 mod host;
+mod log_ends;
 mod note_file;
 mod open_replicas;
 mod operations;
@@ -54,7 +55,6 @@ mod replica;
 mod seen_file;
 mod served;
 pub mod server;
-mod tails;
 mod watchdog;
 
 pub use error::ServerError;

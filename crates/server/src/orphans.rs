@@ -45,30 +45,58 @@ pub(crate) fn move_aside(
     cluster: ClusterId,
     how: &str,
 ) -> Result<PathBuf, ServerError> {
+    let orphans = directory(replica)?;
+    let to = free_name(&orphans, replica)?;
+    fs::rename(replica, &to).map_err(failed("move", replica))?;
+    sync_directory(&orphans)?;
+    sync_directory(replica.parent().unwrap_or(replica))?;
+    note_moved((replica, &to), cluster, how);
+    Ok(to)
+}
+
+/// Moves one copy of a replica's directory aside, with the note that names it. Where it is then: in
+/// a replica's directory, of which it is the copy in force.
+pub(crate) fn move_copy_aside(
+    (replica, data): (&Path, &Path),
+    (cluster, how): (ClusterId, &str),
+    (name, note): (&str, &[u8]),
+) -> Result<PathBuf, ServerError> {
+    let orphans = directory(replica)?;
+    let to = free_name(&orphans, replica)?;
+    private::create_directory_all(&to).map_err(failed("make", &to))?;
+    write_whole(&to.join(name), note)?;
+    fs::rename(data, to.join(data.file_name().unwrap_or_default()))
+        .map_err(failed("move", data))?;
+    sync_directory(&to)?;
+    sync_directory(&orphans)?;
+    sync_directory(replica)?;
+    note_moved((data, &to), cluster, how);
+    Ok(to)
+}
+
+/// Where the orphans of a replica's server are, made if it is not there.
+fn directory(replica: &Path) -> Result<PathBuf, ServerError> {
     let regions = replica.parent().unwrap_or(replica);
     let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
     private::create_directory_all(&orphans).map_err(failed("make", &orphans))?;
+    Ok(orphans)
+}
+
+/// Behind the move, so that nothing is written into what may be another server's.
+fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
     let note = OrphanNote {
         version: VERSION,
         cluster,
         how: how.to_owned(),
     };
     let bytes = serde_json::to_vec(&note).expect("it is a plain value");
-    let to = free_name(&orphans, replica)?;
-    fs::rename(replica, &to).map_err(failed("move", replica))?;
-    sync_directory(&orphans)?;
-    sync_directory(regions)?;
-    // Behind the move, so that nothing is written into what may be another server's.
-    let noted = write_whole(&to.join(NOTE), &bytes);
-    if let Err(error) = noted {
+    if let Err(error) = write_whole(&to.join(NOTE), &bytes) {
         tracing::warn!(%error, "an orphan has no note");
     }
+    let (from, to) = (from.display(), to.display());
     tracing::error!(
-        "moved {} to {}: {how}. Check its contents and delete it if it is not needed.",
-        replica.display(),
-        to.display()
+        "moved {from} to {to}: {how}. Check its contents and delete it if it is not needed."
     );
-    Ok(to)
 }
 
 fn free_name(orphans: &Path, replica: &Path) -> Result<PathBuf, ServerError> {

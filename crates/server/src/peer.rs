@@ -36,6 +36,10 @@ pub(crate) enum PeerRequest {
         of: ReplicaName,
         /// The primary's half of what the memory's secret is agreed on with.
         key: AttachmentKey,
+        /// RS8: nothing is taken from the copy in force, which is moved aside when the new one takes
+        /// its place: the primary's log is damaged, and that copy may have what it lacks.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps_copy: bool,
     },
     /// That the copy which was begun by this attachment be the one in force.
     Commit {
@@ -180,7 +184,11 @@ mod tests {
     const KEY: AttachmentKey = AttachmentKey([7; 32]);
 
     fn attach() -> PeerRequest {
-        PeerRequest::Attach { of: NAME, key: KEY }
+        PeerRequest::Attach {
+            of: NAME,
+            key: KEY,
+            keeps_copy: false,
+        }
     }
 
     /// The format: a later version that changes it must say so.

@@ -38,7 +38,7 @@ use crate::directory::{
 };
 use crate::error::ServerError;
 use crate::note_file;
-use crate::orphans::move_aside;
+use crate::orphans::{move_aside, move_copy_aside};
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 2;
@@ -50,6 +50,8 @@ const BEGUN: &str = "BEGUN";
 const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
+const NOT_VERIFIED: &str = "a version wrote it that could leave log segments out of other \
+                            replicas, and nobody has verified those: it may have what they lack";
 /// What to do where something of a copy is missing or damaged.
 const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
                        everything, remove the replica's directory (where there is no other, all \
@@ -357,11 +359,24 @@ impl ReplicaPlace {
         Ok(next)
     }
 
-    /// Removes all of it, if it is known to be of this cluster; else it is moved aside (ID3). The
-    /// name goes first: what is left then is no copy.
+    /// RS8: moves the copy in force aside: it may have what the one lacks that replaces it.
+    pub(crate) fn set_aside(&self, note: &Note) -> Result<(), ServerError> {
+        let note = Note {
+            cluster: Some(self.cluster),
+            ..*note
+        };
+        let bytes = serde_json::to_vec(&note).expect("it is a plain value");
+        let data = self.data(note.generation);
+        let how = "another copy has replaced it, which was filled from a damaged log: it may have \
+                   what that one lacks";
+        move_copy_aside((&self.path, &data), (self.cluster, how), (NOTE, &bytes)).map(drop)
+    }
+
+    /// Removes all of it, if it is known to be of this cluster, and was verified; else it is moved
+    /// aside (ID3, RS14). The name goes first: what is left then is no copy.
     pub(crate) fn remove(&self) -> Result<(), ServerError> {
         let how = match self.note() {
-            Ok(Some(_)) => None,
+            Ok(Some(note)) => (!note.is_verified).then(|| NOT_VERIFIED.to_owned()),
             Ok(None) if !self.has_files()? || self.was_begun() => None,
             Ok(None) => Some(NO_NOTE.to_owned()),
             Err(error) => Some(error.to_string()),

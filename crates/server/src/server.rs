@@ -30,10 +30,10 @@ use crate::directory::{LockedDirectory, ServerDirectory, is_server};
 use crate::error::ServerError;
 use crate::front::Front;
 use crate::host::Host;
+use crate::log_ends::write_log_ends;
 use crate::open_replicas::OpenReplicas;
 use crate::place::OpenStorage;
 use crate::seen_file::SeenFile;
-use crate::tails::write_tails;
 use crate::watchdog::watch;
 
 /// How a region server works.
@@ -301,7 +301,7 @@ impl RegionServer {
         server.spawn("watchdog", move |is_over| {
             watch(&watched, patience, is_over);
         })?;
-        server.spawn("tails", move |is_over| write_tails(&written, is_over))?;
+        server.spawn("log ends", move |is_over| write_log_ends(&written, is_over))?;
         server.start_agent((bound.clone(), seen), options, (host, membership))?;
         if options.is_candidate {
             server.start_master(bound, options)?;

@@ -8,6 +8,7 @@
 //! | `given` | which regions there ever were |
 //! | `reporting` | from the host's status to a report |
 
+mod discard;
 mod given;
 pub mod host;
 mod reconcile;
@@ -102,6 +103,8 @@ pub struct Agent<C: Debug, H> {
     left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
     /// CP23: what the coordinator has said of numbers of regions, and at which of their revisions.
     given_at: Option<(Revision, Given)>,
+    /// No copy is given up before.
+    discards_from: Duration,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
@@ -140,6 +143,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             found: DiskCopies::default(),
             left: BTreeMap::new(),
             given_at: None,
+            discards_from: Duration::ZERO,
             reported: None,
             reported_at: Duration::ZERO,
         }

@@ -1,7 +1,7 @@
 //! From records to calls of the host: whatever was missed in between, what is open becomes what
 //! the newest records say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::Agent;
@@ -316,60 +316,6 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 held.broken = Some(told(error.into()));
             }
         }
-    }
-
-    /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
-    /// not name, while two members or more have everything; and those of regions that are gone.
-    /// Whether they were found when this life began or are of replicas that broke since. Those of
-    /// regions of which the coordinator has never heard stay (CP23).
-    /// What cannot be used stays, for whoever looks into it; and so does, in this life, what a
-    /// replica has left that broke, while another one here has damage, or is filled and may get
-    /// some: it may have what is lost (RS8).
-    fn discard_copies(&mut self, given: Given) {
-        let view = self.mirror.view();
-        if !view.damaged.is_empty() {
-            return;
-        }
-        let servers = self.servers.view();
-        let is_being_made = |region: RegionId| {
-            let mut phases = view.regions.values().map(|seen| &seen.record.phase);
-            phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
-        };
-        let host = &mut self.host;
-        let statuses = host.status().into_iter();
-        let faulty: BTreeSet<RegionId> = statuses
-            .filter(|it| it.fault.is_some())
-            .map(|it| it.region)
-            .collect();
-        let own = self.options.server;
-        let may_be_faulty = |region: &RegionId| {
-            let record = view.regions.get(region).map(|seen| &seen.record);
-            let mut backups = record.map_or(&[][..], |it| &it.backups).iter();
-            let is_filled = backups.any(|it| it.replica.server == own && !it.in_sync);
-            is_filled || faulty.contains(region)
-        };
-        let mut is_kept = |region: RegionId, replica: ReplicaNumber| {
-            let is_wanted = match view.regions.get(&region) {
-                Some(seen) => {
-                    let record = &seen.record;
-                    let is_named = record.replicas().any(|it| it.number == replica);
-                    let members = record.members();
-                    let alive = members.filter(|it| !servers.is_over(*it));
-                    is_named || record.is_unproven || alive.count() < 2
-                }
-                None => is_being_made(region) || given.have(region) != Some(true),
-            };
-            if !is_wanted {
-                host.discard_copy(region, replica);
-            }
-            is_wanted
-        };
-        self.found
-            .copies
-            .retain(|it| is_kept(it.region, it.replica));
-        self.left.retain(|(region, replica), how| {
-            (how.is_some() && may_be_faulty(region)) || is_kept(*region, *replica)
-        });
     }
 }
 

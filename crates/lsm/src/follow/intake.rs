@@ -105,7 +105,7 @@ impl LogIntake {
     }
 
     /// Everything before this place is written to the device.
-    pub(super) fn written_to(&self) -> LogPosition {
+    pub fn written_to(&self) -> LogPosition {
         self.state().written_to
     }
 

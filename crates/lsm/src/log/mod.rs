@@ -69,6 +69,7 @@ pub struct ValueLog {
     /// How much of the segment that is being filled is written to the device, and checksums of that
     /// (FO11).
     written: Mutex<SegmentSums>,
+    writing: Mutex<()>,
     recent: RecentSegments,
     cached: CachedBlocks,
     /// The log segment that is being filled: all before it are on the device, if not synced.
@@ -112,6 +113,7 @@ impl ValueLog {
             manifest,
             tail: Mutex::new(Tail::new()),
             written: Mutex::new(SegmentSums::new()),
+            writing: Mutex::default(),
             recent: RecentSegments::new(memory.recent_size_bytes),
             cached: CachedBlocks::new(memory.cache),
             tail_number: AtomicU64::new(next.0),

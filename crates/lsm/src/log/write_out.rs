@@ -9,10 +9,15 @@ use crate::place::LogPosition;
 use crate::written::SegmentSums;
 
 impl ValueLog {
-    /// What of the open segment is written to the device. Who has the tail, too, took that first.
-    /// Held while somebody writes, so two writes of one block never cross.
+    /// How much of the open segment is written to the device. Never held while somebody writes.
     pub(super) fn written(&self) -> MutexGuard<'_, SegmentSums> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held while the open segment is written to the device, so two writes of one block never
+    /// cross. A thread that takes the tail, too, takes that first.
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// SC2: everything before this place is on the device, if not synced.
@@ -36,31 +41,44 @@ impl ValueLog {
     /// Writes what is not on the device yet.
     pub(super) fn write_out(&self, tail: &Tail) -> Result<(), LsmError> {
         if let Some((place, filled)) = tail.open_part() {
-            let mut written = self.written();
-            let from = written.latest().size_bytes();
+            let _writing = self.writing();
+            let mut written = self.written().latest();
+            let from = written.size_bytes();
             if from < filled {
                 written.append((&self.segments.device, place), tail.filled_from(from))?;
+                self.written().note_written(written);
             }
         }
         Ok(())
     }
 
+    /// From where on the log is in memory alone, if any of it is. Costs two locks, one of which
+    /// writers take.
+    pub fn unwritten_from(&self) -> Option<LogPosition> {
+        let tail = self.tail();
+        // One that is ended found no room: who appends next tries again.
+        let (_, filled) = tail.open_part().filter(|_| !tail.is_ended())?;
+        let from = self.written().latest().size_bytes();
+        let number = tail.open_number().filter(|_| from < filled)?;
+        Some(number.start().plus(from as u64))
+    }
+
     /// VL10: writes what was appended since the last write to the device, and does not sync it: it
-    /// outlives this process, if the operating system goes on. Nobody who appends waits for the
-    /// device, but for who fills the segment meanwhile. False: nothing was to be written. The bytes
-    /// go through `buffer`, which holds nothing of worth.
+    /// outlives this process, if the operating system goes on. A thread that appends waits for
+    /// the device only if it fills the segment meanwhile, or syncs. False: nothing was to be
+    /// written. The bytes go through `buffer`, whose content is overwritten.
     ///
     /// # Errors
     /// As those of [`sync_to`](Self::sync_to).
     pub fn write_tail(&self, buffer: &mut Vec<u8>) -> Result<bool, LsmError> {
         let tail = self.tail();
         tail.check()?;
-        // One that is ended found no room: who appends next tries again.
         let Some((place, filled)) = tail.open_part().filter(|_| !tail.is_ended()) else {
             return Ok(false);
         };
-        let mut written = self.written();
-        let from = written.latest().size_bytes();
+        let writing = self.writing();
+        let mut written = self.written().latest();
+        let from = written.size_bytes();
         if from >= filled {
             return Ok(false);
         }
@@ -68,7 +86,10 @@ impl ValueLog {
         buffer.extend_from_slice(tail.filled_from(from));
         drop(tail);
         let appended = written.append((&self.segments.device, place), buffer);
-        drop(written);
+        if appended.is_ok() {
+            self.written().note_written(written);
+        }
+        drop(writing);
         appended.inspect_err(|error| self.stop(&mut self.tail(), error))?;
         Ok(true)
     }

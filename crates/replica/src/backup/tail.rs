@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_lsm::follow::LogIntake;
+use farleaf_lsm::place::LogPosition;
 
 use super::buffers::{Buffers, Extent};
 use crate::error::ReplicaError;
@@ -55,6 +56,33 @@ impl<E: Endpoint> BackupTail<E> {
         self.shared.strong_count() == 0
     }
 
+    /// From where on the log is in the buffers alone, if any of it is. One batch on the backup's own
+    /// memory.
+    ///
+    /// # Errors
+    /// Its memory cannot be read.
+    pub fn unwritten_from(&mut self) -> Result<Option<LogPosition>, ReplicaError> {
+        let Some(intake) = self.intake() else {
+            return Ok(None);
+        };
+        let written_to = intake.written_to();
+        let (log_end, _) = self.buffers().wishes()?;
+        Ok((written_to < log_end).then_some(written_to))
+    }
+
+    fn intake(&self) -> Option<Arc<LogIntake>> {
+        self.shared.upgrade()?.intake().upgrade()
+    }
+
+    const fn buffers(&mut self) -> Buffers<'_, E> {
+        Buffers {
+            near: &self.near,
+            layout: &self.layout,
+            batch: &mut self.batch,
+            bytes: &mut self.bytes,
+        }
+    }
+
     /// Writes what has come and is not on the device yet, without a sync; false: there was nothing.
     ///
     /// # Errors
@@ -63,17 +91,10 @@ impl<E: Endpoint> BackupTail<E> {
     /// [`Backup::serve`](super::Backup::serve): that meets the same error when it is called next,
     /// or writes what could not be written.
     pub fn write(&mut self) -> Result<bool, ReplicaError> {
-        let intake = self.shared.upgrade();
-        let Some(intake) = intake.and_then(|it| it.intake().upgrade()) else {
+        let Some(intake) = self.intake() else {
             return Ok(false);
         };
-        let mut buffers = Buffers {
-            near: &self.near,
-            layout: &self.layout,
-            batch: &mut self.batch,
-            bytes: &mut self.bytes,
-        };
-        let taken = buffers.take(&intake, Extent::All);
+        let taken = self.buffers().take(&intake, Extent::All);
         taken.inspect_err(|error| {
             if !error.is_no_room() {
                 intake.note_failed();

@@ -85,6 +85,52 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
     assert!(scratch.path().join("orphans/5-2").exists());
 }
 
+/// Promise (RS14): a copy that was not verified is moved aside where another one would be removed.
+#[test]
+fn what_was_not_verified_is_not_removed() {
+    for is_verified in [true, false] {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        fs::create_dir(place.data(4)).expect("made");
+        let note = Note {
+            is_verified,
+            ..Note::new(ID, Epoch(9), 4)
+        };
+        place.put_in_force(&note).expect("written");
+        place.remove().expect("it is gone from here");
+        assert!(!place.path.exists());
+        let orphan = scratch.path().join("orphans/5-2/data-4");
+        assert_eq!(orphan.exists(), !is_verified);
+    }
+}
+
+/// Promise (RS8): a copy that is set aside is all that it was: put back, it is the copy in force.
+#[test]
+fn a_copy_that_is_set_aside_can_be_put_back() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let place = place(&scratch);
+    let engine = || {
+        let storage = place.storage(4).expect("it can be opened");
+        Engine::open(storage, EngineOptions::new()).expect("opened")
+    };
+    let put = engine().put(b"key", b"value", Durability::Sync);
+    put.expect("there is room");
+    let note = Note::new(ID, Epoch(9), 4);
+    place.put_in_force(&note).expect("written");
+    fs::create_dir(place.data(5)).expect("made");
+    place.set_aside(&note).expect("moved");
+    let newer = Note::new(ID, Epoch(10), 5);
+    place.put_in_force(&newer).expect("written");
+    place.clear_but(Some(5)).expect("cleared");
+    assert!(place.data(5).exists());
+    place.remove().expect("removed");
+    let orphan = scratch.path().join("orphans/5-2");
+    fs::rename(orphan, &place.path).expect("put back");
+    assert_eq!(place.note().expect("it is there"), Some(read(note)));
+    let value = engine().get(b"key").expect("it is there");
+    assert_eq!(value.as_deref(), Some(&b"value"[..]));
+}
+
 /// Promise (ID1): notes of an older version become the cluster's, and no others do.
 #[test]
 fn notes_of_older_versions_are_adopted() {

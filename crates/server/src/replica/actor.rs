@@ -499,8 +499,11 @@ impl Actor {
             return Ok(PeerReply::Refused(how));
         }
         match request {
-            PeerRequest::Attach { key, .. } => {
-                backup.attach(&self.context, (name, *key), &self.replica)
+            PeerRequest::Attach {
+                key, keeps_copy, ..
+            } => {
+                let asked = (name, *key, *keeps_copy);
+                backup.attach(&self.context, asked, &self.replica)
             }
             PeerRequest::Commit {
                 attachment,

@@ -41,6 +41,8 @@ struct Live {
     attachment: u64,
     generation: u64,
     epoch: Epoch,
+    /// RS8: it may lack what the copy in force has, which is moved aside then, and not removed.
+    keeps_copy: bool,
     backup: Backup<MappedEndpoint>,
     /// Dropped behind the backup, whose words it has.
     memory: BackupMemory,
@@ -126,7 +128,7 @@ impl BackupReplica {
     pub(super) fn attach(
         &mut self,
         context: &Context,
-        (name, primary_key): (ReplicaName, AttachmentKey),
+        (name, primary_key, keeps_copy): (ReplicaName, AttachmentKey, bool),
         replica: &Replica,
     ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
@@ -144,13 +146,13 @@ impl BackupReplica {
         let of = BackupOptions {
             engine: options.engine.clone(),
             replaces: true,
-            previous: self.previous(),
+            previous: self.previous().filter(|_| !keeps_copy),
             write_fault: options.write_fault.clone(),
         };
         let epoch_of_it = epoch_of(name.epoch);
         let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
         let backup = backup.map_err(ServerError::from)?;
-        replica.set_tail(backup.tail(memory.near()));
+        replica.log_end().begin(backup.tail(memory.near()));
         self.attachment_count += 1;
         let unproven = self.note.as_ref().filter(|_| self.is_unproven);
         let reach = unproven.and_then(|note| self.place.reach(note));
@@ -166,6 +168,7 @@ impl BackupReplica {
             attachment: self.attachment_count,
             generation,
             epoch: name.epoch,
+            keeps_copy,
             backup,
             memory,
         });
@@ -196,6 +199,10 @@ impl BackupReplica {
             return Ok(PeerReply::Refused("it was not filled".to_owned()));
         }
         let generation = live.generation;
+        if let Some(kept) = self.note.filter(|_| live.keeps_copy) {
+            // Before: so a crash in between leaves both copies there, and neither in force.
+            self.place.set_aside(&kept)?;
+        }
         self.put_in_force(Note { generation, ..note })?;
         // RS14: its primary has compared each piece of it, or has sent it.
         self.verification = Verification::new(true);

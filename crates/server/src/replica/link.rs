@@ -1,5 +1,6 @@
 //! A backup of a primary, from its side: attached, filled, put in force (RS5).
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,6 +76,7 @@ impl Link {
             id,
             server,
             name,
+            keeps_copy: Cell::new(false),
         };
         let damage = Arc::clone(replica.damage());
         let replica = Arc::clone(replica);
@@ -168,6 +170,8 @@ struct Work {
     id: BackupId,
     server: ServerId,
     name: ReplicaName,
+    /// RS8: this side's log is damaged, so the copy that the backup has is kept.
+    keeps_copy: Cell<bool>,
 }
 
 /// What came of a try.
@@ -244,6 +248,10 @@ impl Work {
                 self.name.region,
                 self.failure_of(error).how
             );
+            if !self.keeps_copy.replace(true) {
+                let how = "the copy that it has is kept, as the primary's log is damaged";
+                return Err(Tried::NotYet(how.to_owned()));
+            }
         }
         if !damage.is_empty() {
             // Who opens this copy, or a backup's, reads what was not flushed: nothing of it is
@@ -306,6 +314,7 @@ impl Work {
         let request = PeerRequest::Attach {
             of: self.name,
             key: AttachmentKey(own.public()),
+            keeps_copy: self.keeps_copy.get(),
         };
         let asked = peer::ask(&self.context, self.server, &request);
         let (attachment, client, slot_count, theirs) = match asked {

@@ -40,8 +40,6 @@ use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, ReplicaFai
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::{PrimaryReport, VerificationReport};
-use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_replica::BackupTail;
 
 use self::actor::Actor;
 pub(crate) use self::damage::{SharedDamage, segment_of};
@@ -49,6 +47,7 @@ use self::mismatches::Mismatches;
 pub(crate) use self::split::Split;
 use crate::context::Context;
 use crate::error::ServerError;
+use crate::log_ends::LogEnd;
 use crate::peer::{PeerReply, PeerRequest};
 use crate::served::{Served, Stripes};
 
@@ -166,8 +165,8 @@ pub(crate) struct Replica {
     stage: AtomicU8,
     /// RS9: what is being split off this one.
     split: Mutex<Option<Arc<Split>>>,
-    /// RS13: of a backup.
-    tail: Mutex<Option<BackupTail<MappedEndpoint>>>,
+    /// RS13.
+    log_end: Mutex<LogEnd>,
 }
 
 impl Replica {
@@ -214,7 +213,7 @@ impl Replica {
             mismatches: Arc::default(),
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
-            tail: Mutex::default(),
+            log_end: Mutex::default(),
         });
         let name = format!("region-{}-{}", order.region.0, order.replica.0);
         replica.order(wanted);
@@ -283,29 +282,15 @@ impl Replica {
         shown
     }
 
-    fn set_tail(&self, tail: BackupTail<MappedEndpoint>) {
-        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = Some(tail);
+    fn log_end(&self) -> MutexGuard<'_, LogEnd> {
+        self.log_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RS13: has what came last on its disk, without a sync. The bytes of a primary's log go
-    /// through `buffer`.
-    pub(crate) fn write_tail(&self, buffer: &mut Vec<u8>) {
-        if let Some(served) = self.served() {
-            // RS10: as long as its disk is full, its own thread tries.
-            if served.no_room().is_none()
-                && let Err(error) = served.primary.engine().log().write_tail(buffer)
-                // What is in memory stays there, and its next sync finds the disk full.
-                && !error.is_no_room()
-            {
-                served.note_engine(&error);
-            }
-        }
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        // The memory of a backup that is gone is not kept.
-        tail.take_if(|tail| tail.is_over());
-        if let Some(tail) = &mut *tail
-            && let Err(error) = tail.write()
-        {
+    /// RS13: writes the end of its log to its disk, without a sync, if that is due. The bytes of a
+    /// primary's log go through `buffer`.
+    pub(crate) fn write_log_end(&self, buffer: &mut Vec<u8>) {
+        let served = self.served();
+        if let Err(error) = self.log_end().write(served.as_deref(), buffer) {
             // Its own thread meets it, too, or writes what this one could not.
             tracing::debug!(%error, "the end of a log of {} was not written", self.region);
             if !error.is_no_room() {

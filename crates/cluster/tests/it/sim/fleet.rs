@@ -134,6 +134,8 @@ pub(crate) struct SimServer {
     pub(crate) is_full: bool,
     /// Why replicas say that they have broken.
     pub(crate) breaks_for: BreaksFor,
+    /// It says that its replicas are not verified yet.
+    pub(crate) is_unverified: bool,
 }
 
 impl SimServer {

@@ -82,6 +82,39 @@ fn nothing_is_given_up_before_all_are_filled() {
     is_read(&mut story, table);
 }
 
+/// Promise (CP18, RS14): a copy that no record names is kept as long as a member says that it is not
+/// verified: it may have what the member lacks.
+#[test]
+fn nothing_is_given_up_before_members_are_verified() {
+    let (mut story, table, record) = story(4);
+    let members = servers(&record);
+    let other = (1..=4).map(ServerId).find(|it| !members.contains(it));
+    let other = other.expect("one has no replica");
+    let first = record.primary.expect("it is served").server;
+    let backup = record.backups[0].replica.server;
+    story.crash(other);
+    let mut fleet = story.fleet.lock().expect("one thread");
+    let mut copy = fleet.server(first).open[&record.region].clone();
+    copy.number = ReplicaNumber(9);
+    copy.primary = None;
+    fleet.server(other).copies.insert(record.region, copy);
+    fleet.server(backup).is_unverified = true;
+    drop(fleet);
+    story.start(other);
+    let is_kept = |story: &Story| {
+        let fleet = story.fleet.lock().expect("one thread");
+        !fleet.servers[&other].copies.is_empty()
+    };
+    story.go_on(Duration::from_secs(30));
+    assert!(is_kept(&story), "one is not verified");
+    let mut fleet = story.fleet.lock().expect("one thread");
+    fleet.server(backup).is_unverified = false;
+    drop(fleet);
+    story.go_on(Duration::from_secs(10));
+    assert!(!is_kept(&story), "three have everything");
+    is_read(&mut story, table);
+}
+
 /// Promise (CP18): after an outage of all, those who do not have the newest log are members still:
 /// if the one with the newest cannot open it, another one goes on, and nobody need say so.
 #[test]
