@@ -14,9 +14,9 @@ pub struct VerificationReport {
     /// [`fault`](super::ReplicaReport::fault).
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_finished: bool,
-    /// Bytes that the current pass has to look at;
+    /// Size of the current pass, in bytes.
     pub pass_size_bytes: u64,
-    /// and that it has passed.
+    /// Bytes that the current pass has checked.
     pub passed_size_bytes: u64,
     /// When the last full pass ended, in seconds since 1970; none: no pass has ended since the
     /// replica was opened.

@@ -29,9 +29,9 @@ struct State {
     /// Everything before is written to the device.
     written_to: LogPosition,
     whole: WholeRecords,
-    /// FO11: what was written of the segment that `written_to` is in;
+    /// FO11: length and checksum of what was written of the segment that `written_to` is in.
     written: RunningSum,
-    /// and the last segment that was closed.
+    /// FO11: the last closed segment, as written.
     closed: Option<SegmentSum>,
     write_fault: WriteFault,
     /// FO7: of a follower that makes its trees itself.

@@ -114,9 +114,9 @@ pub struct ScrubCounts {
     pub read_size_bytes: u64,
     /// Steps that have found damage, or what cannot be read.
     pub damaged_count: u64,
-    /// Bytes of log segments and trees that the current round is to look at;
+    /// Size of the log segments and trees of the current round, in bytes.
     pub round_size_bytes: u64,
-    /// and that it has passed, whether it had to read them or not.
+    /// Bytes of these that the current round has passed, whether it had to read them or not.
     pub passed_size_bytes: u64,
 }
 

@@ -61,8 +61,7 @@ impl Mismatches {
             return;
         }
         tracing::error!(
-            "{region}: {found}; the backup is replica {} on {server}, which is filled again from \
-             the primary and counts as catching up until then",
+            "{region}: {found} (replica {} on {server}); refilling that replica from the primary",
             replica.0
         );
         known.count += 1;
