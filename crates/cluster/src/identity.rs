@@ -182,6 +182,13 @@ impl<'de> Deserialize<'de> for ClusterId {
     }
 }
 
+impl TableIncarnation {
+    /// Whether two may be of one table: what an older version has written does not say.
+    pub fn may_be_same(one: Option<Self>, other: Option<Self>) -> bool {
+        one.is_none() || other.is_none() || one == other
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

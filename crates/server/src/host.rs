@@ -9,7 +9,7 @@ use std::time::Instant;
 use farleaf_cluster::agent::host::{
     BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
 };
-use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, ServerId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{CopyReport, Orphan, Room};
@@ -414,9 +414,13 @@ impl RegionHost for Host {
         self.broken.copy(id, &place)
     }
 
-    fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
+    fn discard_copy(
+        &mut self,
+        (region, replica): (RegionId, ReplicaNumber),
+        incarnation: Option<TableIncarnation>,
+    ) {
         self.broken.forget_copies(region);
-        let place = self.place((region, replica));
+        let place = self.place((region, replica)).of_table(incarnation);
         // It may be large, or not closed yet, and a lease is kept by who calls this.
         let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
         let id = Some((region, replica));

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farleaf_cluster::agent::host::DiskCopies;
-use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, TableId};
+use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, TableId, TableIncarnation};
 use farleaf_cluster::record::{CopyReport, UnusableCopy};
 use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
@@ -50,6 +50,8 @@ const BEGUN: &str = "BEGUN";
 const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
+const OTHER_TABLE: &str = "it is of another table, whose number was given again after the \
+                           coordinator had lost its record";
 const NOT_VERIFIED: &str = "a version wrote it that could leave log segments out of other \
                             replicas, and nobody has verified those: it may have what they lack";
 /// What to do where something of a copy is missing or damaged.
@@ -145,6 +147,12 @@ pub(crate) struct Note {
     pub(crate) replica: ReplicaNumber,
     pub(crate) epoch: Epoch,
     pub(crate) generation: u64,
+    /// ID4: of which creation of the table it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) incarnation: Option<TableIncarnation>,
+    /// The identifier of the engine that the copy's files are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) engine: Option<u64>,
     /// RS14: a version that leaves no log segment out has made the copy, filled it by content, or
     /// read all of it and found it to be valid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -166,6 +174,8 @@ impl Note {
             replica,
             epoch,
             generation,
+            incarnation: None,
+            engine: None,
             is_verified: true,
         }
     }
@@ -195,6 +205,9 @@ impl Note {
 pub(crate) struct ReplicaPlace {
     path: PathBuf,
     cluster: ClusterId,
+    id: (RegionId, ReplicaNumber),
+    /// The incarnation of the region's table, if it is known.
+    incarnation: Option<TableIncarnation>,
     open_storage: OpenStorage,
 }
 
@@ -215,7 +228,18 @@ impl ReplicaPlace {
         Self {
             path: regions.join(format!("{}-{}", region.0, replica.0)),
             cluster,
+            id: (region, replica),
+            incarnation: None,
             open_storage,
+        }
+    }
+
+    /// That of a replica of a table of this incarnation.
+    #[must_use]
+    pub(crate) fn of_table(self, incarnation: Option<TableIncarnation>) -> Self {
+        Self {
+            incarnation,
+            ..self
         }
     }
 
@@ -233,7 +257,38 @@ impl ReplicaPlace {
                     found: note.cluster,
                 })
             }
+            Some(note) if (note.region, note.replica) != self.id => {
+                let how = format!(
+                    "it is the note of replica {} of {}: the directory was moved or replaced",
+                    note.replica.0, note.region
+                );
+                Err(self.damaged(NOTE, how))
+            }
             note => Ok(note),
+        }
+    }
+
+    fn damaged(&self, name: &str, how: String) -> ServerError {
+        ServerError::Damaged {
+            path: self.path.join(name),
+            how,
+            remedy: RESTORE,
+        }
+    }
+
+    /// ID4: whether a note is of a table that had the same number before.
+    fn is_of_other_table(&self, note: &Note) -> bool {
+        !TableIncarnation::may_be_same(note.incarnation, self.incarnation)
+    }
+
+    /// ID4: moves what is here aside, if it is of another table: this one may have the number that
+    /// one had, as the coordinator has lost its record.
+    pub(crate) fn make_way(&self) -> Result<(), ServerError> {
+        match self.note()? {
+            Some(note) if self.is_of_other_table(&note) => {
+                move_aside(&self.path, self.cluster, OTHER_TABLE).map(drop)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -245,10 +300,13 @@ impl ReplicaPlace {
     }
 
     /// RS1: from when this returns, this copy is in force, durably, and no other one.
-    pub(crate) fn put_in_force(&self, note: &Note) -> Result<(), ServerError> {
+    /// Returns what the note says then.
+    pub(crate) fn put_in_force(&self, note: &Note) -> Result<Note, ServerError> {
         let note = Note {
             version: VERSION,
             cluster: Some(self.cluster),
+            incarnation: self.incarnation.or(note.incarnation),
+            engine: note.engine.or_else(|| self.engine_of(note)),
             ..*note
         };
         let bytes = serde_json::to_vec(&note).expect("it is a plain value");
@@ -256,10 +314,22 @@ impl ReplicaPlace {
         // From now on it may have what was acknowledged: without its note it is no garbage.
         let begun = self.path.join(BEGUN);
         match fs::remove_file(&begun) {
-            Ok(()) => sync_directory(&self.path),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed("remove", &begun)(error)),
+            Ok(()) => sync_directory(&self.path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &begun)(error)),
         }
+        Ok(note)
+    }
+
+    /// The identifier of the engine that a copy's files are of. None: they do not say. (What is
+    /// wrong with them is found when they are opened.)
+    fn engine_of(&self, note: &Note) -> Option<u64> {
+        let is_there = self.data(note.generation).try_exists();
+        let storage = is_there
+            .ok()?
+            .then(|| self.storage(note.generation))?
+            .ok()?;
+        Some(Manifest::read(&*storage).ok()?.engine.0)
     }
 
     /// The storage of a generation, which is made if it is not there.
@@ -271,18 +341,20 @@ impl ReplicaPlace {
     /// The storage of the copy that is in force. A directory that has gone, or is empty, is not
     /// made again: the region would be served as if it had never had a record.
     pub(crate) fn storage_in_force(&self, note: &Note) -> Result<Arc<dyn Storage>, ServerError> {
+        let name = format!("data-{}", note.generation);
+        let damaged = |how: &str| self.damaged(&name, how.to_owned());
         let path = self.data(note.generation);
-        let damaged = |how: &str| ServerError::Damaged {
-            path: path.clone(),
-            how: how.to_owned(),
-            remedy: RESTORE,
-        };
         if !path.try_exists().map_err(failed("find", &path))? {
             return Err(damaged("the copy in force is not there"));
         }
         let storage = self.storage(note.generation)?;
         if !Manifest::is_there(&*storage)? {
             return Err(damaged("the copy in force has no manifest"));
+        }
+        let engine = Manifest::read(&*storage)?.engine.0;
+        if note.engine.is_some_and(|it| it != engine) {
+            let how = "it is not the copy that REPLICA names: the directory was moved or replaced";
+            return Err(damaged(how));
         }
         Ok(storage)
     }
@@ -325,6 +397,12 @@ impl ReplicaPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed("list", &self.path)(error)),
         }
+    }
+
+    /// Whether it was in force once, and has lost its note.
+    fn lacks_note(&self) -> bool {
+        let has_note = !matches!(self.note_of_any(), Ok(None));
+        !has_note && !self.was_begun() && matches!(self.has_files(), Ok(true))
     }
 
     /// Whether a server of this cluster has begun it. Nothing of it was ever acknowledged, unless
@@ -376,6 +454,7 @@ impl ReplicaPlace {
     /// aside (ID3, RS14). The name goes first: what is left then is no copy.
     pub(crate) fn remove(&self) -> Result<(), ServerError> {
         let how = match self.note() {
+            Ok(Some(note)) if self.is_of_other_table(&note) => Some(OTHER_TABLE.to_owned()),
             Ok(Some(note)) => (!note.is_verified).then(|| NOT_VERIFIED.to_owned()),
             Ok(None) if !self.has_files()? || self.was_begun() => None,
             Ok(None) => Some(NO_NOTE.to_owned()),
@@ -410,6 +489,7 @@ impl ReplicaPlace {
             replica: note.replica,
             epoch: note.epoch,
             position_bytes: manifest.state().next_log.start().0,
+            incarnation: note.incarnation,
         }))
     }
 }
@@ -445,7 +525,7 @@ pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), S
     for id in found(regions)? {
         let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
         match place.note_of_any() {
-            Ok(Some(note)) if note.cluster.is_none() => place.put_in_force(&note)?,
+            Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
             Ok(_) => {}
             // It cannot be used, and the others can.
             Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
@@ -505,9 +585,17 @@ pub(crate) fn copies(
             Ok(Some(copy)) => disk.copies.push(copy),
             // It was never whole, or is none of this cluster's.
             Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
+                let lacks_note = place.lacks_note();
                 if let Err(error) = place.remove() {
                     tracing::warn!(%error, "what is left of a replica stays");
                 }
+                // CP18: as if the note were damaged.
+                disk.unusable.extend(lacks_note.then(|| UnusableCopy {
+                    region: id.0,
+                    replica: id.1,
+                    is_damaged: true,
+                    how: NO_NOTE.to_owned(),
+                }));
             }
             Err(error) => {
                 tracing::error!(%error, "a copy of {} cannot be used", id.0);

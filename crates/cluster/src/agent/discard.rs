@@ -66,7 +66,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 self.discards_from = now + DOUBT_TIME;
                 return true;
             }
-            host.discard_copy(region, replica);
+            let incarnation = record.and_then(|it| it.incarnation);
+            host.discard_copy((region, replica), incarnation);
             false
         };
         let found = &mut self.found.copies;

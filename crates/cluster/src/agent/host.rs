@@ -255,8 +255,13 @@ pub trait RegionHost {
     /// and can be opened ([`Source::Copy`]).
     fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;
 
-    /// Nobody needs a copy any more.
-    fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber);
+    /// Nobody needs a copy any more, unless it is of another table: that of the region's record, if
+    /// it has one, has this incarnation.
+    fn discard_copy(
+        &mut self,
+        copy: (RegionId, ReplicaNumber),
+        incarnation: Option<TableIncarnation>,
+    );
 
     /// What the disk has that cannot be proved to be garbage, and was moved aside (ID3).
     fn orphans(&mut self) -> Vec<Orphan> {

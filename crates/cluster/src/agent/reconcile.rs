@@ -199,7 +199,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             is_unproven: record.is_unproven,
         };
         let mut copies = self.found.copies.iter();
-        let is_found = copies.any(|it| it.region == region && it.replica == replica.number);
+        let is_found = copies.any(|it| it.is_of(record) && it.replica == replica.number);
         let has_copy = is_found || is_again;
         // There may be none, and the host says so: nobody serves a region from nothing, or is said
         // to have everything.

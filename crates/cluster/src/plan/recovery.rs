@@ -67,7 +67,7 @@ impl Planner<'_> {
         let life = *self.view.lives.get(&primary.server)?;
         let report = &self.view.reports.get(&primary.server)?.record;
         let is_back = report.life == life && life != primary.life;
-        let has_copy = report.copies.iter().any(|it| it.region == record.region)
+        let has_copy = report.copies.iter().any(|it| it.is_of(record))
             || (report.unusable.iter()).any(|it| it.region == record.region);
         (is_back && !has_copy).then(|| RegionRecord {
             primary: Some(Replica { life, ..primary }),
@@ -87,7 +87,7 @@ impl Planner<'_> {
         if life == replica.life {
             return self.found_broken(record, replica, report);
         }
-        if let Some(copy) = report.copy(record.region, replica.number) {
+        if let Some(copy) = report.copy(record, replica.number) {
             return Found::Returned(Returned {
                 replica,
                 life,
@@ -131,7 +131,7 @@ impl Planner<'_> {
                 "{server} to be mended and started again; its copy could not be used: {how}"
             ));
         }
-        if let Some(copy) = report.copy(record.region, replica.number) {
+        if let Some(copy) = report.copy(record, replica.number) {
             return Found::Returned(Returned {
                 replica,
                 life: replica.life,

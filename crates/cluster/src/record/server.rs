@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::mismatch::{MISMATCH_COUNT_MAX, MismatchReport};
-use super::region::{REPLICA_COUNT_MAX, is_false};
+use super::region::{REPLICA_COUNT_MAX, RegionRecord, is_false};
 use super::{
     MASTER_KEY, Record, Room, VerificationReport, check_numbers, check_place, check_text,
     drain_key, number_behind, report_key, server_key,
 };
-use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 use crate::lease::LEASE_TIME_MAX;
 
 /// An address may have so many bytes.
@@ -170,6 +170,18 @@ pub struct CopyReport {
     pub epoch: Epoch,
     /// Up to where its log goes, in bytes.
     pub position_bytes: u64,
+    /// The incarnation of its table (ID4); none: an older version has written it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<TableIncarnation>,
+}
+
+impl CopyReport {
+    /// Whether it is of the region of a record, and not of a region of an earlier table that had the
+    /// same number.
+    pub fn is_of(&self, record: &RegionRecord) -> bool {
+        let is_same = TableIncarnation::may_be_same(self.incarnation, record.incarnation);
+        self.region == record.region && is_same
+    }
 }
 
 /// What a server's disk has of a copy that cannot be used, or that a replica has left which broke,
@@ -240,10 +252,10 @@ impl ServerReport {
         found.filter(|it| it.replica == replica)
     }
 
-    /// What it says of the copy of a replica that is not open.
-    pub fn copy(&self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+    /// What it says of the copy of a replica of a region that is not open.
+    pub fn copy(&self, record: &RegionRecord, replica: ReplicaNumber) -> Option<CopyReport> {
         let mut copies = self.copies.iter();
-        let found = copies.find(|it| (it.region, it.replica) == (region, replica));
+        let found = copies.find(|it| it.is_of(record) && it.replica == replica);
         found.copied()
     }
 }

@@ -97,6 +97,7 @@ fn report() -> ServerReport {
             position_bytes: 6,
         }],
         copies: vec![CopyReport {
+            incarnation: None,
             table: TableId(1),
             region: RegionId(8),
             replica: ReplicaNumber(1),

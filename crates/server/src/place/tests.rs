@@ -26,6 +26,17 @@ fn copies_in(scratch: &tempfile::TempDir) -> DiskCopies {
     copies((&regions, CLUSTER), &OpenStorage::default())
 }
 
+/// No copy is found; one that may have been one of this cluster's is damaged (CP18).
+fn is_lost(scratch: &tempfile::TempDir, is_told: bool) {
+    let disk = copies_in(scratch);
+    let damaged = disk.unusable.iter().filter(|it| it.is_damaged).count();
+    assert_eq!(
+        (disk.copies.len(), damaged),
+        (0, usize::from(is_told)),
+        "{disk:?}"
+    );
+}
+
 /// Promise (ID3): a directory that is of another cluster, or of which nothing says whose it is,
 /// is neither removed nor begun anew: it is moved aside with all that it has. One that this
 /// cluster's server had begun, and never filled, goes.
@@ -51,7 +62,7 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
                 write(&scratch, NOTE, &serde_json::to_vec(&note).expect("plain"));
             }
             match act {
-                "list" => assert_eq!(copies_in(&scratch), DiskCopies::default()),
+                "list" => is_lost(&scratch, note.is_none()),
                 "remove" => place.remove().expect("moved"),
                 _ if note.is_some() => {
                     let error = place.make().expect_err("it is another's").to_string();
@@ -81,8 +92,97 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
     begun.make().expect("made");
     begun.put_in_force(&own).expect("written");
     fs::remove_file(begun.path.join(NOTE)).expect("it was there");
-    assert_eq!(copies_in(&scratch), DiskCopies::default());
+    is_lost(&scratch, true);
     assert!(scratch.path().join("orphans/5-2").exists());
+}
+
+/// Promise (CP18): a directory in another one's place is damage, whatever part of it was moved, and
+/// is not read; so is one that has lost its note.
+#[test]
+fn what_is_in_another_ones_place_is_not_used() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let regions = scratch.path().join("regions");
+    let ids = [
+        (RegionId(5), ReplicaNumber(2)),
+        (RegionId(6), ReplicaNumber(1)),
+    ];
+    let places = ids.map(|id| {
+        let place = ReplicaPlace::new((&regions, CLUSTER), id, OpenStorage::default());
+        place.make().expect("made");
+        let storage = place.storage(4).expect("it can be opened");
+        drop(Engine::open(storage, EngineOptions::new()).expect("a new one"));
+        let note = Note::new((TableId(1), id.0, id.1), Epoch(9), 4);
+        place.put_in_force(&note).expect("written");
+        place
+    });
+    let swap = |one: PathBuf, other: PathBuf| {
+        let between = scratch.path().join("between");
+        for (from, to) in [(&one, &between), (&other, &one), (&between, &other)] {
+            fs::rename(from, to).expect("moved");
+        }
+    };
+    let found = |copy_count, hows: [&str; 2]| {
+        let disk = copies_in(&scratch);
+        assert_eq!(disk.copies.len(), copy_count, "{disk:?}");
+        let told: Vec<_> = disk
+            .unusable
+            .iter()
+            .map(|it| (it.is_damaged, &*it.how))
+            .collect();
+        let expected = hows.iter().filter(|how| !how.is_empty());
+        assert_eq!(told.len(), expected.clone().count(), "{told:?}");
+        for how in expected {
+            assert!(told.iter().any(|it| it.0 && it.1.contains(how)), "{told:?}");
+        }
+    };
+    found(2, ["", ""]);
+    swap(places[0].path.clone(), places[1].path.clone());
+    let is_note = [
+        "it is the note of replica 1 of region 6",
+        "of replica 2 of region 5",
+    ];
+    found(0, is_note);
+    swap(places[0].path.clone(), places[1].path.clone());
+    swap(places[0].data(4), places[1].data(4));
+    found(
+        0,
+        [
+            "5-2/data-4",
+            "6-1/data-4 is damaged: it is not the copy that REPLICA names",
+        ],
+    );
+    swap(places[0].data(4), places[1].data(4));
+    found(2, ["", ""]);
+    fs::remove_file(places[0].path.join(NOTE)).expect("it was there");
+    found(1, ["no `REPLICA` note", ""]);
+}
+
+/// Promise (ID4): a copy of another table makes way for one that has its number, and is moved aside
+/// where it would be removed.
+#[test]
+fn copies_of_other_tables_are_kept() {
+    let of = [1, 2].map(|number| Some(TableIncarnation(number << 64)));
+    for [had, has] in [[of[0], of[1]], [of[0], of[0]], [None, of[1]], [of[0], None]] {
+        for removes in [false, true] {
+            let scratch = tempfile::tempdir().expect("a scratch directory");
+            let before = place(&scratch).of_table(had);
+            fs::create_dir(before.data(4)).expect("made");
+            let note = before
+                .put_in_force(&Note::new(ID, Epoch(9), 4))
+                .expect("written");
+            assert_eq!(note.incarnation, had);
+            let place = before.of_table(has);
+            let is_other = had == of[0] && has == of[1];
+            if removes {
+                place.remove().expect("it is gone from here");
+            } else {
+                place.make_way().expect("it is moved, or stays");
+                assert_eq!(place.data(4).exists(), !is_other);
+            }
+            let orphan = scratch.path().join("orphans/5-2/data-4");
+            assert_eq!(orphan.exists(), is_other);
+        }
+    }
 }
 
 /// Promise (RS14): a copy that was not verified is moved aside where another one would be removed.

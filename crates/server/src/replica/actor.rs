@@ -74,7 +74,8 @@ impl Actor {
             (&*context.regions, context.cluster()),
             id,
             context.open_storage.clone(),
-        );
+        )
+        .of_table(replica.incarnation);
         Self {
             replica,
             context,
@@ -390,6 +391,7 @@ impl Actor {
     /// RH5: the note is durable before the engine is served.
     fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<Opened, ServerError> {
         let no_copy = |how| Err(ServerError::NoCopy(how));
+        self.place.make_way()?;
         let options = self.context.options.engine.clone();
         match source {
             Source::Empty => {
@@ -403,7 +405,7 @@ impl Actor {
                 let note = Note::new(id, order.epoch, generation);
                 let storage = self.place.storage(generation)?;
                 let engine = Engine::open(storage, options)?;
-                self.place.put_in_force(&note)?;
+                let note = self.place.put_in_force(&note)?;
                 Ok(Opened {
                     engine,
                     note,
@@ -421,7 +423,7 @@ impl Actor {
                     epoch: order.epoch,
                     ..note
                 };
-                self.place.put_in_force(&note)?;
+                let note = self.place.put_in_force(&note)?;
                 Ok(Opened {
                     engine,
                     note,
@@ -442,6 +444,7 @@ impl Actor {
                 Box::new(BackupReplica::new(self.place.clone(), Some(note)))
             }
             State::Nothing => {
+                self.place.make_way()?;
                 let note = self.place.note()?;
                 // CP18: the record says that it has everything.
                 if source == Source::Copy && note.is_none() {

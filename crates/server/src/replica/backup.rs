@@ -100,8 +100,7 @@ impl BackupReplica {
     }
 
     fn put_in_force(&mut self, note: Note) -> Result<(), ReplicaFailure> {
-        self.place.put_in_force(&note)?;
-        self.note = Some(note);
+        self.note = Some(self.place.put_in_force(&note)?);
         Ok(())
     }
 
@@ -304,8 +303,7 @@ impl BackupReplica {
             Some(live) => live.backup.promote(epoch_of(epoch), options)?,
             None => open_copy(&self.place, &note, options)?,
         };
-        let note = Note { epoch, ..note };
-        self.place.put_in_force(&note)?;
+        let note = self.place.put_in_force(&Note { epoch, ..note })?;
         Ok(Opened {
             engine,
             note,

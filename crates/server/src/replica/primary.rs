@@ -199,8 +199,7 @@ impl PrimaryReplica {
         self.remove_links(|_, stage| *stage == Stage::Filling);
         // RH5.
         let note = Note { epoch, ..self.note };
-        self.place.put_in_force(&note)?;
-        self.note = note;
+        self.note = self.place.put_in_force(&note)?;
         self.primary.raise(epoch_of(epoch))?;
         let of = (
             replica.guard.clone(),
@@ -359,7 +358,7 @@ impl PrimaryReplica {
             ..self.note
         };
         match self.place.put_in_force(&note) {
-            Ok(()) => self.note = note,
+            Ok(note) => self.note = note,
             Err(error) => tracing::warn!(%error, "that a copy was verified is not noted"),
         }
     }

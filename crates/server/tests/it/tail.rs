@@ -116,9 +116,9 @@ fn what_is_durable_is_said_when_nothing_follows() {
 }
 
 /// Promise (RS11): what is written to a region to which a record is written each 200 ms, which is
-/// never idle, comes to all disks each five seconds, and a disk is not synced more often than that.
+/// never idle, comes to all disks each three seconds, and a disk is not synced more often than that.
 #[test]
-fn a_busy_region_syncs_each_five_seconds() {
+fn a_busy_region_syncs_each_three_seconds() {
     let disks = disks(2);
     let (_crew, table) = table_on(&disks);
     let before = work(&disks).sync_count;
@@ -127,10 +127,10 @@ fn a_busy_region_syncs_each_five_seconds() {
         table.put(b"key", b"value").expect("put");
         thread::sleep(Duration::from_millis(200));
     }
-    // One of each of two disks, and that the manifest says so. A machine that is busy may be late,
-    // but never early.
+    // Two of each of two disks, and that manifests say so. A machine that is busy may be late, but
+    // never early.
     let sync_count = work(&disks).sync_count - before;
-    assert!((2..=4).contains(&sync_count), "{sync_count} syncs");
+    assert!((2..=8).contains(&sync_count), "{sync_count} syncs");
 }
 
 /// Promise (RS13): what was acknowledged with `memory` is written to the disks of all replicas soon

@@ -60,7 +60,7 @@ pub(super) fn identity_text(seen: &Seen) -> String {
         let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
         let _ = writeln!(
             text,
-            "server {server} keeps {path}, which is no replica of this cluster: {how}. Check its \
+            "server {server} keeps {path}, which it does not use: {how}. Check its \
              contents and delete it if it is not needed."
         );
     }

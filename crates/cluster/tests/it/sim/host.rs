@@ -6,7 +6,7 @@ use farleaf_cluster::agent::host::{
     BackupOrder, Closing, DiskCopies, HostError, RegionHost, RegionOrder, ReplicaFailure,
     ReplicaStatus, Source,
 };
-use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy, VerificationReport};
@@ -102,6 +102,7 @@ fn told(region: RegionId, copy: &SimReplica) -> CopyReport {
         replica: copy.number,
         epoch: copy.age().0,
         position_bytes: copy.synced as u64,
+        incarnation: None,
     }
 }
 
@@ -304,7 +305,11 @@ impl RegionHost for SimHost {
         })
     }
 
-    fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
+    fn discard_copy(
+        &mut self,
+        (region, replica): (RegionId, ReplicaNumber),
+        _: Option<TableIncarnation>,
+    ) {
         self.with(|server| {
             let is_same = server
                 .copies
