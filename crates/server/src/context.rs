@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
@@ -56,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) open_storage: OpenStorage,
     pub(crate) options: ReplicaOptions,
     addresses: Mutex<BTreeMap<ServerId, SocketAddr>>,
+    /// RS14: when a replica took a step of a first verification last.
+    verified_at: Mutex<Option<Instant>>,
 }
 
 impl Context {
@@ -76,7 +78,22 @@ impl Context {
             open_storage,
             options,
             addresses: Mutex::default(),
+            verified_at: Mutex::default(),
         }
+    }
+
+    /// RS14: takes a turn for a step of a first verification: all replicas of the server together
+    /// take one in each interval, so that hundreds of regions leave the disk to others, too.
+    pub(crate) fn may_verify(&self) -> bool {
+        let now = Instant::now();
+        let verified_at = self.verified_at.lock();
+        let mut verified_at = verified_at.unwrap_or_else(PoisonError::into_inner);
+        let interval = self.options.first_scrub_interval;
+        let may = verified_at.is_none_or(|at| now - at >= interval);
+        if may {
+            *verified_at = Some(now);
+        }
+        may
     }
 
     /// The cluster that the server belongs to.

@@ -203,7 +203,8 @@ impl Actor {
         if let State::Primary(primary) = &self.state
             && primary.verifies_first()
         {
-            return since >= options.first_scrub_interval;
+            // In this order: the turn is taken.
+            return since >= options.first_scrub_interval && self.context.may_verify();
         }
         let busy_interval = interval.saturating_mul(BUSY_INTERVAL_COUNT);
         since >= if is_busy { busy_interval } else { interval }

@@ -7,6 +7,7 @@ use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::client::Stale;
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
+use farleaf_cluster::record::VerificationReport;
 use farleaf_cluster::record::region::Key;
 
 /// A write in a log.
@@ -134,8 +135,8 @@ pub(crate) struct SimServer {
     pub(crate) is_full: bool,
     /// Why replicas say that they have broken.
     pub(crate) breaks_for: BreaksFor,
-    /// It says that its replicas are not verified yet.
-    pub(crate) is_unverified: bool,
+    /// What it says of the verification of its replicas.
+    pub(crate) verification: Option<VerificationReport>,
 }
 
 impl SimServer {

@@ -9,7 +9,7 @@ use farleaf_cluster::agent::host::{
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy, VerificationReport};
+use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy};
 
 use super::fleet::{BreaksFor, Fleet, SimPrimary, SimReplica, SimServer};
 
@@ -270,7 +270,7 @@ impl RegionHost for SimHost {
                     }),
                     waits_for_room: false,
                     fault: None,
-                    verification: server.is_unverified.then(VerificationReport::default),
+                    verification: server.verification,
                     size_bytes: replica.log.len() as u64 * 20_000_000,
                     operations_per_second: replica.log.len() as u64,
                     position_bytes: replica.log.len() as u64,

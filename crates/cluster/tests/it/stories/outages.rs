@@ -5,7 +5,7 @@ use std::time::Duration;
 use farleaf_cluster::client::MapCache;
 use farleaf_cluster::ids::{ReplicaNumber, ServerId, TableId};
 use farleaf_cluster::plan::Action;
-use farleaf_cluster::record::{Phase, RegionRecord, WishKind};
+use farleaf_cluster::record::{Phase, RegionRecord, VerificationReport, WishKind};
 
 use super::{Story, found, refusal, servers};
 use crate::sim::fleet::Answer;
@@ -98,7 +98,7 @@ fn nothing_is_given_up_before_members_are_verified() {
     copy.number = ReplicaNumber(9);
     copy.primary = None;
     fleet.server(other).copies.insert(record.region, copy);
-    fleet.server(backup).is_unverified = true;
+    fleet.server(backup).verification = Some(VerificationReport::default());
     drop(fleet);
     story.start(other);
     let is_kept = |story: &Story| {
@@ -108,7 +108,7 @@ fn nothing_is_given_up_before_members_are_verified() {
     story.go_on(Duration::from_secs(30));
     assert!(is_kept(&story), "one is not verified");
     let mut fleet = story.fleet.lock().expect("one thread");
-    fleet.server(backup).is_unverified = false;
+    fleet.server(backup).verification = None;
     drop(fleet);
     story.go_on(Duration::from_secs(10));
     assert!(!is_kept(&story), "three have everything");
