@@ -13,7 +13,8 @@ use farleaf_lsm::storage::{DirectoryStorage, Storage};
 
 use crate::directory::{REGIONS, cluster_of, failed};
 use crate::error::ServerError;
-use crate::place::{Note, OpenStorage, ReplicaPlace, found};
+use crate::open_storage::OpenStorage;
+use crate::place::{Note, ReplicaPlace, found};
 
 /// The copy of a region that is in force in a server's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use farleaf_lsm::follow::WriteFault;
 use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ConnectOptions, Connection, Membership, Secret, WireError};
 
-use crate::place::OpenStorage;
+use crate::open_storage::OpenStorage;
 
 /// For how long another server's answer is waited for.
 const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

@@ -18,6 +18,7 @@
 //! | `contact` | what is said of a coordinator that does not answer |
 //! | `directory` | a server's directory: whose it is |
 //! | `place` | a replica's directory: which copy in it is in force (RS1) |
+//! | `open_storage` | how directories of data are opened, and how much room there is |
 //! | `host` | from the agent's orders to replicas |
 //! | `open_replicas` | the replicas that are open, and those that are prepared for a split |
 //! | `note_file` | a small file that is replaced as a whole, on a full disk, too |
@@ -47,6 +48,7 @@ mod host;
 mod log_ends;
 mod note_file;
 mod open_replicas;
+mod open_storage;
 mod operations;
 mod orphans;
 mod peer;
@@ -59,5 +61,5 @@ mod watchdog;
 
 pub use error::ServerError;
 #[doc(hidden)]
-pub use place::{DiskRoom, OpenStorage};
+pub use open_storage::{DiskRoom, OpenStorage};
 pub use server::{PreparedServer, RegionServer, ServerOptions};

@@ -107,8 +107,8 @@ impl SeenEnd {
 mod tests {
     use super::*;
 
-    /// Promise (RS13): three rounds take less than 200 ms, if going through all replicas takes 33 ms
-    /// at the most; and half of the time the disk is others', up to a second.
+    /// Promise (RS13): three rounds take less than 200 ms, if going through all replicas takes 33
+    /// ms at the most; and half of the time the disk is others', up to a second.
     #[test]
     fn rounds_leave_time_to_others() {
         let rest_ms = |round_ms| rest_after(Duration::from_millis(round_ms)).as_millis() as u64;

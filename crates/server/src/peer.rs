@@ -36,8 +36,8 @@ pub(crate) enum PeerRequest {
         of: ReplicaName,
         /// The primary's half of what the memory's secret is agreed on with.
         key: AttachmentKey,
-        /// RS8: nothing is taken from the copy in force, which is moved aside when the new one takes
-        /// its place: the primary's log is damaged, and that copy may have what it lacks.
+        /// RS8: nothing is taken from the copy in force, which is moved aside when the new one
+        /// takes its place: the primary's log is damaged, and that copy may have what it lacks.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps_copy: bool,
     },

@@ -18,19 +18,19 @@
 //! Other `data-` directories are of backups that were not filled, or of copies that a newer one
 //! has replaced: they go when the replica is opened, or another one is begun.
 
-use std::fmt;
+mod found;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, TableId, TableIncarnation};
-use farleaf_cluster::record::{CopyReport, UnusableCopy};
+use farleaf_cluster::record::CopyReport;
 use farleaf_lsm::follow::reach;
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::place::LogPosition;
-use farleaf_lsm::storage::{DirectoryStorage, Storage, is_no_file, private};
+use farleaf_lsm::storage::{Storage, private};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{
@@ -38,7 +38,10 @@ use crate::directory::{
 };
 use crate::error::ServerError;
 use crate::note_file;
+use crate::open_storage::OpenStorage;
 use crate::orphans::{move_aside, move_copy_aside};
+
+pub(crate) use found::{adopt_replicas, copies, found, is_damage};
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 2;
@@ -58,80 +61,6 @@ const NOT_VERIFIED: &str = "a version wrote it that could leave log segments out
 const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
                        everything, remove the replica's directory (where there is no other, all \
                        would be lost)";
-
-/// How a directory of data is opened, and how much room there is: tests have others, that fail.
-#[derive(Clone)]
-pub struct OpenStorage {
-    open: Arc<Opener>,
-    look: Arc<Looker>,
-}
-
-type Opener = dyn Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync;
-type Looker = dyn Fn(&Path) -> io::Result<DiskRoom> + Send + Sync;
-
-/// How much room a disk has, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskRoom {
-    /// How much it can hold.
-    pub capacity_bytes: u64,
-    /// How much of that is free.
-    pub free_bytes: u64,
-}
-
-impl DiskRoom {
-    /// That of the file system that has a directory, for who is not its administrator.
-    fn of(path: &Path) -> io::Result<Self> {
-        let stat = rustix::fs::statvfs(path)?;
-        Ok(Self {
-            capacity_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
-            free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
-        })
-    }
-}
-
-impl OpenStorage {
-    /// In this way.
-    pub fn new(
-        open: impl Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            open: Arc::new(open),
-            look: Arc::new(DiskRoom::of),
-        }
-    }
-
-    /// The same, but this says how much room there is.
-    #[must_use]
-    pub fn with_room(
-        mut self,
-        look: impl Fn(&Path) -> io::Result<DiskRoom> + Send + Sync + 'static,
-    ) -> Self {
-        self.look = Arc::new(look);
-        self
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn Storage>> {
-        (self.open)(path)
-    }
-
-    /// How much room there is.
-    pub(crate) fn room(&self, path: &Path) -> io::Result<DiskRoom> {
-        (self.look)(path)
-    }
-}
-
-impl Default for OpenStorage {
-    /// As the operating system has it.
-    fn default() -> Self {
-        Self::new(|path| Ok(Arc::new(DirectoryStorage::open(path)?)))
-    }
-}
-
-impl fmt::Debug for OpenStorage {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a way to open directories")
-    }
-}
 
 /// What `REPLICA` says: the copy in force, the newest epoch that it was opened at (RH5), and
 /// whether it was verified (RS14).
@@ -503,113 +432,6 @@ fn remove_all(path: &Path) -> Result<(), ServerError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
     }
-}
-
-/// Goes on with removals that were cut short.
-fn finish_removals(regions: &Path) -> Result<(), ServerError> {
-    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
-        let entry = entry.map_err(failed("list", regions))?;
-        if entry.file_name().to_string_lossy().starts_with(REMOVED) {
-            remove_all(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// ID1: replicas of an older version, in a directory of the same cluster, belong to the identifier
-/// that the cluster was given. What says another cluster stays as it is.
-pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), ServerError> {
-    if !regions.try_exists().map_err(failed("find", regions))? {
-        return Ok(());
-    }
-    for id in found(regions)? {
-        let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
-        match place.note_of_any() {
-            Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
-            Ok(_) => {}
-            // It cannot be used, and the others can.
-            Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
-        }
-    }
-    Ok(())
-}
-
-/// The replicas that have a directory here.
-pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
-        let entry = entry.map_err(failed("list", regions))?;
-        let name = entry.file_name();
-        let numbers = name.to_str().and_then(|it| it.split_once('-'));
-        if let Some((region, replica)) = numbers
-            && let (Ok(region), Ok(replica)) = (region.parse(), replica.parse())
-        {
-            found.push((RegionId(region), ReplicaNumber(replica)));
-        }
-    }
-    Ok(found)
-}
-
-/// Whether what is there is not what was written: no other try will read it.
-pub(crate) fn is_damage(error: &ServerError) -> bool {
-    use ServerError::{Damaged, Engine, File};
-    use farleaf_lsm::LsmError::{DamagedLog, DamagedManifest, DamagedTree, Storage};
-    match error {
-        Damaged { .. }
-        | Engine(DamagedManifest { .. } | DamagedLog { .. } | DamagedTree { .. }) => true,
-        // A file that the manifest, or the note, counts on.
-        Engine(Storage { source, .. }) | File { source, .. } => is_no_file(source),
-        _ => false,
-    }
-}
-
-/// The copies on this disk, of replicas that nobody has open.
-pub(crate) fn copies(
-    (regions, cluster): (&Path, ClusterId),
-    open_storage: &OpenStorage,
-) -> DiskCopies {
-    let mut disk = DiskCopies::default();
-    if let Err(error) = finish_removals(regions) {
-        tracing::warn!(%error, "what was removed takes room still");
-    }
-    let found = match found(regions) {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::error!(%error, "copies on this disk cannot be listed, so none is reported");
-            return disk;
-        }
-    };
-    for id in found {
-        let place = ReplicaPlace::new((regions, cluster), id, open_storage.clone());
-        match place.copy() {
-            Ok(Some(copy)) => disk.copies.push(copy),
-            // It was never whole, or is none of this cluster's.
-            Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
-                let lacks_note = place.lacks_note();
-                if let Err(error) = place.remove() {
-                    tracing::warn!(%error, "what is left of a replica stays");
-                }
-                // CP18: as if the note were damaged.
-                disk.unusable.extend(lacks_note.then(|| UnusableCopy {
-                    region: id.0,
-                    replica: id.1,
-                    is_damaged: true,
-                    how: NO_NOTE.to_owned(),
-                }));
-            }
-            Err(error) => {
-                tracing::error!(%error, "a copy of {} cannot be used", id.0);
-                disk.unusable.push(UnusableCopy {
-                    region: id.0,
-                    replica: id.1,
-                    is_damaged: is_damage(&error),
-                    how: error.to_string(),
-                });
-            }
-        }
-    }
-    disk.copies.sort_by_key(|copy| (copy.region, copy.replica));
-    disk
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use crate::front::Front;
 use crate::host::Host;
 use crate::log_ends::write_log_ends;
 use crate::open_replicas::OpenReplicas;
-use crate::place::OpenStorage;
+use crate::open_storage::OpenStorage;
 use crate::seen_file::SeenFile;
 use crate::watchdog::watch;
 

@@ -20,7 +20,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// not name, while two members or more have everything; and those of regions that are gone.
     /// Whether they were found when this life began or are of replicas that broke since. Those of
     /// regions of which the coordinator has never heard stay (CP23).
-    /// What cannot be used stays, for whoever looks into it; and so does what may have what a member
+    /// What cannot be used stays, for whoever looks into it. So does what may have what a member
     /// lacks (RS8, RS14): while a member says that it has damage, is not verified yet, or says
     /// nothing; or while another one here is filled. One round trip for each member then.
     pub(super) fn discard_copies(&mut self, given: Given) {

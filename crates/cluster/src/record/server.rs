@@ -176,7 +176,7 @@ pub struct CopyReport {
 }
 
 impl CopyReport {
-    /// Whether it is of the region of a record, and not of a region of an earlier table that had the
+    /// Whether it is of the region of a record, and not of a region of another table that had the
     /// same number.
     pub fn is_of(&self, record: &RegionRecord) -> bool {
         let is_same = TableIncarnation::may_be_same(self.incarnation, record.incarnation);

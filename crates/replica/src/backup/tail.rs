@@ -56,8 +56,8 @@ impl<E: Endpoint> BackupTail<E> {
         self.shared.strong_count() == 0
     }
 
-    /// From where on the log is in the buffers alone, if any of it is. One batch on the backup's own
-    /// memory.
+    /// From where on the log is in the buffers alone, if any of it is. One batch on the backup's
+    /// own memory.
     ///
     /// # Errors
     /// Its memory cannot be read.

@@ -1,6 +1,7 @@
 //! Tests of replicas' directories.
 
 use super::*;
+use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_lsm::{Durability, Engine, EngineOptions};
 
 const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));

@@ -116,7 +116,7 @@ fn what_is_durable_is_said_when_nothing_follows() {
 }
 
 /// Promise (RS11): what is written to a region to which a record is written each 200 ms, which is
-/// never idle, comes to all disks each three seconds, and a disk is not synced more often than that.
+/// never idle, comes to all disks each three seconds; a disk is not synced more often than that.
 #[test]
 fn a_busy_region_syncs_each_three_seconds() {
     let disks = disks(2);

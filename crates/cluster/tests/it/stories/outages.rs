@@ -82,8 +82,8 @@ fn nothing_is_given_up_before_all_are_filled() {
     is_read(&mut story, table);
 }
 
-/// Promise (CP18, RS14): a copy that no record names is kept as long as a member says that it is not
-/// verified: it may have what the member lacks.
+/// Promise (CP18, RS14): a copy that no record names is kept as long as a member says that it is
+/// not verified: it may have what the member lacks.
 #[test]
 fn nothing_is_given_up_before_members_are_verified() {
     let (mut story, table, record) = story(4);

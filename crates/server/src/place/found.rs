@@ -1,0 +1,121 @@
+//! The replicas' directories that a server finds on its disk.
+
+use std::fs;
+use std::path::Path;
+
+use farleaf_cluster::agent::host::DiskCopies;
+use farleaf_cluster::ids::{ClusterId, RegionId, ReplicaNumber};
+use farleaf_cluster::record::UnusableCopy;
+use farleaf_lsm::storage::is_no_file;
+
+use super::{NO_NOTE, REMOVED, ReplicaPlace, remove_all};
+use crate::directory::failed;
+use crate::error::ServerError;
+use crate::open_storage::OpenStorage;
+
+/// Goes on with removals that were cut short.
+fn finish_removals(regions: &Path) -> Result<(), ServerError> {
+    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
+        let entry = entry.map_err(failed("list", regions))?;
+        if entry.file_name().to_string_lossy().starts_with(REMOVED) {
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// ID1: replicas of an older version, in a directory of the same cluster, belong to the identifier
+/// that the cluster was given. What says another cluster stays as it is.
+pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), ServerError> {
+    if !regions.try_exists().map_err(failed("find", regions))? {
+        return Ok(());
+    }
+    for id in found(regions)? {
+        let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
+        match place.note_of_any() {
+            Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
+            Ok(_) => {}
+            // It cannot be used, and the others can.
+            Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
+        }
+    }
+    Ok(())
+}
+
+/// The replicas that have a directory here.
+pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
+        let entry = entry.map_err(failed("list", regions))?;
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|it| it.split_once('-'));
+        if let Some((region, replica)) = numbers
+            && let (Ok(region), Ok(replica)) = (region.parse(), replica.parse())
+        {
+            found.push((RegionId(region), ReplicaNumber(replica)));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether what is there is not what was written: no other try will read it.
+pub(crate) fn is_damage(error: &ServerError) -> bool {
+    use ServerError::{Damaged, Engine, File};
+    use farleaf_lsm::LsmError::{DamagedLog, DamagedManifest, DamagedTree, Storage};
+    match error {
+        Damaged { .. }
+        | Engine(DamagedManifest { .. } | DamagedLog { .. } | DamagedTree { .. }) => true,
+        // A file that the manifest, or the note, counts on.
+        Engine(Storage { source, .. }) | File { source, .. } => is_no_file(source),
+        _ => false,
+    }
+}
+
+/// The copies on this disk, of replicas that nobody has open.
+pub(crate) fn copies(
+    (regions, cluster): (&Path, ClusterId),
+    open_storage: &OpenStorage,
+) -> DiskCopies {
+    let mut disk = DiskCopies::default();
+    if let Err(error) = finish_removals(regions) {
+        tracing::warn!(%error, "what was removed takes room still");
+    }
+    let found = match found(regions) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(%error, "copies on this disk cannot be listed, so none is reported");
+            return disk;
+        }
+    };
+    for id in found {
+        let place = ReplicaPlace::new((regions, cluster), id, open_storage.clone());
+        match place.copy() {
+            Ok(Some(copy)) => disk.copies.push(copy),
+            // It was never whole, or is none of this cluster's.
+            Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
+                let lacks_note = place.lacks_note();
+                if let Err(error) = place.remove() {
+                    tracing::warn!(%error, "what is left of a replica stays");
+                }
+                // CP18: as if the note were damaged.
+                disk.unusable.extend(lacks_note.then(|| UnusableCopy {
+                    region: id.0,
+                    replica: id.1,
+                    is_damaged: true,
+                    how: NO_NOTE.to_owned(),
+                }));
+            }
+            Err(error) => {
+                tracing::error!(%error, "a copy of {} cannot be used", id.0);
+                disk.unusable.push(UnusableCopy {
+                    region: id.0,
+                    replica: id.1,
+                    is_damaged: is_damage(&error),
+                    how: error.to_string(),
+                });
+            }
+        }
+    }
+    disk.copies.sort_by_key(|copy| (copy.region, copy.replica));
+    disk
+}
