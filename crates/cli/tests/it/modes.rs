@@ -89,7 +89,7 @@ fn data_are_closed_to_other_users() {
     let has_warned = |said: &str| said.matches("other users could access").count();
     // Of the directory that was there.
     assert_eq!([&said[0], &said[1]].map(|it| has_warned(it)), [1, 0]);
-    assert!(said[0].contains("access 1 files"), "{}", said[0]);
+    assert!(said[0].contains("(1 of them"), "{}", said[0]);
     let (found, _) = wide(&place, &DIRECTORIES);
     assert_eq!(found, Vec::<PathBuf>::new());
 
