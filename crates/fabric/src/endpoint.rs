@@ -226,6 +226,8 @@ pub enum ProtocolCheck {
     ModelsOverlap,
     /// Y4: a leaf that splits makes the sub-models due that cover it.
     SplitsAreTold,
+    /// Y5: a sub-model whose writing failed is trained again.
+    FailedTrainingIsDue,
     /// BV4: what was unlinked is written anew only when every session has published a late enough
     /// number.
     BlockGraceIsOver,

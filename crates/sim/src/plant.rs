@@ -80,6 +80,8 @@ pub enum Plant {
     NoBoundary,
     /// The node does not tell the models of a leaf that was split (Y4).
     SplitUntold,
+    /// A sub-model whose writing failed is not trained again (Y5).
+    TrainingLost,
     /// A value block is written anew before everybody has passed (BV4).
     BlockReusedEarly,
     /// Who unlinks a value block does not become its holder (BV3).
@@ -100,7 +102,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -130,6 +132,7 @@ impl Plant {
         Self::StaleModelTrusted,
         Self::NoBoundary,
         Self::SplitUntold,
+        Self::TrainingLost,
         Self::BlockReusedEarly,
         Self::BlockNotHeld,
         Self::BlockForgotten,
@@ -174,6 +177,7 @@ impl Plant {
             Self::StaleModelTrusted => "stale-model-trusted",
             Self::NoBoundary => "no-boundary",
             Self::SplitUntold => "split-untold",
+            Self::TrainingLost => "training-lost",
             Self::BlockReusedEarly => "block-reused-early",
             Self::BlockNotHeld => "block-not-held",
             Self::BlockForgotten => "block-forgotten",
@@ -205,7 +209,9 @@ impl Plant {
                 Profile::Trees
             }
             Self::RingsFreedEarly => Profile::Calls,
-            Self::StaleModelTrusted | Self::NoBoundary | Self::SplitUntold => Profile::Xstore,
+            Self::StaleModelTrusted | Self::NoBoundary | Self::SplitUntold | Self::TrainingLost => {
+                Profile::Xstore
+            }
             Self::BlockReusedEarly
             | Self::BlockNotHeld
             | Self::BlockForgotten
@@ -248,6 +254,7 @@ impl Plant {
             Self::StaleModelTrusted => Some(ProtocolCheck::ModelsAreHints),
             Self::NoBoundary => Some(ProtocolCheck::ModelsOverlap),
             Self::SplitUntold => Some(ProtocolCheck::SplitsAreTold),
+            Self::TrainingLost => Some(ProtocolCheck::FailedTrainingIsDue),
             Self::BlockReusedEarly => Some(ProtocolCheck::BlockGraceIsOver),
             Self::BlockNotHeld => Some(ProtocolCheck::UnlinkedBlockIsHeld),
             Self::BlockForgotten => Some(ProtocolCheck::UnlinkedBlockIsRetired),

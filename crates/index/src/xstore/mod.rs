@@ -24,7 +24,8 @@
 //!   sub-model due that covers it, before the write is acknowledged.
 //! - **Y5.** A trained sub-model is written with a greater version: its table first, to a place
 //!   that the one before does not name, then its record, with a checksum over its place, its
-//!   generation and its version. If the leaves have changed meanwhile it is due again.
+//!   generation and its version. If the leaves have changed meanwhile it is due again; so it is if
+//!   the write failed, with yet a greater version: part of it may be there.
 //! - **Y6.** A client follows one link from where the model led it (speculation). If the key is
 //!   not there either, it asks the node, which answers with the value and with what it has that is
 //!   newer than what the client told it uses (fallback). When writes have ended and nothing is due,

@@ -116,6 +116,8 @@ pub struct Models {
 #[derive(Debug)]
 struct Served {
     trained: RwLock<Arc<Trained>>,
+    /// The highest that far memory may have a record of, also of one whose writing failed.
+    last_version: AtomicU32,
     is_due: AtomicBool,
     /// Z3: somebody trains it.
     is_training: AtomicBool,
@@ -346,7 +348,8 @@ impl Models {
         Generation { head, top }: Generation,
         trained: Vec<Trained>,
     ) -> Self {
-        let served = |trained| Served {
+        let served = |trained: Trained| Served {
+            last_version: AtomicU32::new(trained.record.version),
             trained: RwLock::new(Arc::new(trained)),
             is_due: AtomicBool::new(false),
             is_training: AtomicBool::new(false),
@@ -362,6 +365,12 @@ impl Models {
     /// A sub-model.
     pub fn trained(&self, number: u32) -> Arc<Trained> {
         self.served[number as usize].trained()
+    }
+
+    /// Y5: the version of the next one that is trained in place of a sub-model.
+    pub(super) fn next_version(&self, number: u32) -> u32 {
+        let last_version = &self.served[number as usize].last_version;
+        last_version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// All of them.

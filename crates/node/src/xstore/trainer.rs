@@ -120,14 +120,20 @@ impl<B: Employer> Trainer<B> {
             return Ok(());
         };
         let (lows, leaves) = built.tree.overlapping(*span.start(), *span.end());
-        let version = models.trained(number).record.version + 1;
-        let of = (models.head.generation, version);
+        let of = (models.head.generation, models.next_version(number));
         let trained = self.fit(hired, table, of, (&span, &lows, &leaves)).await?;
         let mut batch = Batch::new();
         post(&mut batch, models.head.record(number), table, &trained);
         if let Err(error) = hired.endpoint.execute(&mut batch).await {
-            // Whatever was written there is an old hint (Y3).
+            // Whatever was written there is an old hint (Y3). It may be in the place of what is
+            // known here as the newest, and lead nowhere: so that is trained again.
             give_table(table, &trained);
+            if !hired
+                .endpoint
+                .leaves_out(ProtocolCheck::FailedTrainingIsDue)
+            {
+                table.make_due(self.worker.tables(), models, number);
+            }
             return Err(error.into());
         }
         let before = models.replace(number, trained);

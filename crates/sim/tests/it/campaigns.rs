@@ -284,6 +284,7 @@ fn every_planted_bug_is_found() {
             Plant::RootsNotFollowed => 100,
             Plant::PagesKept => 1_450,
             Plant::LossNotPassed => 466_434_400,
+            Plant::TrainingLost => 822_603_212_500,
             Plant::MergeUnlocked => 700,
             Plant::FailedLoadListed => 6_300,
             Plant::TornSplitLeft => 11_400,
@@ -313,6 +314,17 @@ fn retraining_passes_lost_leaves() {
         let planted = run_twice(&plan, Some(Plant::LossNotPassed));
         assert_ne!(planted.violations, [], "seed {seed} meets no lost leaf");
     }
+}
+
+/// Promise (Y5): a sub-model is trained again if writing it failed: its record in far memory may be
+/// in part that of the one which failed, and lead nowhere.
+#[test]
+fn failed_training_is_done_again() {
+    let plan = Plan::draw(822_603_212_512, Profile::Xstore);
+    let verdict = run_twice(&plan, None);
+    assert_eq!(verdict.violations, []);
+    let planted = run_twice(&plan, Some(Plant::TrainingLost));
+    assert_ne!(planted.violations, [], "writing a sub-model does not fail");
 }
 
 /// Promise: compaction moves leaves by the rules of retraining, and is judged by them: what is
