@@ -12,7 +12,7 @@ use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded, Started};
 use farleaf_cluster::ids::ClusterId;
 use farleaf_cluster::{ClusterError, admin};
-use farleaf_lsm::storage::{DirectoryStorage, private};
+use farleaf_lsm::storage::private;
 use farleaf_server::{PreparedServer, ServerError, ServerOptions};
 
 use super::cluster_way::not_opened;
@@ -258,8 +258,7 @@ fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
         private::create_directory_all(parent)
             .with_context(|| format!("cannot make {}", parent.display()))?;
     }
-    let storage = DirectoryStorage::open(path)?;
-    let opened = Embedded::open(Arc::new(storage), Arc::new(SystemClock))?;
+    let opened = Embedded::open_directory(path, Arc::new(SystemClock))?;
     // It is this process's now.
     Embedded::tighten(path);
     Ok(opened)

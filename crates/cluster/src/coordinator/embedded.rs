@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farleaf_lsm::storage::{Storage, private};
+use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
 
 use super::journal::{self, Journal};
 use super::store::{Change, Store};
@@ -35,7 +35,20 @@ struct Shared {
 struct State {
     store: Store,
     journal: Option<Journal>,
-    stopped: Option<String>,
+    stopped: Option<Stop>,
+}
+
+/// Why nothing is done any more.
+#[derive(Clone, Debug)]
+enum Stop {
+    /// The first failure.
+    Failed(String),
+    /// CJ4: what [`CoordinatorError::Displaced`] says.
+    Displaced {
+        file: String,
+        directory: String,
+        how: String,
+    },
 }
 
 impl Default for Embedded {
@@ -91,6 +104,29 @@ impl Embedded {
         Ok(Self::new(clock, store, Some(journal)))
     }
 
+    /// The one of a directory of the operating system, which has to stay where it is: when its
+    /// journal is removed or replaced, all is refused from then on (CJ4).
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open), and [`CoordinatorError::Displaced`]; [`CoordinatorError::Damaged`]
+    /// also where the journal's name has a directory.
+    pub fn open_directory(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, CoordinatorError> {
+        let failed = |action| {
+            move |source| CoordinatorError::Storage {
+                action,
+                file: "the directory".to_owned(),
+                directory: path.display().to_string(),
+                source,
+            }
+        };
+        let place = std::path::absolute(path).map_err(failed("find"))?;
+        let storage = DirectoryStorage::open(&place).map_err(failed("open"))?;
+        journal::check_is_file(&place)?;
+        let (mut journal, store) = Journal::open(Arc::new(storage), clock.now())?;
+        journal.watch_place(place, clock.now())?;
+        Ok(Self::new(clock, store, Some(journal)))
+    }
+
     fn new(clock: Arc<dyn Clock>, mut store: Store, journal: Option<Journal>) -> Self {
         store.renew_all(clock.now());
         let state = State {
@@ -136,7 +172,7 @@ impl Shared {
     }
 
     fn end_leases(&self, state: &mut State) -> Result<(), CoordinatorError> {
-        state.check()?;
+        state.check(self.clock.now())?;
         while let Some(lease) = state.store.over(self.clock.now()) {
             self.apply(state, &Change::End(lease))?;
         }
@@ -150,7 +186,14 @@ impl Shared {
             None => Ok(()),
         };
         state.note(&written);
-        written?;
+        written.map_err(|error| match error {
+            // If the directory comes back, the change is in it.
+            CoordinatorError::Displaced { .. } => CoordinatorError::OutcomeUnknown {
+                name: "of this process".to_owned(),
+                how: error.to_string(),
+            },
+            other => other,
+        })?;
         (state.store)
             .apply(change, self.clock.now())
             .map_err(|what| CoordinatorError::Invalid { what })?;
@@ -166,20 +209,45 @@ impl Shared {
 impl State {
     /// CP5: after a failure nobody knows what is in force, unless there was no room to write it.
     fn note(&mut self, result: &Result<(), CoordinatorError>) {
-        if let Err(error) = result
-            && !error.is_no_room()
-        {
-            self.stopped.get_or_insert_with(|| error.to_string());
+        let Err(error) = result else { return };
+        if error.is_no_room() || self.stopped.is_some() {
+            return;
         }
+        tracing::error!("the coordinator of this process stops: {error}");
+        self.stopped = Some(match error {
+            CoordinatorError::Displaced {
+                file,
+                directory,
+                how,
+            } => Stop::Displaced {
+                file: file.clone(),
+                directory: directory.clone(),
+                how: how.clone(),
+            },
+            other => Stop::Failed(other.to_string()),
+        });
     }
 
-    fn check(&self) -> Result<(), CoordinatorError> {
-        match &self.stopped {
-            Some(first) => Err(CoordinatorError::Stopped {
-                first: first.clone(),
-            }),
-            None => Ok(()),
+    fn check(&mut self, now: Duration) -> Result<(), CoordinatorError> {
+        match self.stopped.clone() {
+            Some(Stop::Failed(first)) => return Err(CoordinatorError::Stopped { first }),
+            Some(Stop::Displaced {
+                file,
+                directory,
+                how,
+            }) => {
+                return Err(CoordinatorError::Displaced {
+                    file,
+                    directory,
+                    how,
+                });
+            }
+            None => {}
         }
+        let journal = self.journal.as_mut();
+        let placed = journal.map_or(Ok(()), |journal| journal.check_place(now));
+        self.note(&placed);
+        placed
     }
 }
 

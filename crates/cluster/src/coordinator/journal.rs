@@ -18,8 +18,11 @@
 //!   not synced can be anything, ends of lines too.)
 //! - **CJ3.** A journal is written anew when its changes outweigh its map: whole, synced, and then
 //!   renamed, and the names synced.
+//! - **CJ4.** After each change was synced, and ten times a second otherwise, the path of the
+//!   journal has to name the file that is open. If it was removed or replaced, the change is not
+//!   acknowledged, and nothing more is done.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CoordinatorError;
 use super::embedded::drawn_lease_count;
+use super::place::Place;
 use super::store::{Change, Image, Store};
 
 const JOURNAL: &str = "COORDINATOR";
@@ -64,6 +68,8 @@ pub struct Journal {
     last_sum: u32,
     /// Behind its end is the beginning of a line for which there was no room.
     has_rest: bool,
+    /// None: the storage is no directory of the system.
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for Journal {
@@ -248,6 +254,7 @@ impl Journal {
                     head_size_bytes: size_bytes,
                     last_sum,
                     has_rest: false,
+                    place: None,
                 };
                 Ok((journal, found.map_or(new, |(.., it)| it.store)))
             }
@@ -265,6 +272,7 @@ impl Journal {
                     head_size_bytes: found.head_size_bytes,
                     last_sum: found.last_sum,
                     has_rest: file_size_bytes > found.size_bytes,
+                    place: None,
                 };
                 Ok((journal, found.store))
             }
@@ -272,11 +280,31 @@ impl Journal {
         }
     }
 
+    /// Checks from now on that the journal is still in this directory (CJ4), which is the one that
+    /// was opened.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Displaced`].
+    pub fn watch_place(&mut self, path: PathBuf, now: Duration) -> Result<(), CoordinatorError> {
+        self.place = Some(Place::of(path, JOURNAL, now)?);
+        Ok(())
+    }
+
+    /// Checks that the journal is still where it was opened, if that was not done for a while
+    /// (CJ4).
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Displaced`].
+    pub fn check_place(&mut self, now: Duration) -> Result<(), CoordinatorError> {
+        let place = self.place.as_mut();
+        place.map_or(Ok(()), |place| place.check_if_due(now))
+    }
+
     /// Writes a change and syncs it (CJ1). After an error nothing is known of it, and the journal
     /// is of no more use.
     ///
     /// # Errors
-    /// [`CoordinatorError::Storage`].
+    /// [`CoordinatorError::Storage`], [`Displaced`](CoordinatorError::Displaced).
     pub fn append(&mut self, change: &Change) -> Result<(), CoordinatorError> {
         let (bytes, sum) = line(change, self.last_sum);
         let storage = &*self.storage;
@@ -292,7 +320,7 @@ impl Journal {
         self.file.sync().map_err(failed(storage, "sync", JOURNAL))?;
         self.size_bytes += bytes.len() as u64;
         self.last_sum = sum;
-        Ok(())
+        self.place.as_ref().map_or(Ok(()), Place::check)
     }
 
     /// Writes the journal anew if its changes outweigh its map (CJ3).
@@ -310,13 +338,33 @@ impl Journal {
         self.head_size_bytes = size_bytes;
         self.last_sum = last_sum;
         self.has_rest = false;
-        Ok(())
+        self.place.as_mut().map_or(Ok(()), Place::renew)
     }
 }
 
 /// Whether a directory has a journal. Nothing is made, and nothing opened.
 pub(super) fn is_there(directory: &Path) -> std::io::Result<bool> {
     directory.join(JOURNAL).try_exists()
+}
+
+/// Refuses a directory, or what else is no file, in place of the journal.
+pub(super) fn check_is_file(directory: &Path) -> Result<(), CoordinatorError> {
+    let Ok(found) = directory.join(JOURNAL).metadata() else {
+        return Ok(()); // There is none yet; or whoever opens it is told why it cannot.
+    };
+    if found.is_file() {
+        return Ok(());
+    }
+    let what = if found.is_dir() {
+        "a directory"
+    } else {
+        "no file"
+    };
+    Err(CoordinatorError::Damaged {
+        file: JOURNAL.to_owned(),
+        directory: directory.display().to_string(),
+        how: format!("it is {what}, not the journal"),
+    })
 }
 
 fn refused(why: Unreadable, storage: &dyn Storage) -> CoordinatorError {

@@ -10,6 +10,7 @@
 //! | `started` | [`Started`]: one that records its start before it changes anything |
 //! | `bound` | [`Bound`]: one as the members and clients of one cluster use it |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
+//! | `place` | whether the journal is still the file that its path names |
 //! | [`address`] | how a coordinator is named |
 //! | [`served`] | a coordinator in another process: who serves it, and who asks |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
@@ -20,6 +21,7 @@ mod bound;
 pub mod conformance;
 pub mod embedded;
 pub mod journal;
+mod place;
 pub mod served;
 mod shared;
 mod started;
@@ -518,6 +520,21 @@ pub enum CoordinatorError {
     Locked {
         /// Which.
         directory: String,
+    },
+    /// The embedded coordinator's journal was removed or replaced while it was open (CJ4).
+    #[error(
+        "{file} in {directory} was removed or replaced while the coordinator had it open ({how}), \
+         so what it records would be lost: it records and answers nothing any more. Stop its \
+         server, put that directory back, from where it was moved to or else from its newest copy, \
+         and start the server again"
+    )]
+    Displaced {
+        /// Which file.
+        file: String,
+        /// Where it was.
+        directory: String,
+        /// What is there.
+        how: String,
     },
     /// An earlier write to the directory failed, and what is there is not known.
     #[error("the coordinator has stopped since {first}; open its directory again")]

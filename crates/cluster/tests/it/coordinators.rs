@@ -1,6 +1,7 @@
 //! The embedded coordinator passes the suite, in memory and in a directory, and keeps what it has
 //! committed when power is lost.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -316,4 +317,124 @@ fn a_full_disk_is_waited_for() {
         let found = again.range("").expect("it is read").entries.len();
         assert_eq!(found, 2 + done, "{room}");
     }
+}
+
+/// Promise (CJ4): when the journal, or the directory with it, is removed, moved away or replaced by
+/// a copy while it is open, no later change is acknowledged, and nothing is answered, also when the
+/// file is back. A restart on the directory that was moved has all that was acknowledged.
+#[test]
+fn a_journal_that_was_removed_or_replaced_stops_all() {
+    let copy = |from: &Path, to: &Path| {
+        std::fs::create_dir(to).expect("it is not there");
+        for entry in std::fs::read_dir(from).expect("it is there") {
+            let path = entry.expect("it is there").path();
+            let name = path.file_name().expect("it has one");
+            std::fs::copy(&path, to.join(name)).expect("it is a file");
+        }
+    };
+    let put = |key: &str| Transaction::new().put(key, b"v".to_vec());
+    for case in ["removed", "emptied", "moved", "replaced", "rewritten"] {
+        let root = tempfile::tempdir().expect("a directory can be made");
+        let (path, kept) = (root.path().join("coordinator"), root.path().join("kept"));
+        let journal = path.join("COORDINATOR");
+        let open = || Embedded::open_directory(&path, Arc::new(SystemClock));
+        let coordinator = open().expect("it is new");
+        let (lease, _) = coordinator
+            .grant_lease(Duration::from_mins(1))
+            .expect("it works");
+        coordinator.transact(&put("a")).expect("it works");
+        // The journal is written anew now and then: that is its own file.
+        let large = Transaction::new().put("large", vec![7; 300 << 10]);
+        coordinator.transact(&large).expect("it works");
+        coordinator.transact(&put("b")).expect("it works");
+        match case {
+            "removed" => std::fs::remove_file(&journal).expect("it is there"),
+            "emptied" => {
+                std::fs::remove_dir_all(&path).expect("it is there");
+                std::fs::create_dir(&path).expect("it is gone");
+            }
+            "moved" => std::fs::rename(&path, &kept).expect("it is there"),
+            "replaced" => {
+                std::fs::rename(&path, &kept).expect("it is there");
+                copy(&kept, &path);
+            }
+            _ => {
+                let bytes = std::fs::read(&journal).expect("it is there");
+                std::fs::remove_file(&journal).expect("it is there");
+                std::fs::write(&journal, bytes).expect("it can be made");
+            }
+        }
+        let error = coordinator.transact(&put("lost")).expect_err(case);
+        assert!(
+            error.to_string().contains("was removed or replaced"),
+            "{error}"
+        );
+        let again = [
+            coordinator
+                .transact(&put("later"))
+                .map(drop)
+                .expect_err("transact"),
+            coordinator.range("").map(drop).expect_err("range"),
+            coordinator
+                .keep_alive(lease)
+                .map(drop)
+                .expect_err("keep alive"),
+        ];
+        for error in again {
+            let is_told = matches!(error, CoordinatorError::Displaced { .. });
+            let text = error.to_string();
+            assert!(
+                is_told && text.contains("put that directory back"),
+                "{text}"
+            );
+        }
+        if case == "moved" {
+            std::fs::rename(&kept, &path).expect("it is there");
+            coordinator
+                .range("")
+                .expect_err("it has to be started again");
+            drop(coordinator);
+            let found = open()
+                .expect("it is back")
+                .range("")
+                .expect("it works")
+                .entries;
+            assert!(
+                ["a", "b"]
+                    .iter()
+                    .all(|key| found.iter().any(|it| it.key == *key))
+            );
+        }
+    }
+}
+
+/// Promise (CJ4): reads and keep-alives are refused within a moment after the journal was removed,
+/// also when nothing is written.
+#[test]
+fn a_removed_journal_is_noticed_by_reads() {
+    let root = tempfile::tempdir().expect("a directory can be made");
+    let clock = ManualClock::new();
+    let coordinator =
+        Embedded::open_directory(root.path(), Arc::new(clock.clone())).expect("it is new");
+    std::fs::remove_file(root.path().join("COORDINATOR")).expect("it is there");
+    clock.advance(Duration::from_millis(101));
+    let error = coordinator.range("").expect_err("it is gone");
+    assert!(
+        matches!(error, CoordinatorError::Displaced { .. }),
+        "{error}"
+    );
+}
+
+/// Promise: a directory in place of the journal is told as that, and nothing is changed.
+#[test]
+fn a_directory_in_place_of_the_journal_is_refused() {
+    let root = tempfile::tempdir().expect("a directory can be made");
+    std::fs::create_dir(root.path().join("COORDINATOR")).expect("it is not there");
+    let opened = Embedded::open_directory(root.path(), Arc::new(SystemClock));
+    let told = opened.expect_err("it is no journal").to_string();
+    assert!(
+        told.contains("it is a directory, not the journal"),
+        "{told}"
+    );
+    assert!(!root.path().join("COORDINATOR-NEW").exists());
 }

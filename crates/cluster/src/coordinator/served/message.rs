@@ -329,6 +329,7 @@ impl Failure {
             | CoordinatorError::Damaged { .. }
             | CoordinatorError::Newer { .. }
             | CoordinatorError::Locked { .. }
+            | CoordinatorError::Displaced { .. }
             | CoordinatorError::Stopped { .. } => Self::Unavailable(error.to_string()),
         }
     }
