@@ -37,6 +37,8 @@ pub struct Master<C: std::fmt::Debug> {
     waiting: Vec<Waiting>,
     /// Which servers refuse the records, as was logged last.
     refusing: BTreeSet<ServerId>,
+    /// How many accepted losses it knows of (ID5).
+    accepted_loss_count: u64,
 }
 
 /// What came of a look of the master.
@@ -74,6 +76,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             avoided_until: BTreeMap::new(),
             waiting: Vec::new(),
             refusing: BTreeSet::new(),
+            accepted_loss_count: 0,
         }
     }
 
@@ -110,6 +113,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             return Ok(MasterTick::default());
         };
         self.mirror.refresh(timeout)?;
+        self.forget_if_lost();
         let mut tick = MasterTick {
             is_master: true,
             done: Vec::new(),
@@ -138,6 +142,16 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             tick.done.push(step);
         }
         Ok(tick)
+    }
+
+    /// ID5: after an operator accepted a loss, revisions of the newer records say nothing.
+    fn forget_if_lost(&mut self) {
+        let count = self.coordinator.accepted_loss_count();
+        if count != self.accepted_loss_count {
+            self.accepted_loss_count = count;
+            self.written = Revision::NEVER;
+            self.idle_at = None;
+        }
     }
 
     /// Logs that nothing is planned because servers refuse the records (ID5), once for these.

@@ -93,6 +93,8 @@ pub struct Agent<C: Debug, H> {
     refusal_due_at: Duration,
     /// A restarted server would still know that its start was cut (ID5), if it was.
     is_cut_kept: bool,
+    /// How many accepted losses this life began with or after (ID5).
+    accepted_loss_count: u64,
     mirror: Mirror<Bound<C>>,
     /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
     servers: Mirror<Bound<C>>,
@@ -139,6 +141,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             is_refusal_told: None,
             refusal_due_at: Duration::ZERO,
             is_cut_kept: true,
+            accepted_loss_count: 0,
             held: BTreeMap::new(),
             found: DiskCopies::default(),
             left: BTreeMap::new(),
@@ -205,9 +208,29 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// [`NumberTaken`](ClusterError::NumberTaken): another server has this one's number, and goes
     /// on; a server that was started again waits until its former life is over, at most a lease.
     pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
-        let ticked = self.do_due(timeout);
+        let ticked = self
+            .begin_anew_if_lost()
+            .and_then(|()| self.do_due(timeout));
         self.tell_refusal(ticked.as_ref().err());
         ticked
+    }
+
+    /// ID5: after an operator accepted a loss, nothing that was found out by the newer records
+    /// holds. So the server closes all and registers anew, as after a restart.
+    fn begin_anew_if_lost(&mut self) -> Result<(), ClusterError> {
+        let count = self.coordinator.accepted_loss_count();
+        if count == self.accepted_loss_count {
+            return Ok(());
+        }
+        self.accepted_loss_count = count;
+        tracing::warn!(
+            "{} closes its replicas and registers anew, because the loss of newer records was \
+             accepted",
+            self.options.server
+        );
+        self.servers = Mirror::new(self.coordinator.clone(), SERVER_PREFIX);
+        self.end_life();
+        Ok(self.tenure.resign(&self.coordinator)?)
     }
 
     /// ID5: records at the coordinator that this server refuses its records, and again if that was

@@ -61,6 +61,10 @@ struct Known {
     start: Option<Vec<u8>>,
     /// What was seen last, by this process or an earlier one.
     seen: Option<SeenStart>,
+    /// Whether its records were refused when they were looked at last (ID5).
+    is_refused: bool,
+    /// How often older records were taken because an operator accepted the loss.
+    accepted_loss_count: u64,
 }
 
 impl<C: fmt::Debug> fmt::Debug for Bound<C> {
@@ -126,6 +130,12 @@ impl<C: Coordinator> Bound<C> {
         self.known().seen
     }
 
+    /// How often older records were taken because an operator accepted the loss (ID5): what a
+    /// member found out by the newer ones is of no use then.
+    pub fn accepted_loss_count(&self) -> u64 {
+        self.known().accepted_loss_count
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +154,15 @@ impl<C: Coordinator> Bound<C> {
         }
         let before = self.revision();
         self.judge(&self.inner.range(CLUSTER_KEY)?, before)
+    }
+
+    /// Looks at the coordinator first, if its records were refused: while they are, it shall not
+    /// take this member for alive.
+    fn look_if_refused(&self) -> Result<(), CoordinatorError> {
+        if self.known().is_refused {
+            self.look()?;
+        }
+        Ok(())
     }
 
     /// The planted bug: only the first contact is checked.
@@ -205,6 +224,7 @@ impl<C: Coordinator> Bound<C> {
                 if lack == Some(BEHIND) {
                     known.cut(seen.nonce);
                 }
+                known.is_refused = true;
                 return Err(known.rolled_back(seen, how));
             }
             tracing::warn!(
@@ -218,6 +238,8 @@ impl<C: Coordinator> Bound<C> {
             // Another thread has gone on to a later start meanwhile.
             return Ok(());
         }
+        known.is_refused = false;
+        known.accepted_loss_count += u64::from(how.is_some());
         let start = starts.identity.iter().find(|it| it.key == START_KEY);
         let taken = start.and_then(|start| known.take_start(start, starts.revision));
         taken.ok_or_else(|| known.rolled_back(seen, UNNAMED))
@@ -369,7 +391,10 @@ impl<C: Coordinator> Coordinator for Bound<C> {
                         // It was done in an older copy of the same start.
                         self.look()?;
                     }
-                    self.note(revision);
+                    // Another start that it recorded is one that this handle has not seen yet.
+                    if transaction.writes.iter().all(|it| it.key() != START_KEY) {
+                        self.note(revision);
+                    }
                 }
                 TransactionOutcome::LeaseGone => {}
                 // Because of the cluster or the start, or of what else was compared.
@@ -385,12 +410,14 @@ impl<C: Coordinator> Coordinator for Bound<C> {
     }
 
     fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        self.look_if_refused()?;
         let granted = self.inner.grant_lease(time_to_live)?;
         self.look()?;
         Ok(granted)
     }
 
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        self.look_if_refused()?;
         let kept = self.inner.keep_alive(lease)?;
         self.look()?;
         Ok(kept)

@@ -19,14 +19,14 @@ use farleaf_cluster::{admin, starts};
 
 /// A coordinator in whose place another one can answer.
 #[derive(Clone, Debug)]
-struct Switch(Arc<Mutex<Embedded>>, Arc<AtomicUsize>);
+pub(crate) struct Switch(Arc<Mutex<Embedded>>, Arc<AtomicUsize>);
 
 impl Switch {
-    fn to(embedded: &Embedded) -> Self {
+    pub(crate) fn to(embedded: &Embedded) -> Self {
         Self(Arc::new(Mutex::new(embedded.clone())), Arc::default())
     }
 
-    fn set(&self, embedded: &Embedded) {
+    pub(crate) fn set(&self, embedded: &Embedded) {
         *self.0.lock().expect("one thread") = embedded.clone();
     }
 
@@ -368,6 +368,24 @@ fn a_loss_is_accepted_only_of_what_is_refused() {
     let left = own.range(REFUSAL_PREFIX).expect("it works").entries;
     assert_eq!(left, []);
     starts::forgive(&own, StartNonce(7)).expect("the history does not have it");
+}
+
+/// Promise (ID5): a handle that has seen the present start can accept a loss: it takes the start
+/// that it records by that, and deletes the refusals. Once it took its own record for a roll-back.
+#[test]
+fn a_handle_that_accepts_a_loss_goes_on() {
+    let (own, _) = founded();
+    let handle = Bound::to_first_seen(own.clone());
+    let refusal = CoordinatorError::Invalid {
+        what: "why".to_owned(),
+    };
+    starts::note_refusal(&own, ServerId(9), Some(&refusal)).expect("it works");
+    for nonce in [7, 8] {
+        starts::forgive(&handle, StartNonce(nonce)).expect("the history does not have it");
+        let left = own.range(REFUSAL_PREFIX).expect("it works").entries;
+        assert_eq!(left, []);
+    }
+    assert_eq!(handle.accepted_loss_count(), 0);
 }
 
 /// Promise (ID5): starts are kept up to a number; one that was seen, and is not kept any more, is

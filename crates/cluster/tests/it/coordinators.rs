@@ -319,66 +319,56 @@ fn a_full_disk_is_waited_for() {
     }
 }
 
+/// Does something to a directory whose journal is open; it is `kept` afterwards, if it was moved.
+fn displace(how: &str, path: &Path, kept: &Path) {
+    let journal = path.join("COORDINATOR");
+    let done = || -> std::io::Result<()> {
+        match how {
+            "removed" => std::fs::remove_file(&journal),
+            "emptied" => std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir(path)),
+            "moved" => std::fs::rename(path, kept),
+            "replaced" => {
+                std::fs::rename(path, kept)?;
+                std::fs::create_dir(path)?;
+                std::fs::copy(kept.join("COORDINATOR"), &journal).map(drop)
+            }
+            _ => {
+                let bytes = std::fs::read(&journal)?;
+                std::fs::remove_file(&journal)?;
+                std::fs::write(&journal, bytes)
+            }
+        }
+    };
+    done().expect("it is there");
+}
+
 /// Promise (CJ4): when the journal, or the directory with it, is removed, moved away or replaced by
 /// a copy while it is open, no later change is acknowledged, and nothing is answered, also when the
 /// file is back. A restart on the directory that was moved has all that was acknowledged.
 #[test]
 fn a_journal_that_was_removed_or_replaced_stops_all() {
-    let copy = |from: &Path, to: &Path| {
-        std::fs::create_dir(to).expect("it is not there");
-        for entry in std::fs::read_dir(from).expect("it is there") {
-            let path = entry.expect("it is there").path();
-            let name = path.file_name().expect("it has one");
-            std::fs::copy(&path, to.join(name)).expect("it is a file");
-        }
-    };
     let put = |key: &str| Transaction::new().put(key, b"v".to_vec());
     for case in ["removed", "emptied", "moved", "replaced", "rewritten"] {
         let root = tempfile::tempdir().expect("a directory can be made");
         let (path, kept) = (root.path().join("coordinator"), root.path().join("kept"));
-        let journal = path.join("COORDINATOR");
         let open = || Embedded::open_directory(&path, Arc::new(SystemClock));
         let coordinator = open().expect("it is new");
-        let (lease, _) = coordinator
-            .grant_lease(Duration::from_mins(1))
-            .expect("it works");
+        let granted = coordinator.grant_lease(Duration::from_mins(1));
+        let (lease, _) = granted.expect("it works");
         coordinator.transact(&put("a")).expect("it works");
         // The journal is written anew now and then: that is its own file.
         let large = Transaction::new().put("large", vec![7; 300 << 10]);
         coordinator.transact(&large).expect("it works");
         coordinator.transact(&put("b")).expect("it works");
-        match case {
-            "removed" => std::fs::remove_file(&journal).expect("it is there"),
-            "emptied" => {
-                std::fs::remove_dir_all(&path).expect("it is there");
-                std::fs::create_dir(&path).expect("it is gone");
-            }
-            "moved" => std::fs::rename(&path, &kept).expect("it is there"),
-            "replaced" => {
-                std::fs::rename(&path, &kept).expect("it is there");
-                copy(&kept, &path);
-            }
-            _ => {
-                let bytes = std::fs::read(&journal).expect("it is there");
-                std::fs::remove_file(&journal).expect("it is there");
-                std::fs::write(&journal, bytes).expect("it can be made");
-            }
-        }
+        displace(case, &path, &kept);
         let error = coordinator.transact(&put("lost")).expect_err(case);
-        assert!(
-            error.to_string().contains("was removed or replaced"),
-            "{error}"
-        );
+        let text = error.to_string();
+        assert!(text.contains("was removed or replaced"), "{text}");
+        let later = coordinator.transact(&put("later"));
         let again = [
-            coordinator
-                .transact(&put("later"))
-                .map(drop)
-                .expect_err("transact"),
+            later.map(drop).expect_err("transact"),
             coordinator.range("").map(drop).expect_err("range"),
-            coordinator
-                .keep_alive(lease)
-                .map(drop)
-                .expect_err("keep alive"),
+            (coordinator.keep_alive(lease).map(drop)).expect_err("keep alive"),
         ];
         for error in again {
             let is_told = matches!(error, CoordinatorError::Displaced { .. });
@@ -390,20 +380,12 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
         }
         if case == "moved" {
             std::fs::rename(&kept, &path).expect("it is there");
-            coordinator
-                .range("")
-                .expect_err("it has to be started again");
+            coordinator.range("").expect_err("it is not opened again");
             drop(coordinator);
-            let found = open()
-                .expect("it is back")
-                .range("")
-                .expect("it works")
-                .entries;
-            assert!(
-                ["a", "b"]
-                    .iter()
-                    .all(|key| found.iter().any(|it| it.key == *key))
-            );
+            let again = open().expect("it is back");
+            for key in ["a", "b"] {
+                assert_eq!(again.range(key).expect("it works").entries.len(), 1);
+            }
         }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use farleaf_cluster::admin;
-use farleaf_cluster::clock::ManualClock;
+use farleaf_cluster::clock::{ManualClock, SystemClock};
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
 use farleaf_cluster::coordinator::served::{
     COORDINATOR_TAG, CoordinatorService, RemoteCoordinator,
@@ -16,7 +15,8 @@ use farleaf_cluster::coordinator::{
     Bound, Compare, Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision,
     Snapshot, Transaction, TransactionOutcome, Watch,
 };
-use farleaf_cluster::ids::ClusterId;
+use farleaf_cluster::ids::{ClusterId, ServerId};
+use farleaf_cluster::{admin, starts};
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_wire::{
     ConnectOptions, Connection, ListenOptions, Listener, Membership, Secret, Server, Service,
@@ -333,6 +333,63 @@ fn a_coordinator_that_forgot_is_refused() {
         .expect("who is new does not mind");
 }
 
+/// Serves a coordinator as the server of this cluster; at a free address if none is given.
+fn serve_of(
+    embedded: &Embedded,
+    cluster: ClusterId,
+    address: Option<SocketAddr>,
+) -> (Server, ListenOptions) {
+    let free = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut options = ListenOptions::at(address.unwrap_or(free));
+    options.secret = Some(secret());
+    options.membership = Membership::of(cluster.tag().expect("128 bits"));
+    let listener = Listener::bind(&options).expect("the address is free");
+    let service = CoordinatorService::new(embedded.clone());
+    (listener.serve(Arc::new(service)).expect("threads"), options)
+}
+
+/// Promise (ID5, CS5): a member that was told a later revision says of an older copy that it was
+/// rolled back, by every call, and goes on over the same handle when the loss was accepted, at
+/// whatever revision the older copy is.
+#[test]
+fn an_older_copy_over_the_wire_is_told_as_that() {
+    let own = Embedded::default();
+    let cluster = admin::found(&own).expect("it is empty");
+    starts::begin_start(&own).expect("nobody else starts it");
+    let (server, _) = serve_of(&own, cluster, None);
+    let address = server.address();
+    let member = Bound::to(connect(&server), cluster);
+    let (lease, _) = (member.grant_lease(Duration::from_mins(1))).expect("it works");
+    let old = own.copy(Arc::new(SystemClock));
+    let put = Transaction::new().put("key", Vec::new());
+    for _ in 0..50 {
+        member.transact(&put).expect("it works");
+    }
+    drop(server);
+    starts::begin_start(&old).expect("nobody else starts it");
+    let (server, _) = serve_of(&old, cluster, Some(address));
+    let refused = [
+        member.keep_alive(lease).map(drop).expect_err("keep alive"),
+        member.range("").map(drop).expect_err("range"),
+        member.transact(&put).map(drop).expect_err("transact"),
+        member.watch("", Revision(1)).map(drop).expect_err("watch"),
+    ];
+    for error in refused {
+        let told = error.to_string();
+        assert!(told.contains("--lost-start"), "{told}");
+    }
+    let seen = member.seen().expect("it has seen some");
+    let refusal = member.range("").expect_err("it is older");
+    let noted = starts::note_refusal(member.inner(), ServerId(2), Some(&refusal));
+    noted.expect("the records take it");
+    let operator = Bound::to_first_seen(connect(&server));
+    starts::forgive(&operator, seen.nonce).expect("the history does not have all of it");
+    member.transact(&put).expect("the loss was accepted");
+    assert!(member.seen().expect("it has seen some").revision < seen.revision);
+    assert_eq!(member.accepted_loss_count(), 1);
+    drop(server);
+}
+
 /// Watches wait beside transactions and do not hold them up, and each is told all changes once, in
 /// order, in whole revisions, also in answers that have not room for all (CS4).
 #[test]
@@ -420,15 +477,6 @@ fn another_cluster_at_the_same_address_is_refused() {
     let cluster = admin::found(&own).expect("it is empty");
     let other = Embedded::default();
     let foreign = admin::found(&other).expect("it is empty");
-    let serve_of = |embedded: &Embedded, cluster: ClusterId, address: Option<SocketAddr>| {
-        let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut options = ListenOptions::at(address.unwrap_or(free));
-        options.secret = Some(secret());
-        options.membership = Membership::of(cluster.tag().expect("128 bits"));
-        let listener = Listener::bind(&options).expect("the address is free");
-        let service = CoordinatorService::new(embedded.clone());
-        (listener.serve(Arc::new(service)).expect("threads"), options)
-    };
     let (server, _) = serve_of(&own, cluster, None);
     let address = server.address();
     let bound = Bound::to_first_seen(connect(&server));

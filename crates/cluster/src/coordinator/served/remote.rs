@@ -1,7 +1,7 @@
 //! The side that asks.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use crate::coordinator::{
     TransactionOutcome, Watch,
 };
 use crate::ids::ClusterId;
-use crate::record::CLUSTER_KEY;
+use crate::record::start::Start;
+use crate::record::{CLUSTER_KEY, Record as _, START_KEY};
 
 /// So many connections that nobody uses are kept.
 const IDLE_COUNT_MAX: usize = 4;
@@ -36,6 +37,9 @@ struct Shared {
     seen: AtomicU64,
     /// The record of its cluster by then.
     cluster: Mutex<Option<Vec<u8>>>,
+    /// Whether the last range presented a start: then its users judge by that (ID5), and CS5 does
+    /// not apply.
+    has_start: AtomicBool,
 }
 
 impl fmt::Debug for RemoteCoordinator {
@@ -61,6 +65,7 @@ impl RemoteCoordinator {
             idle: Mutex::default(),
             seen: AtomicU64::new(0),
             cluster: Mutex::default(),
+            has_start: AtomicBool::new(false),
         };
         let connection = Connection::connect(address, &options).map_err(|error| match error {
             error @ WireError::OtherCluster { .. } => shared.not_connected(error),
@@ -204,7 +209,7 @@ impl Shared {
     /// CS5: `before` was told before what now is told as of `revision`.
     fn check(&self, before: u64, revision: Revision) -> Result<(), String> {
         self.seen.fetch_max(revision.0, Ordering::Relaxed);
-        if revision.0 >= before {
+        if revision.0 >= before || self.has_start.load(Ordering::Relaxed) {
             return Ok(());
         }
         Err(format!(
@@ -216,8 +221,12 @@ impl Shared {
 
     /// CS5, where it says which cluster it has. If that is another one than before, its revisions
     /// say nothing, and whoever expects the cluster reports it
-    /// ([`Bound`](crate::coordinator::Bound)).
+    /// ([`Bound`](crate::coordinator::Bound)). If it presents a start, that says more than its
+    /// revision does: the same one reports an older copy, until its loss is accepted (ID5).
     fn check_range(&self, before: u64, read: &Snapshot) -> Result<(), String> {
+        let start = read.identity.iter().find(|it| it.key == START_KEY);
+        let has_start = start.is_some_and(|it| Start::decode(&it.key, &it.value).is_ok());
+        self.has_start.store(has_start, Ordering::Relaxed);
         let cluster = read.identity.iter().find(|it| it.key == CLUSTER_KEY);
         let cluster = cluster.map(|it| it.value.clone());
         let known = self.cluster.lock();
