@@ -160,6 +160,7 @@ fn adopt_tables(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
 ///
 /// # Errors
 /// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),
+/// [`NotAdopted`](ClusterError::NotAdopted), [`RecordsRefused`](ClusterError::RecordsRefused),
 /// [`UnknownCopy`](ClusterError::UnknownCopy), [`Contended`](ClusterError::Contended), and those of
 /// the coordinator.
 pub fn create_table(
@@ -175,9 +176,11 @@ pub fn create_table(
         if record_of::<TableName>(&all.entries, &name_key(name))?.is_some() {
             return Err(ClusterError::TableExists(name.to_owned()));
         }
-        let ids = record_of::<Ids>(&all.entries, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
+        let ids: Seen<Ids> =
+            record_of::<Ids>(&all.entries, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
         let view = View::of(all.revision, &all.entries);
-        if let Some((region, server)) = view.copies_of_the_unknown().pop_first() {
+        check_changes(&view)?;
+        if let Some((region, server)) = view.copies_in_the_way().pop_first() {
             return Err(ClusterError::UnknownCopy { region, server });
         }
         let incarnation = TableIncarnation::draw().map_err(ClusterError::NoIdentity)?;
@@ -196,6 +199,17 @@ pub fn create_table(
         }
     }
     Err(ClusterError::Contended)
+}
+
+/// Refuses changes of tables that the cluster's servers would not follow.
+fn check_changes(view: &View) -> Result<(), ClusterError> {
+    if let Some(cluster) = view.cluster.as_ref().filter(|_| view.is_unadopted()) {
+        return Err(ClusterError::NotAdopted(cluster.record.cluster));
+    }
+    match view.refusals.keys().next() {
+        Some(server) => Err(ClusterError::RecordsRefused { server: *server }),
+        None => Ok(()),
+    }
 }
 
 fn check_split_keys(split_keys: &[Key]) -> Result<(), ClusterError> {
@@ -241,7 +255,7 @@ fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -
     let ids = Ids {
         next_table: TableId(table.table.0 + 1),
         next_region,
-        ..ids.record
+        ..ids.record.clone()
     };
     transaction.put(IDS_KEY, ids.encode())
 }
@@ -259,14 +273,18 @@ pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId
         .table)
 }
 
-/// Drops a table: from then on its regions go, and then its name. Two round trips.
+/// Drops a table: from then on its regions go, and then its name. Two round trips, of which one
+/// reads everything.
 ///
 /// # Errors
-/// [`ClusterError::NoTableNumbered`], [`Contended`](ClusterError::Contended), and those of the
+/// [`ClusterError::NotAdopted`], [`RecordsRefused`](ClusterError::RecordsRefused),
+/// [`NoTableNumbered`](ClusterError::NoTableNumbered), [`Contended`](ClusterError::Contended), and those of the
 /// coordinator.
 pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), ClusterError> {
     for _ in 0..TRY_COUNT {
-        let seen = read::<TableRecord>(coordinator, &table_key(table))?;
+        let all = coordinator.range("")?;
+        check_changes(&View::of(all.revision, &all.entries))?;
+        let seen = record_of::<TableRecord>(&all.entries, &table_key(table))?;
         let seen = seen.ok_or(ClusterError::NoTableNumbered(table))?;
         let dropped = TableRecord {
             dropping: true,

@@ -46,6 +46,18 @@ pub enum ClusterError {
          refuse the records have named the start: `farleaf cluster status` shows them"
     )]
     StartNotLost(StartNonce),
+    /// A server refuses the coordinator's records as an older copy (ID5), so no table changes.
+    #[error(
+        "{server} refuses the coordinator's records as an older copy, so nothing was changed: \
+         `farleaf cluster status` says why, and what to do"
+    )]
+    RecordsRefused {
+        /// The first one that does.
+        server: ServerId,
+    },
+    /// There are no numbers left to skip those of records that were lost.
+    #[error("the numbers of tables or regions have come to their end; nothing was changed")]
+    NoNumbers,
     /// The coordinator has a cluster already.
     #[error("the coordinator has {0} already; nothing was changed")]
     ClusterExists(ClusterId),

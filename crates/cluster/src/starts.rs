@@ -1,6 +1,7 @@
 //! Starts of the coordinator (ID5): recording them, accepting that some are lost, and recording
 //! that a server refuses the coordinator.
 
+use crate::admin;
 use crate::coordinator::{
     Compare, Coordinator, CoordinatorError, Entry, Revision, Transaction, TransactionOutcome,
 };
@@ -11,7 +12,7 @@ use crate::record::start::{
     Forgiven, REFUSAL_PREFIX, REFUSAL_SIZE_BYTES_MAX, Refusal, Start, forgiven_key, refusal_key,
     start_key,
 };
-use crate::record::{FORMAT_VERSION, Record, START_KEY, START_PREFIX};
+use crate::record::{FORMAT_VERSION, IDS_KEY, Ids, Record, START_KEY, START_PREFIX};
 
 /// So many starts are kept. A member that has not been there for more of them is told that the
 /// coordinator was rolled back.
@@ -76,11 +77,13 @@ fn begin(
 /// Accepts that a start, or the end of one, is not in the coordinator's history any more: members
 /// that have seen it go on with the older records. Records another start, so that they know what is
 /// recorded from now on from what is lost, and deletes all refusals: servers that still refuse the
-/// records write theirs again. Four round trips, if there are few refusals.
+/// records write theirs again. Skips numbers of tables and regions, so that none is given away that
+/// the lost records gave away. Five round trips, if there are few refusals.
 ///
 /// # Errors
 /// [`ClusterError::StartNotLost`]: the history has this start, and no server refuses the records.
-/// [`ClusterError::Contended`]. Those of the coordinator.
+/// [`ClusterError::Contended`], [`NoNumbers`](ClusterError::NoNumbers),
+/// [`Record`](ClusterError::Record). Those of the coordinator.
 pub fn forgive(coordinator: &impl Coordinator, nonce: StartNonce) -> Result<(), ClusterError> {
     let starts = coordinator.range(START_KEY)?.entries;
     let refusals = coordinator.range(REFUSAL_PREFIX)?.entries;
@@ -91,7 +94,13 @@ pub fn forgive(coordinator: &impl Coordinator, nonce: StartNonce) -> Result<(), 
         version: FORMAT_VERSION,
         nonce,
     };
-    let forgiven = Transaction::new().put(forgiven_key(nonce), record.encode());
+    let mut forgiven = Transaction::new().put(forgiven_key(nonce), record.encode());
+    if let Some(ids) = admin::read::<Ids>(coordinator, IDS_KEY)? {
+        let raised = ids.record.skipping_lost().ok_or(ClusterError::NoNumbers)?;
+        forgiven = forgiven
+            .when(Compare::Modified(IDS_KEY.to_owned(), ids.modified))
+            .put(IDS_KEY, raised.encode());
+    }
     begin(coordinator, starts, forgiven)?;
     for part in refusals.chunks(REFUSAL_PART_COUNT) {
         let mut deletion = Transaction::new();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::coordinator::{Coordinator, CoordinatorError, Entry, Event, Revision, Watch};
-use crate::ids::{Life, RegionId, ServerId, TableId};
+use crate::ids::{ClusterId, Life, RegionId, ServerId, TableId};
 use crate::record::start::Refusal;
 use crate::record::{
     CLUSTER_KEY, Cluster, Drain, IDS_KEY, Ids, MASTER_KEY, MasterRecord, Record, RecordError,
@@ -208,6 +208,12 @@ impl View {
         is_current.then_some(report)
     }
 
+    /// Whether an older version created the cluster, and it has no 128-bit identifier yet (ID1).
+    pub fn is_unadopted(&self) -> bool {
+        let cluster = self.cluster.as_ref().map(|it| it.record.cluster);
+        cluster.is_some_and(ClusterId::is_legacy)
+    }
+
     /// CP23: copies that servers say they have of regions whose numbers were never given away.
     pub fn copies_of_the_unknown(&self) -> BTreeSet<(RegionId, ServerId)> {
         let Some(ids) = &self.ids else {
@@ -223,6 +229,14 @@ impl View {
             })
             .filter(|(region, _)| !ids.record.have_given(*region))
             .collect()
+    }
+
+    /// CP23: those of them whose numbers would be given away again.
+    pub fn copies_in_the_way(&self) -> BTreeSet<(RegionId, ServerId)> {
+        let next = self.ids.as_ref().map(|ids| ids.record.next_region);
+        let mut copies = self.copies_of_the_unknown();
+        copies.retain(|(region, _)| next.is_some_and(|next| *region >= next));
+        copies
     }
 
     /// How much room a server says that it has.

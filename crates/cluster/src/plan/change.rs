@@ -302,7 +302,7 @@ impl Planner<'_> {
     pub(super) fn draw_region(&self) -> Result<(RegionId, Transaction), String> {
         let seen = self.view.ids.as_ref();
         let seen = seen.ok_or("the record with the counters cannot be read")?;
-        if let Some((region, server)) = self.view.copies_of_the_unknown().first() {
+        if let Some((region, server)) = self.view.copies_in_the_way().first() {
             return Err(format!(
                 "{server} has a copy of {region}, of which the coordinator has never heard \
                  (`farleaf cluster status` says more)"
@@ -311,7 +311,7 @@ impl Planner<'_> {
         let child = seen.record.next_region;
         let ids = Ids {
             next_region: RegionId(child.0 + 1),
-            ..seen.record
+            ..seen.record.clone()
         };
         let transaction = Transaction::new()
             .when(Compare::Modified(IDS_KEY.to_owned(), seen.modified))

@@ -174,10 +174,21 @@ pub struct Plan {
 }
 
 /// What the master would do next: nothing while a server refuses the records (ID5). They are an
-/// older copy then, by which a replica that lacks acknowledged writes could become primary.
+/// older copy then, by which a replica that lacks acknowledged writes could become primary. Nothing
+/// either before a cluster of an older version is adopted (ID1): its servers do nothing till then.
 pub fn plan(view: &View, options: &PlanOptions) -> Plan {
     if !view.refusals.is_empty() {
         return Plan::default();
+    }
+    if view.is_unadopted() {
+        let waiting = view.regions.keys().map(|region| Waiting {
+            region: *region,
+            what: "`farleaf cluster adopt`".to_owned(),
+        });
+        return Plan {
+            steps: Vec::new(),
+            waiting: waiting.collect(),
+        };
     }
     let mut planner = Planner {
         view,
@@ -245,20 +256,30 @@ impl Planner<'_> {
 
     /// CP23: says of which regions there are copies that the coordinator has forgotten.
     fn tell_of_the_unknown(&mut self) {
+        let in_the_way = self.view.copies_in_the_way().into_iter();
+        let in_the_way: BTreeSet<RegionId> = in_the_way.map(|(region, _)| region).collect();
         let mut servers: BTreeMap<RegionId, Vec<String>> = BTreeMap::new();
         for (region, server) in self.view.copies_of_the_unknown() {
             servers.entry(region).or_default().push(server.to_string());
         }
         for (region, servers) in servers {
-            let what = format!(
-                "the coordinator to have back what it lost: there are copies of this region ({}), \
-                 and the coordinator has never heard of it, so its own data are older than these, \
-                 or were cut. Stop the servers and restore the coordinator's data; or, if nobody \
-                 needs the copies, stop those servers, remove regions/{}-* of their directories, \
-                 and start them again; until then no table is created and no region is split",
-                servers.join(", "),
-                region.0
-            );
+            let (servers, number) = (servers.join(", "), region.0);
+            let what = if in_the_way.contains(&region) {
+                format!(
+                    "the coordinator to have back what it lost: there are copies of this region \
+                     ({servers}), and the coordinator has never heard of it, so its own data are \
+                     older than these, or were cut. Stop the servers and restore the coordinator's \
+                     data; or, if nobody needs the copies, stop those servers, remove \
+                     regions/{number}-* of their directories, and start them again; until then no \
+                     table is created and no region is split"
+                )
+            } else {
+                format!(
+                    "an operator: its records were lost, and that was accepted; copies of it \
+                     ({servers}) are kept and not used. If nobody needs them, stop those servers, \
+                     remove regions/{number}-* of their directories, and start them again"
+                )
+            };
             self.wait(region, what);
         }
     }

@@ -61,39 +61,101 @@ impl Record for Cluster {
 }
 
 /// The numbers that the next table and the next region get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ids {
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`] if nothing is skipped, [`Record::VERSION`] if something is.
     pub version: u32,
     /// The next table.
     pub next_table: TableId,
     /// The next region.
     pub next_region: RegionId,
+    /// Numbers of regions that were skipped when an operator accepted a loss (ID5), in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SkippedRegions>,
 }
+
+/// Numbers of regions that may have been given away by records that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SkippedRegions {
+    /// The first one.
+    pub from: RegionId,
+    /// The first one behind them.
+    pub to: RegionId,
+}
+
+/// So many numbers are skipped when a loss is accepted: more tables and regions than were made
+/// since any copy.
+pub const SKIPPED_COUNT: u64 = 1 << 20;
+
+/// So many ranges of skipped numbers are kept. If there are more, the first two become one.
+pub const SKIPPED_RANGE_COUNT_MAX: usize = 8;
 
 impl Default for Ids {
     fn default() -> Self {
         Self {
-            version: super::FORMAT_VERSION,
+            version: FORMAT_VERSION,
             next_table: TableId(1),
             next_region: RegionId(1),
+            skipped: Vec::new(),
         }
     }
 }
 
 impl Ids {
-    /// CP23: whether a region of this number ever was, or is being made.
+    /// CP23: whether a region of this number ever was, or is being made, as far as these records
+    /// know.
     pub fn have_given(&self, region: RegionId) -> bool {
-        region < self.next_region
+        let is_skipped = |it: &SkippedRegions| (it.from..it.to).contains(&region);
+        region < self.next_region && !self.skipped.iter().any(is_skipped)
+    }
+
+    /// With the numbers skipped that may have been given away by records that were lost (ID5). None:
+    /// there are not as many numbers.
+    #[must_use]
+    pub fn skipping_lost(mut self) -> Option<Self> {
+        let from = self.next_region;
+        let to = RegionId(from.0.checked_add(SKIPPED_COUNT)?);
+        self.next_table.0 = self.next_table.0.checked_add(SKIPPED_COUNT)?;
+        self.next_region = to;
+        match self.skipped.last_mut() {
+            Some(last) if last.to == from => last.to = to,
+            _ => self.skipped.push(SkippedRegions { from, to }),
+        }
+        if self.skipped.len() > SKIPPED_RANGE_COUNT_MAX {
+            let first = self.skipped.remove(0);
+            self.skipped[0].from = first.from;
+        }
+        self.version = Self::VERSION;
+        Some(self)
     }
 }
 
 impl Record for Ids {
+    const VERSION: u32 = 2;
+
     fn check(&self, key: &str) -> Result<(), String> {
-        check_numbers(self.version, &[self.next_table.0, self.next_region.0])?;
+        let is_old = self.skipped.is_empty();
+        let version = if is_old {
+            FORMAT_VERSION
+        } else {
+            Self::VERSION
+        };
+        check_version(self.version, version)?;
+        check_sizes(&[self.next_table.0, self.next_region.0])?;
         if self.next_table.0 == 0 || self.next_region.0 == 0 {
             return Err("a counter is 0".to_owned());
+        }
+        let mut end = RegionId(1);
+        for skipped in &self.skipped {
+            if skipped.from < end || skipped.to <= skipped.from || self.next_region < skipped.to {
+                return Err("numbers that it skips are not in order".to_owned());
+            }
+            end = skipped.to;
+        }
+        if self.skipped.len() > SKIPPED_RANGE_COUNT_MAX {
+            return Err("it skips too many ranges of numbers".to_owned());
         }
         check_place(key, IDS_KEY)
     }

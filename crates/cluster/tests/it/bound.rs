@@ -11,9 +11,10 @@ use farleaf_cluster::coordinator::{
     Bound, Coordinator, CoordinatorError, Embedded, KeepAlive, LeaseId, Revision, SeenStart,
     Snapshot, Transaction, TransactionOutcome, Watch,
 };
-use farleaf_cluster::ids::{ClusterId, ServerId, StartNonce};
-use farleaf_cluster::record::START_PREFIX;
+use farleaf_cluster::ids::{ClusterId, RegionId, ServerId, StartNonce};
+use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_cluster::record::start::REFUSAL_PREFIX;
+use farleaf_cluster::record::{CLUSTER_KEY, Cluster, IDS_KEY, Ids, Record as _, START_PREFIX};
 use farleaf_cluster::view::View;
 use farleaf_cluster::{admin, starts};
 
@@ -386,6 +387,69 @@ fn a_handle_that_accepts_a_loss_goes_on() {
         assert_eq!(left, []);
     }
     assert_eq!(handle.accepted_loss_count(), 0);
+}
+
+/// Promise (ID5): tables and regions that are made after a loss was accepted get no number that the
+/// lost records may have given away; those numbers count as never given, so copies of them stay.
+#[test]
+fn numbers_of_lost_records_are_not_given_again() {
+    let (own, _) = founded();
+    let first = admin::create_table(&own, "first", 1, &[]).expect("it works");
+    let mut tables = vec![first.table.0];
+    for loss in 0..10 {
+        starts::forgive(&own, StartNonce(loss)).expect("the history does not have it");
+        if loss == 0 {
+            // Nothing was made between: it is one range.
+            starts::forgive(&own, StartNonce(100)).expect("the history does not have it");
+        }
+        let table = admin::create_table(&own, &format!("t{loss}"), 1, &[]).expect("it works");
+        tables.push(table.table.0);
+    }
+    let are_apart = tables.windows(2).all(|it| it[1] > it[0] + (1 << 20));
+    assert!(are_apart, "{tables:?}");
+    let ids = admin::read::<Ids>(&own, IDS_KEY).expect("it works");
+    let ids = ids.expect("it is there").record;
+    assert_eq!(ids.skipped.len(), 8);
+    assert!(ids.have_given(RegionId(1)) && !ids.have_given(RegionId(2)));
+    assert!(!ids.have_given(RegionId(1 << 20)) && !ids.have_given(ids.next_region));
+    let last = RegionId(ids.next_region.0 - 1);
+    assert!(ids.have_given(last) && !ids.have_given(RegionId(last.0 - 1)));
+}
+
+/// Promise (ID1, ID5): no table is made or dropped before a cluster of an older version is adopted,
+/// and none while a server refuses the records; nothing is changed then, and what to do is told.
+#[test]
+fn no_table_changes_while_servers_do_not_follow() {
+    let (own, _) = founded();
+    let table = admin::create_table(&own, "t", 1, &[]).expect("it works");
+    let check = |expected: &str| {
+        let before = own.range("").expect("it works").entries;
+        let made = admin::create_table(&own, "u", 1, &[]).map(drop);
+        for done in [made, admin::drop_table(&own, table.table)] {
+            let told = done.expect_err(expected).to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+        assert_eq!(own.range("").expect("it works").entries, before);
+    };
+    let refusal = CoordinatorError::Invalid {
+        what: "why".to_owned(),
+    };
+    starts::note_refusal(&own, ServerId(9), Some(&refusal)).expect("it works");
+    check("server 9 refuses");
+    starts::note_refusal(&own, ServerId(9), None).expect("it works");
+    let legacy = Cluster {
+        version: 1,
+        ..Cluster::new(ClusterId(5), None)
+    };
+    let put = Transaction::new().put(CLUSTER_KEY, legacy.encode());
+    own.transact(&put).expect("it works");
+    check("run `farleaf cluster adopt`");
+    let all = own.range("").expect("it works");
+    let view = View::of(all.revision, &all.entries);
+    let plan = plan(&view, &PlanOptions::default());
+    assert!(plan.steps.is_empty());
+    let waiting = plan.waiting.first().expect("there is a region");
+    assert_eq!(waiting.what, "`farleaf cluster adopt`");
 }
 
 /// Promise (ID5): starts are kept up to a number; one that was seen, and is not kept any more, is
