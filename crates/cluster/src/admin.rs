@@ -278,8 +278,8 @@ pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId
 ///
 /// # Errors
 /// [`ClusterError::NotAdopted`], [`RecordsRefused`](ClusterError::RecordsRefused),
-/// [`NoTableNumbered`](ClusterError::NoTableNumbered), [`Contended`](ClusterError::Contended), and those of the
-/// coordinator.
+/// [`NoTableNumbered`](ClusterError::NoTableNumbered), [`Contended`](ClusterError::Contended), and
+/// those of the coordinator.
 pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), ClusterError> {
     for _ in 0..TRY_COUNT {
         let all = coordinator.range("")?;

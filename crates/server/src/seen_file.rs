@@ -2,8 +2,11 @@
 //! knows a coordinator that was rolled back.
 //!
 //! ```text
-//! DIRECTORY/SEEN    {"version":2,"cluster":"C","start":"N","first":F,"revision":R,"is_cut":true}
+//! DIRECTORY/SEEN    {"version":2,"cluster":"C","start":"N","first":F,"revision":R,"is_cut":true,
+//!                   "sum":"X"}
 //! ```
+//!
+//! `sum` is the CRC-32C of the same JSON without it, in hexadecimal digits.
 //!
 //! A thread of its own writes it: a disk that stalls must not end the server's lease. It writes a
 //! new start of the coordinator, or that the start was cut, at once, as a whole, and syncs it.
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::coordinator::{Revision, SeenStart};
 use farleaf_cluster::ids::{ClusterId, StartNonce};
+use farleaf_types::crc32c_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{failed, other_version, read_small, version_of, write_whole};
@@ -38,7 +42,7 @@ const REMEDY: &str = "restore it from a copy; or, if the coordinator's data are 
                       newest that there are, remove it";
 
 /// What `SEEN` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     version: u32,
@@ -50,6 +54,9 @@ struct Written {
     revision: Revision,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
+    /// None: version 1, or not taken yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sum: Option<String>,
 }
 
 impl Written {
@@ -61,11 +68,26 @@ impl Written {
             first: seen.first,
             revision: seen.revision,
             is_cut: seen.is_cut,
+            sum: None,
         }
     }
 
+    /// Of all but the sum itself.
+    fn checksum(&self) -> String {
+        let plain = Self {
+            sum: None,
+            ..self.clone()
+        };
+        let json = serde_json::to_vec(&plain).expect("it is a plain value");
+        format!("{:08x}", crc32c_bytes(&json))
+    }
+
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec(self).expect("it is a plain value");
+        let summed = Self {
+            sum: Some(self.checksum()),
+            ..self.clone()
+        };
+        let mut bytes = serde_json::to_vec(&summed).expect("it is a plain value");
         bytes.resize(bytes.len().max(SIZE_BYTES), b' ');
         bytes
     }
@@ -75,7 +97,12 @@ impl Written {
         if version != VERSION && version != LEGACY_VERSION {
             return Err(other_version(path, version, VERSION));
         }
-        serde_json::from_slice(bytes).map_err(|error| damaged(path, error.to_string()))
+        let written: Self =
+            serde_json::from_slice(bytes).map_err(|error| damaged(path, error.to_string()))?;
+        if version == VERSION && written.sum != Some(written.checksum()) {
+            return Err(damaged(path, "its checksum does not match".to_owned()));
+        }
+        Ok(written)
     }
 }
 
@@ -105,7 +132,7 @@ impl SeenFile {
         let bytes = read_small(&path, REMEDY)?;
         let written = bytes.as_deref().map(|it| Written::decode(&path, it));
         let written = written.transpose()?;
-        if let Some(found) = written.and_then(|it| it.cluster)
+        if let Some(found) = written.as_ref().and_then(|it| it.cluster)
             && found != cluster
         {
             let how = format!("it belongs to {found}, but this server belongs to {cluster}");
@@ -345,13 +372,21 @@ mod tests {
         let text = fs::read_to_string(&path).expect("it is there");
         let golden = concat!(
             r#"{"version":2,"cluster":"00000000000000070000000000000000","#,
-            r#""start":"00000000000000000000000000000007","first":5,"revision":6,"is_cut":true}"#
+            r#""start":"00000000000000000000000000000007","first":5,"revision":6,"is_cut":true,"sum":"a91cd9c5"}"#
         );
         assert_eq!(
             (text.trim_end_matches(' '), text.len()),
             (golden, SIZE_BYTES)
         );
         assert_eq!(last(scratch.path()), Some(cut));
+        // A flipped bit in the number of the start: it was once taken for another start.
+        fs::write(&path, text.replacen("007\",\"first", "017\",\"first", 1)).expect("written");
+        let flipped = open(CLUSTER).expect_err("a bit is flipped").to_string();
+        assert!(
+            flipped.contains("SEEN is damaged: its checksum"),
+            "{flipped}"
+        );
+        fs::write(&path, &text).expect("written");
         let foreign = open(ClusterId(8 << 64)).expect_err("it is another's");
         let told = foreign.to_string();
         assert!(
@@ -412,11 +447,13 @@ mod tests {
             assert!(since.elapsed() < INTERVAL * 3);
             assert_eq!(last(scratch.path()), Some(new));
         }
+        // The number of a file that is gone may be used again: so that of the last one.
+        let before = inode();
         notes.note(Some(seen(9, 4)));
         drop(notes);
         thread.join().expect("it ends");
         assert_eq!(last(scratch.path()), Some(seen(9, 4)));
-        assert_ne!(inode(), first);
+        assert_ne!(inode(), before);
     }
 
     /// Promise (ID5): what cannot be written is not said to be kept, is tried again once a second,

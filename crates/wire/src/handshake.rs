@@ -170,7 +170,8 @@ fn understood(
         Err(NoGreeting::Version { theirs, said }) => Err(WireError::Version {
             address,
             theirs,
-            said,
+            // What servers of all versions say of another one: this program says it, too.
+            said: said.filter(|it| !it.starts_with("this server speaks version ")),
         }),
     }
 }

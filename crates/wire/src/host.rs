@@ -64,6 +64,20 @@ impl Terms {
                 }
                 return punish(socket);
             }
+            Err(TurnedAway::OtherCluster {
+                expected,
+                own: None,
+            }) => {
+                // When a cluster of an older version was adopted, its other servers may know that
+                // sooner.
+                if self.warns(peer) {
+                    tracing::info!(
+                        %peer,
+                        "a connection expects {expected}, and this server has no cluster id yet"
+                    );
+                }
+                return;
+            }
             Err(TurnedAway::OtherCluster { expected, own }) => {
                 if self.warns(peer) {
                     tracing::error!(

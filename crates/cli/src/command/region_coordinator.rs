@@ -220,7 +220,10 @@ impl Own {
         let opened = open_embedded(path);
         let coordinator =
             opened.with_context(|| format!("cannot open the coordinator {address}"))?;
-        let founded = match (admin::cluster_id(&coordinator), prepared.cluster()) {
+        let founded = match (admin::cluster(&coordinator), prepared.cluster()) {
+            (Ok(found), Some(own)) if found.cluster != own && found.formerly != Some(own) => {
+                return Err(foreign(path, (data, own), found.cluster));
+            }
             (Ok(_), _) => None,
             (Err(ClusterError::NoCluster), Some(cluster)) => {
                 return Err(lost(address, data, cluster));
@@ -240,6 +243,14 @@ impl Own {
             founded,
         })
     }
+}
+
+fn foreign(path: &Path, (data, own): (&Path, ClusterId), found: ClusterId) -> anyhow::Error {
+    let (path, data) = (path.display(), data.display());
+    anyhow::anyhow!(
+        "{path} holds the data of the coordinator of {found}, and {data} belongs to {own}: put \
+         back the directory that {path} was before, or its newest copy; nothing was changed"
+    )
 }
 
 fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow::Error {

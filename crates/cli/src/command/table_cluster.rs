@@ -44,13 +44,14 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
     let alive_count = view.lives.len();
     if alive_count < replica_count {
         say(format_args!(
-            "warning: {} alive, and each region is to have {replica_count} replicas: {}; \
+            "warning: {} alive, and each region is to have {}: {}; \
              `farleaf region serve` adds a server",
             match alive_count {
                 0 => "no server is".to_owned(),
                 1 => "1 server is".to_owned(),
                 _ => format!("{alive_count} servers are"),
             },
+            counted(replica_count, "replica"),
             match alive_count {
                 0 => "nobody serves them until there is one",
                 _ => "they have fewer until there are as many",

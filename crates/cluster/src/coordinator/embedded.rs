@@ -108,8 +108,8 @@ impl Embedded {
     /// journal is removed or replaced, all is refused from then on (CJ4).
     ///
     /// # Errors
-    /// As of [`open`](Self::open), and [`CoordinatorError::Displaced`]; [`CoordinatorError::Damaged`]
-    /// also where the journal's name has a directory.
+    /// As of [`open`](Self::open), and [`CoordinatorError::Displaced`];
+    /// [`CoordinatorError::Damaged`] also where the journal's name has a directory.
     pub fn open_directory(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, CoordinatorError> {
         let failed = |action| {
             move |source| CoordinatorError::Storage {

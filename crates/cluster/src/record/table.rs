@@ -111,8 +111,8 @@ impl Ids {
         region < self.next_region && !self.skipped.iter().any(is_skipped)
     }
 
-    /// With the numbers skipped that may have been given away by records that were lost (ID5). None:
-    /// there are not as many numbers.
+    /// With the numbers skipped that may have been given away by records that were lost (ID5).
+    /// None: there are not as many numbers.
     #[must_use]
     pub fn skipping_lost(mut self) -> Option<Self> {
         let from = self.next_region;

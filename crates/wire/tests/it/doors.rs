@@ -194,6 +194,18 @@ fn versions_are_told() {
     );
     assert!(text.contains("it said: old"), "{text}");
     thread.join().expect("it played");
+    let (address, thread) = impostor(|mut socket| {
+        hear(&mut socket);
+        let said = b"this server speaks version 9 of the wire protocol, the client version 2";
+        let mut refusal = message(0, 3, &[]);
+        refusal[6] = 9;
+        refusal[48..48 + said.len()].copy_from_slice(said);
+        socket.write_all(&refusal).expect("connected");
+    });
+    // Both versions are said once.
+    let text = refused(&address, &connect_options()).to_string();
+    assert_eq!(text.matches("version 9").count(), 1, "{text}");
+    thread.join().expect("it played");
 }
 
 /// Garbage in the place of a greeting is answered at once, by either side, with what it was; so is

@@ -1,6 +1,7 @@
 //! What is wrong with a cluster's identity: directories that are not of it, and servers that refuse
 //! the coordinator's records.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use farleaf::key::text::escape;
@@ -49,11 +50,20 @@ pub(super) fn refusals_of(view: &View) -> Vec<SeenRefusal> {
     refusals.collect()
 }
 
+/// With this begins what a server says of a refusal beside its reason.
+const ADVICE: &str = ". This server serves nothing";
+
 /// Lines that say what is wrong, and what can be done.
 pub(super) fn identity_text(seen: &Seen) -> String {
     let mut text = String::new();
+    let mut advised = BTreeSet::new();
     for SeenRefusal { server, how } in &seen.refusals {
         let how = escape(how.as_bytes());
+        // What to do is long, and the same for all of one start.
+        let how = match how.split_once(ADVICE) {
+            Some((fact, advice)) if !advised.insert(advice.to_owned()) => format!("{fact}."),
+            _ => how,
+        };
         let _ = writeln!(text, "server {server} refuses these records: {how}");
     }
     for SeenOrphan { server, path, how } in &seen.orphans {
