@@ -125,7 +125,8 @@ pub enum Answer {
     /// Names and numbers of all tables, ascending.
     Listed(Vec<(String, u32)>),
     /// It was refused, and nothing has changed; but for a load, of which something may be in the
-    /// table that was dropped meanwhile.
+    /// table that was dropped meanwhile, and for a creation of a table that was dropped before it
+    /// was open.
     Nothing(Refusal),
     /// It failed, and nobody knows what it did.
     Unknown(String),
@@ -186,8 +187,14 @@ impl Event {
         match (&self.operation, &self.answer) {
             (_, Some(Answer::Created(created))) => *created == table,
             (Operation::Create(_), None | Some(Answer::Unknown(_) | Answer::NodeLost)) => true,
-            _ => false,
+            _ => self.made_what_was_dropped(),
         }
+    }
+
+    /// Whether it made a table, and was told that somebody has dropped it before it was open.
+    pub fn made_what_was_dropped(&self) -> bool {
+        let is_dropped = self.answer == Some(Answer::Nothing(Refusal::TableDropped));
+        matches!(self.operation, Operation::Create(_)) && is_dropped
     }
 }
 

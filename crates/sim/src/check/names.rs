@@ -49,10 +49,11 @@ fn ids(events: &[&Event], id: impl Fn(&Answer) -> Option<u32>) -> BTreeSet<u64> 
 }
 
 fn is_unknown(event: &Event) -> bool {
-    matches!(
+    let is_untold = matches!(
         event.answer,
         None | Some(Answer::Unknown(_) | Answer::NodeLost)
-    )
+    );
+    is_untold || event.made_what_was_dropped()
 }
 
 /// Whether some creation without an answer made each of the tables that were opened and that nobody
@@ -96,12 +97,12 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
             Some(Answer::Opened(id)) => Effect::Read(Some((*id).into())),
             Some(Answer::Absent) => Effect::Read(None),
             Some(Answer::Dropped) => Effect::Removed,
-            None | Some(Answer::Unknown(_) | Answer::NodeLost) => Effect::Perhaps(attempt?),
+            _ if is_unknown(event) => Effect::Perhaps(attempt?),
             // It says that nothing has changed.
             _ => return None,
         };
         let answered = match effect {
-            Effect::Perhaps(_) => u64::MAX,
+            Effect::Perhaps(_) if !event.made_what_was_dropped() => u64::MAX,
             _ => event.answered.unwrap_or(u64::MAX),
         };
         Some(KeyEvent {

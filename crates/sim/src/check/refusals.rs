@@ -43,6 +43,13 @@ fn unfounded(
     let by = event.answered.unwrap_or(u64::MAX);
     let is_before = |moment: Option<u64>| moment.is_some_and(|moment| moment < by);
     match refusal {
+        Refusal::TableDropped if event.made_what_was_dropped() => {
+            let may_drop = |other: &Event| {
+                let is_late = other.answered.is_some_and(|moment| moment < event.called);
+                other.called < by && !is_late && has_dropped(other)
+            };
+            (!history.events.iter().any(may_drop)).then_some("nobody dropped a table meanwhile")
+        }
         Refusal::TableDropped => {
             let Some(table) = event.table else {
                 return Some("the operation is on the catalog");
@@ -74,14 +81,19 @@ fn unfounded(
     }
 }
 
+/// Whether it was a drop, and may have found a table.
+fn has_dropped(event: &Event) -> bool {
+    let may_have = matches!(
+        event.answer,
+        None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost)
+    );
+    event.operation == Operation::Drop && may_have
+}
+
 /// Whether a drop may have been of this table. The table that stays is of nobody's making; one
 /// whose creation nobody was told of may have been made by any.
 fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
-    let has_dropped = match event.answer {
-        None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost) => true,
-        Some(_) => false,
-    };
-    if event.operation != Operation::Drop || !has_dropped {
+    if !has_dropped(event) {
         return false;
     }
     let by = match event.answer {
@@ -153,6 +165,29 @@ mod tests {
         let main = get(MAIN_TABLE, Refusal::TableDropped);
         let all = [created(2), drop_told(dropped()), main];
         assert!(!of(&all), "the main table stays");
+    }
+
+    /// Promise: a table that was made is told to be dropped only where a drop met its creation.
+    #[test]
+    fn a_creation_meets_a_drop() {
+        let of = |events: &[Told]| {
+            let mut history = History::default();
+            told(&mut history, events);
+            is_believed(&history)
+        };
+        let made = (
+            0,
+            CREATE,
+            None,
+            Some(Answer::Nothing(Refusal::TableDropped)),
+        );
+        assert!(!of(&[made.clone()]), "nobody dropped anything");
+        let drop_told = |answer| (1, Operation::Drop, None, answer);
+        assert!(
+            !of(&[drop_told(Some(Answer::Dropped)), made.clone()]),
+            "it was over"
+        );
+        assert!(of(&[drop_told(None), made]), "it may go on");
     }
 
     /// Promise: a session is unknown only once the node has lost its memory, and broken only once

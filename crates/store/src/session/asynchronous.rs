@@ -58,6 +58,8 @@ impl<H: Host> AsyncSession<H> {
     ///
     /// # Errors
     /// The name is taken or bad, an option is out of range, or the pool or its catalog is full.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): it was made, and somebody
+    /// dropped it before it was open here.
     pub async fn create_table(
         &self,
         name: &str,
