@@ -41,9 +41,9 @@ pub enum ClusterError {
     AdoptedAlready(ClusterId),
     /// An operator would accept the loss of a start that is not lost, as far as is known (ID5).
     #[error(
-        "the coordinator's history has {0}, and no server refuses its records, so nothing of that \
-         start is known to be lost; nothing was changed. Accept a loss only after servers that \
-         refuse the records have named the start: `farleaf cluster status` shows them"
+        "no server refuses the coordinator's records because of {0}, so nothing of that start is \
+         known to be lost; nothing was changed. `farleaf cluster status` shows which servers refuse \
+         the records, and names the start"
     )]
     StartNotLost(StartNonce),
     /// A server refuses the coordinator's records as an older copy (ID5), so no table changes.

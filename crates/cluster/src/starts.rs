@@ -74,6 +74,26 @@ fn begin(
     }
 }
 
+/// Checks that a server refuses the coordinator's records because of a start, so that an operator
+/// who accepts its loss has not mistaken it. One round trip.
+///
+/// # Errors
+/// [`ClusterError::StartNotLost`]: none does. Those of the coordinator.
+pub fn check_refused(
+    coordinator: &impl Coordinator,
+    nonce: StartNonce,
+) -> Result<(), ClusterError> {
+    let refusals = coordinator.range(REFUSAL_PREFIX)?.entries;
+    let is_of = |it: &Entry| {
+        let refusal = Refusal::decode(&it.key, &it.value);
+        refusal.is_ok_and(|it| it.nonce == Some(nonce))
+    };
+    let is_refused = refusals.iter().any(is_of);
+    is_refused
+        .then_some(())
+        .ok_or(ClusterError::StartNotLost(nonce))
+}
+
 /// Accepts that a start, or the end of one, is not in the coordinator's history any more: members
 /// that have seen it go on with the older records. Records another start, so that they know what is
 /// recorded from now on from what is lost, and deletes all refusals: servers that still refuse the
@@ -128,6 +148,10 @@ pub fn note_refusal(
             let record = Refusal {
                 version: FORMAT_VERSION,
                 server,
+                nonce: match how {
+                    CoordinatorError::RolledBack { seen, .. } => Some(seen.nonce),
+                    _ => None,
+                },
                 how: cut(how.to_string(), REFUSAL_SIZE_BYTES_MAX),
             };
             let bytes = record.encode();

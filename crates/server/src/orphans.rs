@@ -95,7 +95,8 @@ fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
     }
     let (from, to) = (from.display(), to.display());
     tracing::error!(
-        "moved {from} to {to}: {how}. Check its contents and delete it if it is not needed."
+        "moved {from} to {to}: {how}. It may be the only copy of its data: do not delete it while a \
+         region is not served"
     );
 }
 

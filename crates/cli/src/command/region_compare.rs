@@ -110,7 +110,17 @@ pub(super) fn run(arguments: &CompareArguments) -> anyhow::Result<Ending> {
         IndexName::Built => IndexKind::Built,
     };
     let mut regions: BTreeMap<RegionId, Vec<ReplicaDirectory>> = BTreeMap::new();
+    let mut given = BTreeMap::new();
     for directory in &arguments.directories {
+        // One that is not there is told below.
+        let path = directory.canonicalize();
+        if let Some(before) = path.ok().and_then(|path| given.insert(path, directory)) {
+            anyhow::bail!(
+                "{} and {} are the same directory: give the data directories of different servers",
+                before.display(),
+                directory.display()
+            );
+        }
         for replica in replicas(directory)? {
             regions.entry(replica.region).or_default().push(replica);
         }

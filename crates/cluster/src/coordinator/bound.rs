@@ -61,6 +61,8 @@ struct Known {
     start: Option<Vec<u8>>,
     /// What was seen last, by this process or an earlier one.
     seen: Option<SeenStart>,
+    /// The newest revision that a watch has told, of this start or of the next one.
+    watched: Revision,
     /// Whether its records were refused when they were looked at last (ID5).
     is_refused: bool,
     /// How often older records were taken because an operator accepted the loss.
@@ -142,9 +144,9 @@ impl<C: Coordinator> Bound<C> {
 
     /// The newest revision that was seen before a call, so that later replies are not older.
     fn revision(&self) -> Revision {
-        self.known()
-            .seen
-            .map_or(Revision::NEVER, |seen| seen.revision)
+        let known = self.known();
+        let seen = known.seen.map_or(Revision::NEVER, |seen| seen.revision);
+        seen.max(known.watched)
     }
 
     /// Asks the coordinator what it is. One round trip.
@@ -205,6 +207,10 @@ impl<C: Coordinator> Bound<C> {
             }
             (None, None) => Ok(()),
             (Some(seen), _) => {
+                if is_same {
+                    // What a watch has told is of this start, too.
+                    seen.revision = seen.revision.max(before);
+                }
                 let seen = *seen;
                 drop(known);
                 self.judge_start(seen)
@@ -315,6 +321,8 @@ impl Known {
     fn take_start(&mut self, entry: &Entry, revision: Revision) -> Option<()> {
         let presented = Start::decode(&entry.key, &entry.value).ok()?;
         self.start = Some(entry.value.clone());
+        // What a watch told may be of lost records.
+        self.watched = Revision::NEVER;
         self.seen = Some(SeenStart {
             nonce: presented.nonce,
             first: entry.mod_revision,
@@ -325,7 +333,9 @@ impl Known {
     }
 
     fn note(&mut self, revision: Revision) {
-        if let Some(seen) = self.seen.as_mut().filter(|seen| !seen.is_cut) {
+        // While the records are refused, what is refused stays the same.
+        let seen = self.seen.as_mut().filter(|_| !self.is_refused);
+        if let Some(seen) = seen.filter(|seen| !seen.is_cut) {
             seen.revision = seen.revision.max(revision);
         }
     }
@@ -441,7 +451,8 @@ impl<C: Coordinator> Coordinator for Bound<C> {
     }
 }
 
-/// A watch that remembers how far it has come.
+/// A watch that remembers how far it has come: what it tells may be of a later start than the one
+/// that was seen last.
 struct BoundWatch {
     watch: Box<dyn Watch>,
     known: Arc<Mutex<Known>>,
@@ -456,7 +467,8 @@ impl Watch for BoundWatch {
             return Err(known.rolled_back(seen, CUT));
         }
         if let Some(last) = events.last().map(Event::revision) {
-            known.note(last);
+            // Of which start it is shows when the coordinator is looked at next.
+            known.watched = known.watched.max(last);
         }
         Ok(events)
     }

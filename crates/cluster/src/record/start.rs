@@ -75,6 +75,9 @@ pub struct Refusal {
     pub version: u32,
     /// Which server.
     pub server: ServerId,
+    /// The start that it has seen, and of which the records lack something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<StartNonce>,
     /// Why, and what to do.
     pub how: String,
 }

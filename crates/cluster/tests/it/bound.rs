@@ -344,6 +344,52 @@ fn a_coordinator_that_names_no_start_is_refused() {
     assert!(told.contains("does not have that start"), "{told}");
 }
 
+/// Promise (ID5): a member whose watch tells of what came after another start, which it has not seen
+/// yet, takes that start, and refuses nothing. An older copy it refuses by what its watch has told.
+#[test]
+fn a_watch_may_run_ahead_of_a_start() {
+    for is_rolled_back in [false, true] {
+        let (own, cluster) = founded();
+        let older = own.copy(Arc::new(SystemClock));
+        let at = Switch::to(&own);
+        let member = Bound::to(at.clone(), cluster);
+        let revision = member.range("").expect("it is there").revision;
+        let mut watch = member.watch("", revision).expect("it is there");
+        if !is_rolled_back {
+            starts::begin_start(&own).expect("nobody else starts it");
+        }
+        own.transact(&put("key")).expect("it works");
+        while watch
+            .next(Duration::ZERO)
+            .is_ok_and(|events| !events.is_empty())
+        {}
+        if is_rolled_back {
+            at.set(&older);
+        }
+        let ranged = member.range("");
+        assert_eq!(ranged.is_err(), is_rolled_back, "{ranged:?}");
+    }
+}
+
+/// Promise (ID5): nobody accepts the loss of a start by mistake: a server must have named it.
+#[test]
+fn only_a_start_that_is_refused_is_accepted_as_lost() {
+    let (own, cluster) = founded();
+    let at = Switch::to(&own);
+    let older = own.copy(Arc::new(SystemClock));
+    let member = Bound::to(at.clone(), cluster);
+    own.transact(&put("key")).expect("it works");
+    member.range("").expect("it is there");
+    let seen = member.seen().expect("it has seen it").nonce;
+    at.set(&older);
+    let refused = member.range("").expect_err("it is older");
+    starts::check_refused(&older, seen).expect_err("no server has said so");
+    starts::note_refusal(&older, ServerId(3), Some(&refused)).expect("it works");
+    starts::check_refused(&older, seen).expect("one has");
+    let error = starts::check_refused(&older, StartNonce(7)).expect_err("nobody has seen that");
+    assert!(matches!(error, ClusterError::StartNotLost(_)), "{error}");
+}
+
 /// Promise (ID5): nobody accepts the loss of a start that the history has while no server refuses
 /// the records; when it is accepted, no refusal stays, also none of a server that is gone.
 #[test]

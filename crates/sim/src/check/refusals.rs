@@ -181,7 +181,7 @@ mod tests {
             None,
             Some(Answer::Nothing(Refusal::TableDropped)),
         );
-        assert!(!of(&[made.clone()]), "nobody dropped anything");
+        assert!(!of(std::slice::from_ref(&made)), "nobody dropped anything");
         let drop_told = |answer| (1, Operation::Drop, None, answer);
         assert!(
             !of(&[drop_told(Some(Answer::Dropped)), made.clone()]),

@@ -70,8 +70,9 @@ pub(super) fn identity_text(seen: &Seen) -> String {
         let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
         let _ = writeln!(
             text,
-            "server {server} keeps {path}, which it does not use: {how}. Check its \
-             contents and delete it if it is not needed."
+            "server {server} keeps {path}, which it does not use: {how}. It may be the only copy of \
+             its data: do not delete it while a region is not served. To use it, stop the server, \
+             move it back to `regions`, and start the server."
         );
     }
     text

@@ -189,7 +189,8 @@ fn parse_start(text: &str) -> Result<StartNonce, &'static str> {
 }
 
 fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
-    let accepted = starts::forgive(opened.coordinator(), nonce);
+    let refused = starts::check_refused(opened.coordinator(), nonce);
+    let accepted = refused.and_then(|()| starts::forgive(opened.coordinator(), nonce));
     accepted.map_err(|error| opened.told(error))?;
     print(format_args!(
         "accepted the loss of {nonce} at the coordinator {}: servers that saw it use the older \
