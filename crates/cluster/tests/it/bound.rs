@@ -345,7 +345,8 @@ fn a_coordinator_that_names_no_start_is_refused() {
 }
 
 /// Promise (ID5): a member whose watch tells of what came after another start, which it has not
-/// seen yet, takes that start, and refuses nothing. An older copy it refuses by what its watch has told.
+/// seen yet, takes that start, and refuses nothing. An older copy it refuses by what its watch has
+/// told.
 #[test]
 fn a_watch_may_run_ahead_of_a_start() {
     for is_rolled_back in [false, true] {
