@@ -9,6 +9,7 @@ use crate::coordinator::{
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, RegionId, ServerId, TableId, TableIncarnation};
 use crate::record::region::{KEY_SIZE_BYTES_MAX, Key};
+use crate::record::start::REFUSAL_PREFIX;
 use crate::record::table::check_name;
 use crate::record::{
     CLUSTER_KEY, Cluster, Drain, FORMAT_VERSION, IDS_KEY, Ids, NUMBER_END, Record, RegionRecord,
@@ -273,8 +274,7 @@ pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId
         .table)
 }
 
-/// Drops a table: from then on its regions go, and then its name. Two round trips, of which one
-/// reads everything.
+/// Drops a table: from then on its regions go, and then its name. Four round trips.
 ///
 /// # Errors
 /// [`ClusterError::NotAdopted`], [`RecordsRefused`](ClusterError::RecordsRefused),
@@ -282,9 +282,15 @@ pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId
 /// those of the coordinator.
 pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), ClusterError> {
     for _ in 0..TRY_COUNT {
-        let all = coordinator.range("")?;
-        check_changes(&View::of(all.revision, &all.entries))?;
-        let seen = record_of::<TableRecord>(&all.entries, &table_key(table))?;
+        let cluster = coordinator.range(CLUSTER_KEY)?;
+        let refusals = coordinator.range(REFUSAL_PREFIX)?;
+        let entries: Vec<Entry> = cluster
+            .entries
+            .into_iter()
+            .chain(refusals.entries)
+            .collect();
+        check_changes(&View::of(refusals.revision, &entries))?;
+        let seen = read::<TableRecord>(coordinator, &table_key(table))?;
         let seen = seen.ok_or(ClusterError::NoTableNumbered(table))?;
         let dropped = TableRecord {
             dropping: true,

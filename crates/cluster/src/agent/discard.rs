@@ -1,6 +1,6 @@
 //! Giving up copies that nobody can want any more (CP18).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::given::Given;
 use super::host::RegionHost;
 use crate::admin;
 use crate::coordinator::Coordinator;
-use crate::ids::{RegionId, ReplicaNumber};
+use crate::ids::{RegionId, ReplicaNumber, ServerId};
 use crate::record::{Phase, RegionRecord, ServerReport, report_key};
 
 /// Where a member may lack what a copy has, its report is read again so much later.
@@ -20,10 +20,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// not name, while two members or more have everything; and those of regions that are gone.
     /// Whether they were found when this life began or are of replicas that broke since. Those of
     /// regions of which the coordinator has never heard stay (CP23).
-    /// What cannot be used stays, for whoever looks into it. So does what may have what a member
-    /// lacks (RS8, RS14): while a member says that it has damage, is not verified yet, or says
-    /// nothing; or while another one here is filled. One round trip for each member then.
-    pub(super) fn discard_copies(&mut self, given: Given) {
+    /// A copy that cannot be used stays, so that an operator can look at it. So does one that may
+    /// have what a member lacks (RS8, RS14): while a member reports damage, is not verified, or
+    /// reports nothing; or while another replica here is filled. One round trip for each server
+    /// that has a member, if there is a copy to give up.
+    pub(super) fn discard_copies(&mut self, given: &Given) {
         let view = self.mirror.view();
         let now = self.clock.now();
         if !view.damaged.is_empty() || now < self.discards_from {
@@ -47,6 +48,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             let is_filled = backups.any(|it| it.replica.server == own && !it.in_sync);
             is_filled || faulty.contains(region)
         };
+        let mut reports = Reports::new(coordinator);
         let mut is_kept = |region: RegionId, replica: ReplicaNumber| {
             let is_wanted = match view.regions.get(&region) {
                 Some(seen) => {
@@ -62,7 +64,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 return true;
             }
             let record = view.regions.get(&region).map(|seen| &seen.record);
-            if record.is_some_and(|it| may_lack_some(coordinator, it)) {
+            if record.is_some_and(|it| reports.may_lack_some(it)) {
                 self.discards_from = now + DOUBT_TIME;
                 return true;
             }
@@ -78,17 +80,35 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 }
 
-/// Whether a member of a region may lack what another copy has, by what it says of itself.
-fn may_lack_some(coordinator: &impl Coordinator, record: &RegionRecord) -> bool {
-    record.members().any(|member| {
-        let report = admin::read::<ServerReport>(coordinator, &report_key(member.server));
-        let report = report.ok().flatten();
-        let said = report
-            .as_ref()
-            .and_then(|it| it.record.replica(record.region, member.number));
-        said.is_none_or(|it| {
-            let is_verified = it.verification.is_none_or(|it| it.is_finished);
-            it.fault.is_some() || it.broken.is_some() || !is_verified
+/// What servers report, each read once.
+struct Reports<'c, C> {
+    coordinator: &'c C,
+    read: BTreeMap<ServerId, Option<ServerReport>>,
+}
+
+impl<'c, C: Coordinator> Reports<'c, C> {
+    fn new(coordinator: &'c C) -> Self {
+        let read = BTreeMap::new();
+        Self { coordinator, read }
+    }
+
+    fn of(&mut self, server: ServerId) -> Option<&ServerReport> {
+        let read = || {
+            let report = admin::read::<ServerReport>(self.coordinator, &report_key(server));
+            Some(report.ok()??.record)
+        };
+        self.read.entry(server).or_insert_with(read).as_ref()
+    }
+
+    /// Whether a member of a region may lack what another copy has, by what it reports.
+    fn may_lack_some(&mut self, record: &RegionRecord) -> bool {
+        record.members().any(|member| {
+            let report = self.of(member.server);
+            let told = report.and_then(|it| it.replica(record.region, member.number));
+            told.is_none_or(|it| {
+                let is_verified = it.verification.is_none_or(|it| it.is_finished);
+                it.fault.is_some() || it.broken.is_some() || !is_verified
+            })
         })
-    })
+    }
 }

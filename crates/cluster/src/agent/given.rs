@@ -1,38 +1,34 @@
 //! CP23: whether the coordinator has ever heard of a region that has no record.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::Agent;
 use super::host::RegionHost;
 use crate::coordinator::Coordinator;
 use crate::ids::RegionId;
-use crate::record::table::{SKIPPED_RANGE_COUNT_MAX, SkippedRegions};
 use crate::record::{IDS_KEY, Ids};
 
 /// Why a copy is kept that no record names.
 pub(super) const FORGOTTEN: &str = "the coordinator has never heard of this region";
 
 /// What the coordinator says of numbers of regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Given {
     /// Of no region is it to be known: all that are here have records.
     NotAsked,
-    /// It has given away those before this one, but for those that it skipped.
-    Before(RegionId, [Option<SkippedRegions>; SKIPPED_RANGE_COUNT_MAX]),
+    /// What it has given away.
+    Known(Arc<Ids>),
     /// It does not say.
     Unknown,
 }
 
 impl Given {
     /// Whether a region without a record was one that has gone. `None`: nobody knows.
-    pub(super) fn have(self, region: RegionId) -> Option<bool> {
+    pub(super) fn have(&self, region: RegionId) -> Option<bool> {
         match self {
             Self::NotAsked => Some(true),
-            Self::Before(next, skipped) => {
-                let mut skipped = skipped.iter().flatten();
-                let is_skipped = skipped.any(|it| (it.from..it.to).contains(&region));
-                Some(region < next && !is_skipped)
-            }
+            Self::Known(ids) => Some(ids.have_given(region)),
             Self::Unknown => None,
         }
     }
@@ -51,25 +47,19 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             return Given::NotAsked;
         }
         let revision = view.revision;
-        if let Some((at, given)) = self.given_at
-            && at == revision
+        if let Some((at, given)) = &self.given_at
+            && *at == revision
         {
-            return given;
+            return given.clone();
         }
         let given = self.ask_for_given();
-        self.given_at = (given != Given::Unknown).then_some((revision, given));
+        self.given_at = (given != Given::Unknown).then(|| (revision, given.clone()));
         given
     }
 
     fn ask_for_given(&self) -> Given {
         match crate::admin::read::<Ids>(&self.coordinator, IDS_KEY) {
-            Ok(Some(seen)) => {
-                let mut skipped = [None; SKIPPED_RANGE_COUNT_MAX];
-                for (to, from) in skipped.iter_mut().zip(seen.record.skipped) {
-                    *to = Some(from);
-                }
-                Given::Before(seen.record.next_region, skipped)
-            }
+            Ok(Some(seen)) => Given::Known(Arc::new(seen.record)),
             Ok(None) => Given::Unknown,
             Err(error) => {
                 tracing::debug!(%error, "nobody says which regions there were");
@@ -82,17 +72,23 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::TableId;
+    use crate::record::table::SkippedRegions;
 
     /// Promise (CP23, ID5): a copy of a region whose number was skipped, as lost records may have
     /// given it away, is none of a region that has gone.
     #[test]
     fn skipped_numbers_were_not_given() {
-        let mut skipped = [None; SKIPPED_RANGE_COUNT_MAX];
-        skipped[3] = Some(SkippedRegions {
-            from: RegionId(5),
-            to: RegionId(9),
-        });
-        let given = Given::Before(RegionId(10), skipped);
+        let ids = Ids {
+            version: 2,
+            next_table: TableId(1),
+            next_region: RegionId(10),
+            skipped: vec![SkippedRegions {
+                from: RegionId(5),
+                to: RegionId(9),
+            }],
+        };
+        let given = Given::Known(Arc::new(ids));
         let have = |number| given.have(RegionId(number)) == Some(true);
         let given: Vec<u64> = (1..12).filter(|number| have(*number)).collect();
         assert_eq!(given, [1, 2, 3, 4, 9]);

@@ -64,12 +64,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             })
             .collect();
         let given = self.given();
-        self.close_unwanted(&wanted, given);
+        self.close_unwanted(&wanted, &given);
         for (record, seen, replica) in &wanted {
             self.follow_record(record, *seen, *replica);
         }
         self.stop_splitters();
-        self.discard_copies(given);
+        self.discard_copies(&given);
     }
 
     /// Replicas that the host cannot go on with are closed (CP16).
@@ -92,7 +92,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Closes what no record names any more. A record that cannot be decoded changes nothing; of a
     /// region of which the coordinator has never heard, the copy stays, and where it does not say
     /// whether it has, all does (CP23).
-    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: Given) {
+    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: &Given) {
         let numbers: BTreeMap<_, _> = wanted
             .iter()
             .map(|(record, _, replica)| (record.region, replica.number))

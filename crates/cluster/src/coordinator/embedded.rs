@@ -10,8 +10,8 @@ use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
 use super::journal::{self, Journal};
 use super::store::{Change, Store};
 use super::{
-    Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
-    TransactionOutcome, Watch,
+    Coordinator, CoordinatorError, Displacement, Event, KeepAlive, LeaseId, Revision, Snapshot,
+    Transaction, TransactionOutcome, Watch,
 };
 use crate::clock::{Clock, SystemClock};
 
@@ -43,12 +43,8 @@ struct State {
 enum Stop {
     /// The first failure.
     Failed(String),
-    /// CJ4: what [`CoordinatorError::Displaced`] says.
-    Displaced {
-        file: String,
-        directory: String,
-        how: String,
-    },
+    /// CJ4.
+    Displaced(Displacement),
 }
 
 impl Default for Embedded {
@@ -188,7 +184,7 @@ impl Shared {
         state.note(&written);
         written.map_err(|error| match error {
             // If the directory comes back, the change is in it.
-            CoordinatorError::Displaced { .. } => CoordinatorError::OutcomeUnknown {
+            CoordinatorError::Displaced(_) => CoordinatorError::OutcomeUnknown {
                 name: "of this process".to_owned(),
                 how: error.to_string(),
             },
@@ -215,15 +211,7 @@ impl State {
         }
         tracing::error!("the coordinator of this process stops: {error}");
         self.stopped = Some(match error {
-            CoordinatorError::Displaced {
-                file,
-                directory,
-                how,
-            } => Stop::Displaced {
-                file: file.clone(),
-                directory: directory.clone(),
-                how: how.clone(),
-            },
+            CoordinatorError::Displaced(how) => Stop::Displaced(how.clone()),
             other => Stop::Failed(other.to_string()),
         });
     }
@@ -231,17 +219,7 @@ impl State {
     fn check(&mut self, now: Duration) -> Result<(), CoordinatorError> {
         match self.stopped.clone() {
             Some(Stop::Failed(first)) => return Err(CoordinatorError::Stopped { first }),
-            Some(Stop::Displaced {
-                file,
-                directory,
-                how,
-            }) => {
-                return Err(CoordinatorError::Displaced {
-                    file,
-                    directory,
-                    how,
-                });
-            }
+            Some(Stop::Displaced(how)) => return Err(CoordinatorError::Displaced(how)),
             None => {}
         }
         let journal = self.journal.as_mut();

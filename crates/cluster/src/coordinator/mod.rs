@@ -418,6 +418,17 @@ impl<C: Coordinator + ?Sized> Coordinator for Arc<C> {
     }
 }
 
+/// What became of a journal that is not where it was opened (CJ4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Displacement {
+    /// Which file.
+    pub file: String,
+    /// Where it was.
+    pub directory: String,
+    /// What is there.
+    pub how: String,
+}
+
 /// An operating failure of a coordinator, or of the way to it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -523,19 +534,13 @@ pub enum CoordinatorError {
     },
     /// The embedded coordinator's journal was removed or replaced while it was open (CJ4).
     #[error(
-        "{file} in {directory} was removed or replaced while the coordinator had it open ({how}), \
-         so what it records would be lost: it records and answers nothing any more. Stop its \
-         server, put that directory back, from where it was moved to or else from its newest copy, \
-         and start the server again"
+        "{} in {} was removed or replaced while the coordinator had it open ({}), so what it \
+         records would be lost: it records and answers nothing any more. Stop its server, put that \
+         directory back, from where it was moved to or else from its newest copy, and start the \
+         server again",
+        .0.file, .0.directory, .0.how
     )]
-    Displaced {
-        /// Which file.
-        file: String,
-        /// Where it was.
-        directory: String,
-        /// What is there.
-        how: String,
-    },
+    Displaced(Displacement),
     /// An earlier write to the directory failed, and what is there is not known.
     #[error("the coordinator has stopped since {first}; open its directory again")]
     Stopped {

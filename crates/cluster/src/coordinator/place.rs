@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::CoordinatorError;
+use super::{CoordinatorError, Displacement};
 
 /// So often the path is looked at, beside after each change.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -89,9 +89,9 @@ impl Place {
 }
 
 fn displaced(directory: &Path, file: &str, how: &str) -> CoordinatorError {
-    CoordinatorError::Displaced {
+    CoordinatorError::Displaced(Displacement {
         file: file.to_owned(),
         directory: directory.display().to_string(),
         how: how.to_owned(),
-    }
+    })
 }

@@ -329,7 +329,7 @@ impl Failure {
             | CoordinatorError::Damaged { .. }
             | CoordinatorError::Newer { .. }
             | CoordinatorError::Locked { .. }
-            | CoordinatorError::Displaced { .. }
+            | CoordinatorError::Displaced(_)
             | CoordinatorError::Stopped { .. } => Self::Unavailable(error.to_string()),
         }
     }
