@@ -112,7 +112,7 @@ pub(super) fn run(arguments: &CompareArguments) -> anyhow::Result<Ending> {
     let mut regions: BTreeMap<RegionId, Vec<ReplicaDirectory>> = BTreeMap::new();
     let mut given = BTreeMap::new();
     for directory in &arguments.directories {
-        // One that is not there is told below.
+        // A missing directory is reported below.
         let path = directory.canonicalize();
         if let Some(before) = path.ok().and_then(|path| given.insert(path, directory)) {
             anyhow::bail!(

@@ -25,7 +25,7 @@ pub(super) const OPTION: &str = "--coordinator";
 const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// For how long an empty directory's server listens for members of a cluster that was there before:
-/// they come many times a second.
+/// they connect many times a second.
 const SOUND_OUT_TIME: Duration = Duration::from_secs(1);
 
 /// Before a refusal is believed.

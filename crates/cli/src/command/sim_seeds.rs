@@ -85,8 +85,8 @@ impl SeedArguments {
         Seeds { first, ..seeds }
     }
 
-    /// Runs them, with a bar, until Ctrl-C; `explain` is asked before anything is told. A fresh
-    /// seed is told with `what` is run.
+    /// Runs them until Ctrl-C, with a progress bar. Calls `explain` before the report is printed.
+    /// A fresh seed is printed first, with `what` is run.
     pub(super) fn run(
         &self,
         (seeds, what): (&Seeds, &str),

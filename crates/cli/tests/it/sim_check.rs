@@ -92,8 +92,8 @@ fn help_names_all_bugs() {
     }
 }
 
-/// Promise: `--profile all` runs each profile, tells each one's seeds and result, and uses no seed
-/// of its own where one is given; a bug that is planted has one profile that finds it.
+/// Promise: `--profile all` runs each profile and prints its seeds and result. With `--seed` every
+/// profile begins at that seed. A planted bug needs the one profile that finds it.
 #[test]
 fn all_profiles_are_run() {
     let place = Place::new();

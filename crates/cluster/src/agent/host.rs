@@ -255,8 +255,8 @@ pub trait RegionHost {
     /// and can be opened ([`Source::Copy`]).
     fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;
 
-    /// Nobody needs a copy any more, unless it is of another table: that of the region's record, if
-    /// it has one, has this incarnation.
+    /// Nobody needs a copy any more. `incarnation` is that of the region's table, if the region has
+    /// a record: a copy of another table is kept.
     fn discard_copy(
         &mut self,
         copy: (RegionId, ReplicaNumber),

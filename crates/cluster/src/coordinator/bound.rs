@@ -55,9 +55,9 @@ pub struct Bound<C> {
 struct Known {
     /// None: nothing was seen yet, and nobody said which cluster is expected.
     cluster: Option<ClusterId>,
-    /// The record that says so, as it was seen last.
+    /// The cluster's record, as this process saw it last.
     record: Option<Vec<u8>>,
-    /// The record of the coordinator's start, as it was seen last by this process.
+    /// The record of the coordinator's start, as this process saw it last.
     start: Option<Vec<u8>>,
     /// What was seen last, by this process or an earlier one.
     seen: Option<SeenStart>,
