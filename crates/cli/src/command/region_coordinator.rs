@@ -24,8 +24,8 @@ pub(super) const OPTION: &str = "--coordinator";
 /// Rests between tries, each twice as long as the one before.
 const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// For how long an empty directory's server listens for members of a cluster that was there before:
-/// they connect many times a second.
+/// How long a server with an empty directory listens, before it starts, for members of an earlier
+/// cluster that still connect to its address.
 const SOUND_OUT_TIME: Duration = Duration::from_secs(1);
 
 /// Before a refusal is believed.

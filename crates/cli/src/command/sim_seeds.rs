@@ -86,7 +86,7 @@ impl SeedArguments {
     }
 
     /// Runs them until Ctrl-C, with a progress bar. Calls `explain` before the report is printed.
-    /// A fresh seed is printed first, with `what` is run.
+    /// Prints a fresh seed before the first run, followed by `what`, such as `, profile trees`.
     pub(super) fn run(
         &self,
         (seeds, what): (&Seeds, &str),
