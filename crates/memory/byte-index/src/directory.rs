@@ -1,30 +1,31 @@
-//! Models over strings, and where their pages are, in this process's memory.
+//! Models over strings and addresses of their pages, in this process's memory.
 
 use core::ops::Range;
 
+use farleaf_base::RemoteAddr;
 use farleaf_index::hint::{Announcement, Hint, due_split_count};
+use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{Residuals, StringDirectory, StringModelError, StringSegment};
-use farleaf_page::PageGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::PoolLayout;
 
-/// The pages of a model: side by side, as a load writes them, or one by one where they are (BR3).
+/// Pages of a model: adjacent, as a load writes them, or listed one by one, as retraining finds
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its first page, if they lie side by side; else null.
+    /// Address of the first page if the pages are adjacent; else null.
     pub base: RemoteAddr,
-    /// Each page; none if they lie side by side.
+    /// Address of each page; empty if the pages are adjacent.
     pub listed: Box<[RemoteAddr]>,
-    /// How many there are.
+    /// Number of pages.
     pub page_count: u32,
-    /// Its synonym leaf table: the counter, then entries. Null when it has none.
+    /// Address of the model's synonym leaf table: the counter, then entries. Null if it has none.
     pub synonym_table: RemoteAddr,
-    /// Entries that the synonym leaf table has room for.
+    /// Capacity of the synonym leaf table, in entries.
     pub synonym_capacity: u32,
 }
 
 impl Run {
-    /// Pages side by side, which have no synonym leaf table yet.
+    /// Returns a run of adjacent pages without a synonym leaf table.
     pub fn side_by_side(base: RemoteAddr, page_count: u32, synonym_capacity: u32) -> Self {
         Self {
             base,
@@ -35,7 +36,7 @@ impl Run {
         }
     }
 
-    /// Pages that lie anywhere.
+    /// Returns a run of pages at arbitrary addresses.
     pub fn listed(pages: Box<[RemoteAddr]>, synonym_capacity: u32) -> Self {
         Self {
             base: RemoteAddr::NULL,
@@ -46,12 +47,12 @@ impl Run {
         }
     }
 
-    /// Whether its pages are listed.
+    /// Returns whether the pages are listed one by one.
     pub const fn is_listed(&self) -> bool {
         self.base.is_null()
     }
 
-    /// Where one of its pages is.
+    /// Returns the address of a page of the run.
     #[inline]
     pub fn page(&self, number: u32, geometry: PageGeometry) -> RemoteAddr {
         if self.is_listed() {
@@ -62,7 +63,7 @@ impl Run {
     }
 }
 
-/// What a training told, as one process holds it: immutable, replaced as a whole.
+/// Result of a training, as one process holds it: immutable, replaced as a whole.
 #[derive(Debug)]
 pub struct ByteDirectory {
     geometry: PageGeometry,
@@ -72,25 +73,25 @@ pub struct ByteDirectory {
     runs: Box<[Run]>,
 }
 
-/// Where a key probably is.
+/// Location where a key is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The page.
+pub struct KeyLocation {
+    /// Page that probably covers the key.
     pub page: Hint,
-    /// The trained page behind its parent, if the key may as well be there.
+    /// Trained page after the parent of `page`, if the key may be there instead.
     pub also: Option<Hint>,
 }
 
-impl Place {
-    /// This page.
+impl KeyLocation {
+    /// Returns a location with only this page.
     pub(crate) const fn at(page: Hint) -> Self {
         Self { page, also: None }
     }
 }
 
 impl ByteDirectory {
-    /// Puts a directory together: a run for each segment, of as many pages as it has leaves
-    /// (asserted).
+    /// Builds a directory with one run per segment; each run must have as many pages as its segment
+    /// has leaves (asserted).
     ///
     /// # Errors
     /// Segments or residuals contradict each other.
@@ -115,54 +116,54 @@ impl ByteDirectory {
         })
     }
 
-    /// What its pages are like.
+    /// Returns the geometry of the pages.
     pub const fn geometry(&self) -> PageGeometry {
         self.geometry
     }
 
-    /// Which load made it.
+    /// Returns the generation of the load that created the directory.
     pub const fn generation(&self) -> u16 {
         self.generation
     }
 
-    /// How many records it was trained on.
+    /// Returns the number of records that the models were trained on.
     pub const fn record_count(&self) -> u64 {
         self.record_count
     }
 
-    /// How many trained pages there are.
+    /// Returns the number of trained pages.
     pub fn page_count(&self) -> u32 {
         self.models.leaf_count()
     }
 
-    /// How many models there are.
+    /// Returns the number of models.
     pub fn model_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// How many of them are front-coded.
+    /// Returns the number of front-coded models.
     pub fn front_coded_count(&self) -> usize {
         self.models.front_coded_count()
     }
 
-    /// Bytes that lookups touch, and those of what splits do.
+    /// Returns the bytes that lookups and announcements of splits access.
     pub fn size_bytes(&self) -> u64 {
         let listed = self.runs.iter().map(|run| size_of_val(&*run.listed));
         (self.models.size_bytes() + size_of_val(&*self.runs) + listed.sum::<usize>()) as u64
     }
 
-    /// About how many pieces of memory it consists of: ten of its own, two for each model that is
-    /// front-coded, and one for each list of pages.
+    /// Returns the approximate number of memory allocations: ten of its own, two per front-coded
+    /// model, and one per list of pages.
     pub fn allocation_count(&self) -> u64 {
         let listed = self.runs.iter().filter(|run| run.is_listed()).count();
         (10 + 2 * self.front_coded_count() + listed) as u64
     }
 
-    /// L2: the page that a key is in, as far as the training knows, or two of them.
+    /// Returns the page that covers a key according to the training, or two candidates.
     #[inline]
-    pub fn locate(&self, key: &[u8]) -> Place {
+    pub fn locate(&self, key: &[u8]) -> KeyLocation {
         let located = self.models.locate(key);
-        Place {
+        KeyLocation {
             page: self.page_of(located.leaf),
             also: located.also.map(|page| self.page_of(page)),
         }
@@ -177,13 +178,13 @@ impl ByteDirectory {
         }
     }
 
-    /// The trained page with this number; `None` when there is none.
+    /// Returns the trained page with this number, or `None` if there is none.
     pub fn page(&self, number: u32) -> Option<Hint> {
         (number < self.page_count()).then(|| self.page_of(number))
     }
 
-    /// The trained page with this number, and how many of its model lie side by side from it on, of
-    /// `count_max` at the most.
+    /// Returns the trained page with this number, and how many pages of its model lie adjacent from
+    /// it on (at most `count_max`).
     pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         let page = self.page(number)?;
         let model = self.models.segment_of_leaf(number);
@@ -198,8 +199,8 @@ impl ByteDirectory {
         Some((page, count))
     }
 
-    /// How many pages of its model lie side by side up to the trained page with this number, itself
-    /// among them, of `count_max` at the most.
+    /// Returns how many pages of its model lie adjacent up to and including the trained page with
+    /// this number (at most `count_max`).
     pub fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
         let model = self.models.segment_of_leaf(number);
         let start = self.models.leaves_of(model).start;
@@ -214,14 +215,14 @@ impl ByteDirectory {
         1 + (1..most).take_while(is_beside).count() as u32
     }
 
-    /// Whether the page with this number lies so many pages behind a place.
+    /// Returns whether the page with this number lies exactly `page_count` pages behind an address.
     fn is_beside(&self, from: RemoteAddr, page_count: u32, number: u32) -> bool {
         let addr = self.page_of(number).addr;
         let blocks = u64::from(page_count) * self.geometry.stride_blocks();
         addr.node() == from.node() && addr.block() == from.block() + blocks
     }
 
-    /// Where a split of a page of this parent is announced.
+    /// Returns where a split of a page of this parent is announced.
     pub fn announcement(&self, parent: u32) -> Option<Announcement> {
         self.page(parent)?;
         let model = self.models.segment_of_leaf(parent);
@@ -239,19 +240,18 @@ impl ByteDirectory {
         })
     }
 
-    /// The model of the trained page with this number, which must be one.
+    /// Returns the model of the trained page with this number, which must exist.
     pub fn model_of(&self, number: u32) -> usize {
         self.models.segment_of_leaf(number)
     }
 
-    /// The numbers of a model's pages.
+    /// Returns the numbers of a model's pages.
     pub fn pages_of(&self, model: u32) -> Range<u32> {
         self.models.leaves_of(model as usize)
     }
 }
 
-/// Whether an address that somebody has announced or listed is one of a place in the pool where a
-/// page could be.
+/// Returns whether an announced or listed address is in the pool and could be that of a page.
 pub(crate) fn can_be_page(layout: &PoolLayout, geometry: PageGeometry, addr: RemoteAddr) -> bool {
     let last_block = geometry.stride_blocks() - 1;
     layout.chunk_of(addr).is_some()

@@ -1,45 +1,45 @@
-//! What can go wrong above the pages.
+//! Errors of operations and bulk loads on tables of byte strings.
 
-use farleaf_block::BlockError;
+use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind};
 use farleaf_index::{IndexError, LoadError};
-use farleaf_leaf::LeafError;
-use farleaf_region::RegionError;
-use farleaf_types::NodeId;
+use farleaf_leaf::blobs::BlockError;
+use farleaf_leaf::words::LeafError;
+use farleaf_pool::PoolError;
 use thiserror::Error;
 
-/// An operating failure of an operation on a table of byte strings.
+/// Error of an operation on a table of byte strings.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ByteIndexError {
-    /// Pages, chunks, the snapshot or the fabric failed.
+    /// Failure of pages, chunks, the snapshot or the fabric.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// Value blocks failed.
+    /// Failure of value blocks.
     #[error(transparent)]
     Block(Box<BlockError>),
-    /// A key is longer than keys can be.
+    /// The key exceeds the maximum key size.
     #[error("the key has {size_bytes} bytes, and a key can have 4096 at the most")]
     KeyTooLong {
-        /// How long it is.
+        /// Size of the key in bytes.
         size_bytes: usize,
     },
-    /// A value is longer than values can be.
+    /// The value exceeds the maximum value size.
     #[error("the value has {size_bytes} bytes, and a value can have 67108864 (64 MiB) at the most")]
     ValueTooLong {
-        /// How long it is.
+        /// Size of the value in bytes.
         size_bytes: usize,
     },
 }
 
 impl ByteIndexError {
-    /// Whether a newer root has to be taken before the operation is begun again, which has done
-    /// nothing ([`IndexError::Outdated`]).
+    /// Returns whether the session must take a newer root before it retries the operation, which
+    /// has done nothing ([`IndexError::Outdated`]).
     pub const fn is_outdated(&self) -> bool {
         matches!(self, Self::Index(IndexError::Outdated))
     }
 
-    /// The node of the pool that is gone for good, if that is why.
+    /// Returns the memory node whose permanent loss caused the error, if any.
     pub fn lost_node(&self) -> Option<NodeId> {
         match self {
             Self::Index(error) => error.lost_node(),
@@ -48,7 +48,7 @@ impl ByteIndexError {
         }
     }
 
-    /// Whether there was no room in the pool.
+    /// Returns whether the pool had too little free space.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Index(error) => error.is_full(),
@@ -57,7 +57,7 @@ impl ByteIndexError {
         }
     }
 
-    /// The fabric's failure behind it, in whichever layer it was met.
+    /// Returns the fabric failure that caused the error, in whichever layer it occurred.
     pub fn fabric_failure(&self) -> Option<&BatchError> {
         match self {
             Self::Index(error) => error.fabric_failure(),
@@ -82,8 +82,8 @@ impl From<BatchError> for ByteIndexError {
     }
 }
 
-impl From<RegionError> for ByteIndexError {
-    fn from(error: RegionError) -> Self {
+impl From<PoolError> for ByteIndexError {
+    fn from(error: PoolError) -> Self {
         Self::Index(error.into())
     }
 }
@@ -97,47 +97,47 @@ impl From<BlockError> for ByteIndexError {
     }
 }
 
-/// Why a bulk load failed. Nothing of it is in the table then, unless the fabric failed: then all
-/// or nothing is.
+/// Error of a bulk load. The table then contains nothing of the load. If the fabric failed, it
+/// contains all or nothing.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ByteLoadError {
-    /// The keys do not ascend.
+    /// The keys are not in ascending order.
     #[error(
         "record {index} of the load has key '{}', which is not above the one before it, '{}'; a \
          bulk load takes each key once, in ascending order", .key.escape_ascii(),
          .previous.escape_ascii()
     )]
     NotAscending {
-        /// Which record, from 0.
+        /// Index of the record, from 0.
         index: u64,
-        /// Its key.
+        /// Key of the record.
         key: Box<[u8]>,
-        /// The key before it.
+        /// Key of the previous record.
         previous: Box<[u8]>,
     },
-    /// A record is one that no table can have.
+    /// The record is invalid for every table.
     #[error("record {index} of the load cannot be stored: {source}")]
     BadRecord {
-        /// Which record, from 0.
+        /// Index of the record, from 0.
         index: u64,
-        /// What is wrong with it.
+        /// Reason why the record is invalid.
         source: Box<ByteIndexError>,
     },
-    /// The table has records already, or had some.
+    /// The table contains records, or did earlier.
     #[error("a bulk load needs a table that has never held a record; this one has")]
     TableNotEmpty,
-    /// The pages of the load cannot be listed (BT2).
+    /// Adding the load's pages to the listing failed.
     #[error("the pages of the load cannot be listed: {0}")]
     Listing(Box<dyn core::error::Error + Send + Sync>),
-    /// Something below failed.
+    /// Failure of a lower layer.
     #[error(transparent)]
     Index(#[from] ByteIndexError),
 }
 
 impl ByteLoadError {
-    /// F5: the load may or may not be in the table, and the session may own chunks, known to it or
-    /// not.
+    /// Returns whether the outcome is unknown (FABRIC-5). The load may or may not be in the table,
+    /// and the session may own chunks that it does not know of.
     pub fn is_outcome_unknown(&self) -> bool {
         let Self::Index(error) = self else {
             return false;
@@ -167,4 +167,4 @@ macro_rules! through_index {
     };
 }
 
-through_index!(IndexError, LeafError, BatchError, RegionError, BlockError);
+through_index!(IndexError, LeafError, BatchError, PoolError, BlockError);

@@ -1,38 +1,39 @@
 //! The learned search layer over strings: models, residuals, and the synonyms that a session has
-//! met. Where pages are listed (`rf_tree`), its directory is a cache of that, and has fences alone.
+//! found. For tables whose pages are listed (`rf_tree`), its directory is a cache of the listing
+//! and contains fences only.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_index::hint::{Announcement, Hint};
-use farleaf_types::RemoteAddr;
 
-use crate::directory::{ByteDirectory, Place};
-use crate::partial::{HeldPart, PartCounts, PartialDirectory};
+use crate::directory::{ByteDirectory, KeyLocation};
+use crate::partial::{LoadedPart, PartCounts, PartialDirectory};
 use crate::rf_tree::ListedPage;
 use crate::snapshot::SnapshotParts;
 use crate::synonyms::Synonyms;
 
-/// What a session knows of a training.
+/// Training result as a session holds it.
 #[derive(Debug)]
-enum Trained {
-    /// All, as the other sessions of the process do.
+enum HeldDirectory {
+    /// The whole directory, shared by the sessions of the process.
     Whole(Arc<ByteDirectory>),
-    /// As much as its budget has room for.
+    /// Part of the directory that fits the session's metadata budget.
     Partial(Box<PartialDirectory>),
 }
 
-/// A part of a snapshot that tells what was asked for.
+/// Part of a snapshot that covers the requested key or page.
 #[derive(Debug)]
-pub(crate) struct TellingPart {
+pub(crate) struct NeededPart {
     pub(crate) snapshot: Rc<SnapshotParts>,
     pub(crate) number: usize,
-    /// `None`: it has to be read.
-    pub(crate) part: Option<Rc<HeldPart>>,
+    /// The part, or `None` if it must be read first.
+    pub(crate) part: Option<Rc<LoadedPart>>,
 }
 
-impl TellingPart {
-    fn of(directory: &PartialDirectory, (number, part): (usize, Option<&Rc<HeldPart>>)) -> Self {
+impl NeededPart {
+    fn of(directory: &PartialDirectory, (number, part): (usize, Option<&Rc<LoadedPart>>)) -> Self {
         Self {
             snapshot: Rc::clone(directory.snapshot()),
             number,
@@ -41,28 +42,28 @@ impl TellingPart {
     }
 }
 
-/// One session's way to the pages of a table: pure computation over what it holds; every answer is
+/// Search layer of one session for one table. It only computes over what it holds; every answer is
 /// a hint.
 #[derive(Debug)]
 pub struct LearnedLayer {
-    trained: Trained,
+    trained: HeldDirectory,
     synonyms: Synonyms,
-    /// How many announcements of each model were read. Empty until some were.
+    /// Number of announcements of each model that were read. Empty until some were read.
     announced: Vec<u32>,
 }
 
 impl LearnedLayer {
-    /// A layer that knows what the training knows.
+    /// Creates a layer that holds the whole directory.
     pub fn new(directory: Arc<ByteDirectory>) -> Self {
-        Self::of(Trained::Whole(directory))
+        Self::of(HeldDirectory::Whole(directory))
     }
 
-    /// A layer under a budget, which knows nothing yet but where to read.
+    /// Creates a layer under a metadata budget; it holds only what it needs to read parts.
     pub(crate) fn partial(directory: PartialDirectory) -> Self {
-        Self::of(Trained::Partial(Box::new(directory)))
+        Self::of(HeldDirectory::Partial(Box::new(directory)))
     }
 
-    fn of(trained: Trained) -> Self {
+    fn of(trained: HeldDirectory) -> Self {
         Self {
             trained,
             synonyms: Synonyms::default(),
@@ -70,54 +71,56 @@ impl LearnedLayer {
         }
     }
 
-    /// What the training knows; `None`: the session has a budget.
+    /// Returns the directory, or `None` if the session has a metadata budget.
     pub fn directory(&self) -> Option<&Arc<ByteDirectory>> {
         match &self.trained {
-            Trained::Whole(directory) => Some(directory),
-            Trained::Partial(_) => None,
+            HeldDirectory::Whole(directory) => Some(directory),
+            HeldDirectory::Partial(_) => None,
         }
     }
 
     pub(crate) fn as_partial_mut(&mut self) -> Option<&mut PartialDirectory> {
         match &mut self.trained {
-            Trained::Whole(_) => None,
-            Trained::Partial(directory) => Some(directory),
+            HeldDirectory::Whole(_) => None,
+            HeldDirectory::Partial(directory) => Some(directory),
         }
     }
 
-    /// Where a key most likely is; or, under a budget, the part that tells.
+    /// Returns the expected location of a key. Under a budget, returns the part to read instead if
+    /// it is not held.
     #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, TellingPart> {
+    pub(crate) fn locate(&self, key: &[u8]) -> Result<KeyLocation, NeededPart> {
         match &self.trained {
-            Trained::Whole(directory) => Ok(self.nearer(key, directory.locate(key))),
-            Trained::Partial(directory) => {
+            HeldDirectory::Whole(directory) => Ok(self.nearer(key, directory.locate(key))),
+            HeldDirectory::Partial(directory) => {
                 let part = directory.part_of_key(key);
-                Err(TellingPart::of(directory, part))
+                Err(NeededPart::of(directory, part))
             }
         }
     }
 
-    /// Where a key most likely is, as a part that was read tells.
-    pub(crate) fn locate_in(&self, part: &HeldPart, key: &[u8]) -> Place {
+    /// Returns the expected location of a key according to a part that was read.
+    pub(crate) fn locate_in(&self, part: &LoadedPart, key: &[u8]) -> KeyLocation {
         self.nearer(key, part.locate(key))
     }
 
-    /// Where the session has met a split, it knows more than the models.
+    /// Replaces the page by a known synonym: where the session has seen a split, it knows more than
+    /// the models.
     #[inline]
-    fn nearer(&self, key: &[u8], place: Place) -> Place {
+    fn nearer(&self, key: &[u8], place: KeyLocation) -> KeyLocation {
         let synonym_of = |hint: Hint| {
             let addr = self.synonyms.find(hint.parent, key)?;
             Some(Hint { addr, ..hint })
         };
         if let Some(page) = place.also.and_then(synonym_of) {
-            return Place { page, also: None };
+            return KeyLocation { page, also: None };
         }
-        // One of the left page says nothing of the key's being in the right one.
+        // A synonym of the left page does not exclude that the key is in the right page.
         let page = synonym_of(place.page).unwrap_or(place.page);
-        Place { page, ..place }
+        KeyLocation { page, ..place }
     }
 
-    /// The page that a key most likely is in, if that is known without reading anything.
+    /// Returns the page that most likely covers a key, if that is known without reading anything.
     pub(crate) fn expected(&self, key: &[u8]) -> Option<Hint> {
         let place = match self.locate(key) {
             Ok(place) => place,
@@ -126,14 +129,15 @@ impl LearnedLayer {
         Some(place.also.unwrap_or(place.page))
     }
 
-    /// The part that tells of the page with this number; `None`: everything is held.
-    pub(crate) fn part_of_page(&self, number: u32) -> Option<TellingPart> {
+    /// Returns the part that covers the page with this number; `None` if the whole directory is
+    /// held.
+    pub(crate) fn part_of_page(&self, number: u32) -> Option<NeededPart> {
         let directory = self.as_partial()?;
         let part = directory.part_of_page(number);
-        Some(TellingPart::of(directory, part))
+        Some(NeededPart::of(directory, part))
     }
 
-    /// Whether it searches by this snapshot.
+    /// Returns whether the layer searches by this snapshot.
     pub(crate) fn is_of(&self, snapshot: &Rc<SnapshotParts>) -> bool {
         let directory = self.as_partial();
         directory.is_some_and(|directory| Rc::ptr_eq(directory.snapshot(), snapshot))
@@ -141,76 +145,79 @@ impl LearnedLayer {
 
     fn as_partial(&self) -> Option<&PartialDirectory> {
         match &self.trained {
-            Trained::Whole(_) => None,
-            Trained::Partial(directory) => Some(directory),
+            HeldDirectory::Whole(_) => None,
+            HeldDirectory::Partial(directory) => Some(directory),
         }
     }
 
-    /// A part was read: keeps it, if there is room and the root is still the same (BL3, BL4).
-    pub(crate) fn keep(&mut self, from: &Rc<SnapshotParts>, number: usize, part: &Rc<HeldPart>) {
-        if let Trained::Partial(directory) = &mut self.trained {
+    /// Keeps a part that was read, if it fits the budget and the root has not changed since.
+    pub(crate) fn keep(&mut self, from: &Rc<SnapshotParts>, number: usize, part: &Rc<LoadedPart>) {
+        if let HeldDirectory::Partial(directory) = &mut self.trained {
             directory.keep(from, (number, part), &mut self.synonyms);
         }
     }
 
-    /// The page to try when `failed` turned out to be too far right of a key; `None` when there is
-    /// nothing further left.
+    /// Returns the page to try after `failed` proved to be too far right of a key; `None` if there
+    /// is nothing further left.
     pub fn left_of(&self, key: &[u8], failed: Hint) -> Option<Hint> {
         let number = failed.parent.checked_sub(1)?;
         let trained = match &self.trained {
-            Trained::Whole(directory) => directory.page(number)?,
-            Trained::Partial(directory) => directory.left_of(key, failed.parent),
+            HeldDirectory::Whole(directory) => directory.page(number)?,
+            HeldDirectory::Partial(directory) => directory.left_of(key, failed.parent),
         };
         let synonym = self.synonyms.find(trained.parent, key);
         Some(synonym.map_or(trained, |addr| Hint { addr, ..trained }))
     }
 
-    /// The first page.
+    /// Returns the first page.
     pub fn first_page(&self) -> Hint {
         self.page(0).expect("there is a first page")
     }
 
-    /// The trained page with this number; `None`: there is none, or what tells of it is not held.
+    /// Returns the trained page with this number; `None` if there is none, or if its part is not
+    /// held.
     #[inline]
     pub fn page(&self, number: u32) -> Option<Hint> {
         match &self.trained {
-            Trained::Whole(directory) => directory.page(number),
-            Trained::Partial(directory) => directory.page(number),
+            HeldDirectory::Whole(directory) => directory.page(number),
+            HeldDirectory::Partial(directory) => directory.page(number),
         }
     }
 
-    /// The trained page after `parent`, if it is known.
+    /// Returns the trained page after `parent`, if it is known.
     pub fn next_trained(&self, parent: u32) -> Option<Hint> {
         self.page(parent + 1)
     }
 
-    /// The trained page with this number, and how many of its model lie side by side from it on, as
-    /// far as is known, of `count_max` at the most.
+    /// Returns the trained page with this number, and how many pages of its model lie adjacent from
+    /// it on, as far as known (at most `count_max`).
     pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         match &self.trained {
-            Trained::Whole(directory) => directory.run_from(number, count_max),
-            Trained::Partial(directory) => directory.run_from(number, count_max),
+            HeldDirectory::Whole(directory) => directory.run_from(number, count_max),
+            HeldDirectory::Partial(directory) => directory.run_from(number, count_max),
         }
     }
 
-    /// The same, up to the page with this number, which is among them.
+    /// Returns the trained page with this number, and how many pages of its model lie adjacent up
+    /// to and including it, as far as known (at most `count_max`).
     pub fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
         match &self.trained {
-            Trained::Whole(directory) => directory.run_up_to(number, count_max),
-            Trained::Partial(directory) => directory.run_up_to(number, count_max),
+            HeldDirectory::Whole(directory) => directory.run_up_to(number, count_max),
+            HeldDirectory::Partial(directory) => directory.run_up_to(number, count_max),
         }
     }
 
-    /// A page that is not the trained one of its parent was met, which begins at `low`.
+    /// Records a page that begins at `low` and is not the trained page of its parent.
     pub fn learn(&mut self, low: &[u8], page: Hint) {
         let trained = self.page(page.parent);
         if trained.is_none_or(|trained| trained.addr == page.addr) {
             return;
         }
         let has_room = match &mut self.trained {
-            Trained::Whole(_) => true,
-            // Without its part nobody can tell whether it is a trained page of another number.
-            Trained::Partial(directory) => {
+            HeldDirectory::Whole(_) => true,
+            // Without its part, it is unknown whether the page is a trained page with another
+            // number.
+            HeldDirectory::Partial(directory) => {
                 let is_held = directory.part_of_page(page.parent).1.is_some();
                 is_held && directory.fit((low, page.parent), &mut self.synonyms)
             }
@@ -220,12 +227,12 @@ impl LearnedLayer {
         }
     }
 
-    /// All known synonyms of a trained page, in order.
+    /// Returns all known synonyms of a trained page, in order.
     pub fn synonyms_of(&self, parent: u32) -> impl Iterator<Item = RemoteAddr> + '_ {
         self.synonyms.of(parent)
     }
 
-    /// Known synonyms of a trained page that begin behind a key, in order.
+    /// Returns known synonyms of a trained page that begin after a key, in order.
     pub fn synonyms_behind(
         &self,
         parent: u32,
@@ -234,7 +241,7 @@ impl LearnedLayer {
         self.synonyms.behind(parent, key)
     }
 
-    /// Known synonyms of a trained page that begin before a key, or all, in order.
+    /// Returns known synonyms of a trained page that begin before a key, or all, in order.
     pub fn synonyms_before(
         &self,
         parent: u32,
@@ -243,9 +250,8 @@ impl LearnedLayer {
         self.synonyms.before(parent, key)
     }
 
-    /// Searches in a newer directory from now on, in which the same pages are parts of other
-    /// ranges, and returns those that were met and that it does not have. None of these are
-    /// forgotten.
+    /// Switches to a newer directory, in which the known synonyms belong to other parents. Keeps
+    /// all of them, and returns those that the directory does not contain.
     pub fn renew(&mut self, directory: Arc<ByteDirectory>) -> Vec<ListedPage> {
         let met = core::mem::take(&mut self.synonyms);
         self.announced.clear();
@@ -258,34 +264,34 @@ impl LearnedLayer {
                 missing.push(ListedPage { low, addr });
             }
         }
-        self.trained = Trained::Whole(directory);
+        self.trained = HeldDirectory::Whole(directory);
         missing
     }
 
-    /// How many pages were met that the directory does not have.
+    /// Returns the number of known pages that the directory does not contain.
     pub fn met_count(&self) -> usize {
         self.synonyms.count()
     }
 
-    /// Where a split of a page of this parent is announced.
+    /// Returns where a split of a page of this parent is announced.
     pub fn announcement(&self, parent: u32) -> Option<Announcement> {
         match &self.trained {
-            Trained::Whole(directory) => directory.announcement(parent),
-            Trained::Partial(directory) => directory.announcement(parent),
+            HeldDirectory::Whole(directory) => directory.announcement(parent),
+            HeldDirectory::Partial(directory) => directory.announcement(parent),
         }
     }
 
-    /// Whether all of the training is held: not under a budget.
+    /// Returns whether the whole directory is held, which means no metadata budget.
     pub fn is_whole(&self) -> bool {
-        matches!(self.trained, Trained::Whole(_))
+        matches!(self.trained, HeldDirectory::Whole(_))
     }
 
-    /// How many announcements of a model this session has read.
+    /// Returns how many announcements of a model this session has read.
     pub fn announced_seen(&self, model: u32) -> u32 {
         self.announced.get(model as usize).copied().unwrap_or(0)
     }
 
-    /// The first announcements of a model have been read.
+    /// Records that the first `seen` announcements of a model have been read.
     pub fn note_announced(&mut self, model: u32, seen: u32) {
         if self.announced.is_empty() {
             self.announced = vec![0; self.model_count()];
@@ -293,61 +299,61 @@ impl LearnedLayer {
         self.announced[model as usize] = seen;
     }
 
-    /// Which load the training is of.
+    /// Returns the generation of the load that the training belongs to.
     pub fn generation(&self) -> u16 {
         match &self.trained {
-            Trained::Whole(directory) => directory.generation(),
-            Trained::Partial(directory) => directory.header().shape.generation,
+            HeldDirectory::Whole(directory) => directory.generation(),
+            HeldDirectory::Partial(directory) => directory.header().shape.generation,
         }
     }
 
-    /// How many records it was of.
+    /// Returns the number of records that the models were trained on.
     pub fn record_count(&self) -> u64 {
         match &self.trained {
-            Trained::Whole(directory) => directory.record_count(),
-            Trained::Partial(directory) => directory.header().record_count,
+            HeldDirectory::Whole(directory) => directory.record_count(),
+            HeldDirectory::Partial(directory) => directory.header().record_count,
         }
     }
 
-    /// How many trained pages there are.
+    /// Returns the number of trained pages.
     pub fn page_count(&self) -> u32 {
         match &self.trained {
-            Trained::Whole(directory) => directory.page_count(),
-            Trained::Partial(directory) => directory.header().page_count,
+            HeldDirectory::Whole(directory) => directory.page_count(),
+            HeldDirectory::Partial(directory) => directory.header().page_count,
         }
     }
 
-    /// How many models there are.
+    /// Returns the number of models.
     pub fn model_count(&self) -> usize {
         match &self.trained {
-            Trained::Whole(directory) => directory.model_count(),
-            Trained::Partial(directory) => directory.header().model_count as usize,
+            HeldDirectory::Whole(directory) => directory.model_count(),
+            HeldDirectory::Partial(directory) => directory.header().model_count as usize,
         }
     }
 
-    /// How many of the models at hand are front-coded.
+    /// Returns the number of front-coded models among those held.
     pub fn front_coded_count(&self) -> usize {
         match &self.trained {
-            Trained::Whole(directory) => directory.front_coded_count(),
-            Trained::Partial(directory) => directory.front_coded_count(),
+            HeldDirectory::Whole(directory) => directory.front_coded_count(),
+            HeldDirectory::Partial(directory) => directory.front_coded_count(),
         }
     }
 
-    /// How often parts were read and forgotten; `None` without a budget.
+    /// Returns how often parts were read and evicted; `None` without a metadata budget.
     pub fn part_counts(&self) -> Option<PartCounts> {
         match &self.trained {
-            Trained::Whole(_) => None,
-            Trained::Partial(directory) => Some(directory.counts()),
+            HeldDirectory::Whole(_) => None,
+            HeldDirectory::Partial(directory) => Some(directory.counts()),
         }
     }
 
-    /// Bytes that the session must hold to work as measured. What the process shares is counted
-    /// whole.
+    /// Returns the bytes that the session needs for the measured performance. Data that the process
+    /// shares counts in full.
     pub fn metadata_bytes(&self) -> u64 {
         let announced = size_of_val(&*self.announced) as u64;
         let trained = match &self.trained {
-            Trained::Whole(directory) => directory.size_bytes(),
-            Trained::Partial(directory) => directory.size_bytes() + directory.in_hand_bytes(),
+            HeldDirectory::Whole(directory) => directory.size_bytes(),
+            HeldDirectory::Partial(directory) => directory.size_bytes() + directory.pinned_bytes(),
         };
         trained + self.synonyms.size_bytes() + announced
     }

@@ -1,22 +1,22 @@
-//! Tables of byte strings: what leads to a page, and what is done there.
+//! Tables of byte strings: search layers that find a page, and operations on pages.
 //!
-//! The division is that of `farleaf-index`: pages hold every truth, and whatever leads to one is a
-//! hint. What does not depend on keys is used from there: leases, the commit of a load, where
-//! splits are announced.
+//! The division is that of `farleaf-index`: all truth is in the pages, and search layers only give
+//! hints. Parts that do not depend on keys (leases, the commit of a load, announcements of splits)
+//! come from that crate.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`directory`] | models over strings, and where their pages are, in this process's memory |
-//! | [`synonyms`] | pages that splits made since the training |
-//! | [`learned`] | the search layer: a page per get |
-//! | [`rf_tree`] | another one: all that lists pages, cached |
-//! | [`partial`] | as much of the models as a metadata budget has room for |
+//! | [`directory`] | models over strings and addresses of their pages, in this process's memory |
+//! | [`synonyms`] | pages that splits created after the training |
+//! | [`learned`] | the learned search layer: a page per get |
+//! | [`rf_tree`] | the RF-tree search layer: a cache of a list of all pages |
+//! | [`partial`] | the part of the models that fits a metadata budget |
 //! | [`snapshot`] | the directory in far memory |
 //! | [`load`] | bulk load: cuts pages, trains, writes, commits; new tables |
-//! | [`retrain`] | models trained anew over pages where they are |
-//! | [`operation`] | get, put, scan and the rest |
+//! | [`retrain`] | retraining of models over pages that stay in place |
+//! | [`operation`] | get, put, scan and other operations |
 //!
-//! What it is not: it holds no truth. Deleting all but the address of the first page would make
+//! This crate holds no truth. Deleting everything but the address of the first page would make
 //! operations slow, not wrong.
 #![forbid(unsafe_code)]
 

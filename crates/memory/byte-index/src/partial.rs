@@ -1,83 +1,83 @@
-//! What a training told, under a metadata budget (DESIGN L3): parts of it, as they are needed.
+//! Directory under a metadata budget: a session holds parts of a snapshot and reads them on demand.
 //!
-//! - **BL1.** *The floor.* The part table of the root's snapshot is always held. It takes a quarter
-//!   of the budget at the most: where it is larger, one head stands for 2, 4, 8... parts, which are
-//!   then read as one. So any budget from 1 KiB on does for any table.
-//! - **BL2.** *Everything counts.* What the session holds between operations is never more than the
-//!   budget: parts with their entries, synonyms, and what memory allocation adds. What operations
-//!   under way have in hand is not counted.
-//! - **BL3.** *What goes first.* A part that was read is kept, if it fits at all, and pushes out
-//!   others by CLOCK, then synonyms. Synonyms take a quarter of what the budget leaves above the
-//!   floor at the most; there every second one of a page makes room for others.
-//! - **BL4.** *Parts belong to a root.* They are read by the root that the session searches by, and
-//!   kept only if that is still the same when they arrive; with another root all of them are
-//!   dropped. Reading them is safe by D7: an operation under way keeps the number at which it
-//!   began, so the snapshot that it knew, or a newer one, is not reused before it ends.
-//! - **BL5.** *Checked before use.* Each part has a checksum of its own, over whose it is, too, and
-//!   is what its head promises.
-//! - **BL6.** *What is missing* costs one round trip, for the part that a key belongs to. An
-//!   operation has the part that it has last asked for in hand until it asks for another one, or
-//!   ends, whatever others push out: so it always knows where to announce a split of a page of it,
-//!   and which page is to the left. A part names the pages on both sides of it. Whoever wants
-//!   another page by its number, of a part that is not held, does without: to the right there is a
-//!   link; to the left the head of an earlier part tells where that begins.
+//! - **Floor.** The part table of the root's snapshot is always held and takes at most a quarter of
+//!   the budget. If it is larger, one head stands for 2, 4, 8... parts, which are then read as one.
+//!   So any budget of 1 KiB or more works for any table.
+//! - **Accounting.** Everything that the session holds between operations counts toward the budget:
+//!   parts with their entries, synonyms, and allocation overhead. Parts that running operations
+//!   have pinned do not count.
+//! - **Eviction.** A part that was read is kept if it fits at all. It evicts other parts by CLOCK,
+//!   then synonyms. Synonyms take at most a quarter of what the budget leaves above the floor;
+//!   beyond that, every second synonym of a page is evicted to admit others.
+//! - **Root.** Parts belong to the root that the session searches by. A part is kept only if the
+//!   root is still the same when the part arrives; a change of the root drops all parts. Reading
+//!   parts is safe by LEAF-7: a running operation keeps the number at which it began, so the
+//!   snapshot that it knew, or a newer one, is not reused before the operation ends.
+//! - **Verification.** Each part has its own checksum, which also covers the identity of its
+//!   snapshot, and must match what its head promises.
+//! - **Misses.** A missing part costs one round trip, for the part that a key belongs to. An
+//!   operation pins the part that it requested last until it requests another one or ends,
+//!   regardless of evictions. So it always knows where to announce a split of a page of that part,
+//!   and which page is to the left. A part names the pages on both sides of it. For other pages of
+//!   parts that are not held, an operation follows links to the right; to the left, the head of an
+//!   earlier part gives a page to start from.
 //!
-//! Splits are not caught up with by announcements: they are met by links, and known as far as the
-//! budget goes.
+//! Such a session does not read announcements of splits. It finds synonyms by links and keeps those
+//! that fit the budget.
 
 use core::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::IndexError;
-use farleaf_index::clock::{Clock, Held};
+use farleaf_index::clock::{CachedValue, Clock};
 use farleaf_index::hint::{Announcement, Hint};
 use farleaf_index::partial::{ALLOCATION_BYTES, Budget};
-use farleaf_page::PageGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_pool::PoolLayout;
 
-use crate::directory::{ByteDirectory, Place};
+use crate::directory::{ByteDirectory, KeyLocation};
 use crate::snapshot::{Header, Part, SnapshotParts};
 use crate::synonyms::Synonyms;
 
-/// Synonyms take at most this part of what the budget leaves above the floor.
+/// Divisor of the budget above the floor: synonyms take at most one fourth of it.
 const SYNONYM_SHARE: u64 = 4;
 
-/// How often a session with a budget fetched and forgot.
+/// Numbers of fetches and evictions by a session with a metadata budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCounts {
-    /// Parts that were read.
+    /// Number of parts read.
     pub parts_fetched: u64,
-    /// Parts that were evicted.
+    /// Number of parts evicted.
     pub parts_evicted: u64,
-    /// Synonyms that were evicted.
+    /// Number of synonyms evicted.
     pub synonyms_evicted: u64,
 }
 
-/// Models side by side in this session's memory.
+/// Adjacent models in this session's memory.
 #[derive(Debug)]
-pub(crate) struct HeldPart {
+pub(crate) struct LoadedPart {
     directory: ByteDirectory,
     first_page: u32,
     before: RemoteAddr,
     after: RemoteAddr,
-    /// Of the snapshot that it is a part of.
+    /// Generation of the snapshot that the part belongs to.
     generation: u16,
 }
 
-impl Held for Kept {
+impl CachedValue for CachedPart {
     fn content_bytes(&self) -> u64 {
         self.0.size_bytes()
     }
 }
 
-/// A part that is kept: operations may hold on to it while it is evicted.
+/// Cached part. Operations may hold on to it after its eviction.
 #[derive(Debug)]
-struct Kept(Rc<HeldPart>);
+struct CachedPart(Rc<LoadedPart>);
 
-impl HeldPart {
+impl LoadedPart {
     fn new(part: Part, geometry: PageGeometry, generation: u16) -> Result<Self, String> {
         let directory =
             ByteDirectory::build(geometry, (0, 0), &part.segments, part.residuals, part.runs);
@@ -102,15 +102,15 @@ impl HeldPart {
         Hint { parent, ..hint }
     }
 
-    pub(crate) fn locate(&self, key: &[u8]) -> Place {
+    pub(crate) fn locate(&self, key: &[u8]) -> KeyLocation {
         let place = self.directory.locate(key);
-        Place {
+        KeyLocation {
             page: self.of_table(place.page),
             also: place.also.map(|also| self.of_table(also)),
         }
     }
 
-    /// BL4: whether it is a part of this snapshot.
+    /// Returns whether the part belongs to this snapshot.
     pub(crate) fn is_of(&self, snapshot: &SnapshotParts) -> bool {
         self.generation == snapshot.heads().header().shape.generation
     }
@@ -119,7 +119,7 @@ impl HeldPart {
         self.first_page + self.directory.page_count()
     }
 
-    /// The page with this number, if it is one of its own, or beside these.
+    /// Returns the page with this number, if the part contains it or a neighbor of it.
     fn page(&self, number: u32) -> Option<Hint> {
         if let Some(own) = number.checked_sub(self.first_page)
             && let Some(hint) = self.directory.page(own)
@@ -138,53 +138,53 @@ impl HeldPart {
     }
 }
 
-/// What a training told, as far as a budget goes; one session's.
+/// Directory of one session, limited by a metadata budget.
 #[derive(Debug)]
 pub(crate) struct PartialDirectory {
     snapshot: Rc<SnapshotParts>,
     budget_bytes: u64,
-    parts: Clock<u32, Kept>,
-    /// Parts that operations under way have in hand, and how many these are (BL6).
-    in_hand: BTreeMap<u32, (Rc<HeldPart>, u32)>,
+    parts: Clock<u32, CachedPart>,
+    /// Parts that running operations have pinned, and by how many operations.
+    pinned_part: BTreeMap<u32, (Rc<LoadedPart>, u32)>,
     counts: Cell<PartCounts>,
 }
 
 impl PartialDirectory {
-    /// A directory that holds nothing yet but what it must.
+    /// Creates a directory that holds only the floor.
     pub(crate) fn new(snapshot: SnapshotParts, budget: Budget) -> Self {
         let directory = Self {
             snapshot: Rc::new(snapshot),
             budget_bytes: budget.bytes(),
             parts: Clock::default(),
-            in_hand: BTreeMap::new(),
+            pinned_part: BTreeMap::new(),
             counts: Cell::default(),
         };
         assert!(directory.floor_bytes() <= directory.budget_bytes, "BL1");
         directory
     }
 
-    /// Goes on counting what another one has counted.
+    /// Continues the counters of another directory.
     pub(crate) fn counting_on(self, other: &Self) -> Self {
         self.counts.set(other.counts.get());
         self
     }
 
-    /// Takes over the parts of another root, as nobody must: the bug that the simulator plants.
+    /// Takes over the parts of another root. This is wrong: a bug that the simulator plants.
     pub(crate) fn take_parts(&mut self, other: &mut Self) {
         self.parts = core::mem::take(&mut other.parts);
     }
 
-    /// The snapshot that it searches by.
+    /// Returns the snapshot that the session searches by.
     pub(crate) fn snapshot(&self) -> &Rc<SnapshotParts> {
         &self.snapshot
     }
 
-    /// What is known of the training as a whole.
+    /// Returns the header of the snapshot.
     pub(crate) fn header(&self) -> &Header {
         self.snapshot.heads().header()
     }
 
-    /// How many of the models at hand are front-coded.
+    /// Returns the number of front-coded models among those held.
     pub(crate) fn front_coded_count(&self) -> usize {
         let parts = self.parts.range(..);
         parts.map(|kept| kept.0.directory.front_coded_count()).sum()
@@ -200,64 +200,65 @@ impl PartialDirectory {
         self.counts.set(counts);
     }
 
-    /// BL1.
+    /// Returns the bytes of the part table, which are always held.
     fn floor_bytes(&self) -> u64 {
         let counts = 2 * size_of::<usize>();
         let own = size_of::<Self>() + counts + size_of::<SnapshotParts>();
         own as u64 + 2 * ALLOCATION_BYTES + self.snapshot.heads().size_bytes()
     }
 
-    /// Bytes held, without synonyms.
+    /// Returns the bytes held, without synonyms.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.floor_bytes() + self.parts.bytes()
     }
 
-    /// Bytes that operations under way have in hand and that are not kept: none between operations.
-    pub(crate) fn in_hand_bytes(&self) -> u64 {
-        let parts = self.in_hand.iter();
+    /// Returns the bytes of pinned parts that are not cached: 0 between operations.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        let parts = self.pinned_part.iter();
         let parts = parts.filter(|(number, _)| self.parts.get(**number).is_none());
         parts.map(|(_, (part, _))| part.size_bytes()).sum()
     }
 
-    fn part(&self, number: usize) -> Option<&Rc<HeldPart>> {
+    fn part(&self, number: usize) -> Option<&Rc<LoadedPart>> {
         let number = number as u32;
-        let in_hand = self.in_hand.get(&number).map(|(part, _)| part);
-        in_hand.or_else(|| self.parts.get(number).map(|kept| &kept.0))
+        let pinned_part = self.pinned_part.get(&number).map(|(part, _)| part);
+        pinned_part.or_else(|| self.parts.get(number).map(|kept| &kept.0))
     }
 
-    /// Which part tells of a key, and that, if it is held.
-    pub(crate) fn part_of_key(&self, key: &[u8]) -> (usize, Option<&Rc<HeldPart>>) {
+    /// Returns the number of the part that covers a key, and the part if it is held.
+    pub(crate) fn part_of_key(&self, key: &[u8]) -> (usize, Option<&Rc<LoadedPart>>) {
         let number = self.snapshot.heads().of_key(key);
         (number, self.part(number))
     }
 
-    /// Which part tells of the page with this number, and that, if it is held.
-    pub(crate) fn part_of_page(&self, page: u32) -> (usize, Option<&Rc<HeldPart>>) {
+    /// Returns the number of the part that covers the page with this number, and the part if it is
+    /// held.
+    pub(crate) fn part_of_page(&self, page: u32) -> (usize, Option<&Rc<LoadedPart>>) {
         let number = self.snapshot.heads().of_page(page);
         (number, self.part(number))
     }
 
-    /// An operation has a part in hand, of this snapshot.
+    /// Pins a part of this snapshot for an operation.
     pub(crate) fn pin(
         &mut self,
         snapshot: &Rc<SnapshotParts>,
-        (number, part): (usize, &Rc<HeldPart>),
+        (number, part): (usize, &Rc<LoadedPart>),
     ) {
         if Rc::ptr_eq(snapshot, &self.snapshot) {
-            let pinned = self.in_hand.entry(number as u32);
+            let pinned = self.pinned_part.entry(number as u32);
             pinned.or_insert_with(|| (Rc::clone(part), 0)).1 += 1;
         }
     }
 
-    /// And lets it go.
+    /// Unpins a part at the end of an operation.
     pub(crate) fn unpin(&mut self, snapshot: &Rc<SnapshotParts>, number: usize) {
         let number = number as u32;
         if Rc::ptr_eq(snapshot, &self.snapshot)
-            && let Some((_, count)) = self.in_hand.get_mut(&number)
+            && let Some((_, count)) = self.pinned_part.get_mut(&number)
         {
             *count -= 1;
             if *count == 0 {
-                self.in_hand.remove(&number);
+                self.pinned_part.remove(&number);
             }
         }
     }
@@ -267,7 +268,7 @@ impl PartialDirectory {
         Hint { addr, parent }
     }
 
-    /// The trained page with this number, if a part that is held has it or names it.
+    /// Returns the trained page with this number, if a held part contains or names it.
     pub(crate) fn page(&self, number: u32) -> Option<Hint> {
         if number >= self.header().page_count {
             return None;
@@ -281,13 +282,13 @@ impl PartialDirectory {
         if begin.parent == number {
             return Some(begin);
         }
-        // The last one of a part, which the part behind names.
+        // The last page of a part, which the next part names.
         let behind = (of + 1 < heads.count()).then(|| self.part(of + 1));
         behind.flatten().and_then(|part| part.page(number))
     }
 
-    /// A page to the left of the one with this number, which must not be the first: that before it,
-    /// or the nearest that a head names (BL6).
+    /// Returns a page to the left of the one with this number, which must not be the first: the
+    /// previous page, or the nearest one that a head names.
     pub(crate) fn left_of(&self, key: &[u8], number: u32) -> Hint {
         let left = number - 1;
         self.page(left).unwrap_or_else(|| {
@@ -296,7 +297,7 @@ impl PartialDirectory {
         })
     }
 
-    /// See [`ByteDirectory::run_from`]: of a part that is not held, one page.
+    /// Does the same as [`ByteDirectory::run_from`]; returns one page if its part is not held.
     pub(crate) fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         let page = self.page(number)?;
         let (_, Some(part)) = self.part_of_page(number) else {
@@ -308,7 +309,7 @@ impl PartialDirectory {
         Some((part.of_table(hint), count))
     }
 
-    /// See [`ByteDirectory::run_up_to`].
+    /// Does the same as [`ByteDirectory::run_up_to`].
     pub(crate) fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
         self.part_of_page(number).1.map_or(1, |part| {
             let own = number - part.first_page;
@@ -316,33 +317,33 @@ impl PartialDirectory {
         })
     }
 
-    /// Where a split of a page of this parent is announced; `None`: its part is not held.
+    /// Returns where a split of a page of this parent is announced; `None` if its part is not held.
     pub(crate) fn announcement(&self, parent: u32) -> Option<Announcement> {
         let part = self.part_of_page(parent).1?;
         let own = part
             .directory
             .announcement(parent.checked_sub(part.first_page)?)?;
-        // Nobody asks which: announcements are not read.
+        // The number is not used: sessions with a budget do not read announcements.
         let model = u32::MAX;
         Some(Announcement { model, ..own })
     }
 
-    /// A part of this snapshot has been read: keeps it, if that is still the directory's (BL4) and
-    /// it fits.
+    /// Keeps a part of this snapshot that was read, if the directory still searches by the snapshot
+    /// and the part fits the budget.
     pub(crate) fn keep(
         &mut self,
         snapshot: &Rc<SnapshotParts>,
-        (number, part): (usize, &Rc<HeldPart>),
+        (number, part): (usize, &Rc<LoadedPart>),
         synonyms: &mut Synonyms,
     ) {
         self.count(|counts| counts.parts_fetched += 1);
         if !Rc::ptr_eq(snapshot, &self.snapshot) {
             return;
         }
-        let part = Kept(Rc::clone(part));
+        let part = CachedPart(Rc::clone(part));
         let own_bytes = Clock::<u32, _>::bytes_of(&part);
         if self.floor_bytes() + own_bytes <= self.budget_bytes {
-            self.make_room(own_bytes, synonyms);
+            self.evict_until_fits(own_bytes, synonyms);
             self.parts.insert(number as u32, part);
         }
         debug_assert!(
@@ -351,9 +352,9 @@ impl PartialDirectory {
         );
     }
 
-    /// BL3: lets parts go, and then synonyms, until so many bytes fit beside what is left, or
-    /// nothing is.
-    fn make_room(&mut self, size_bytes: u64, synonyms: &mut Synonyms) {
+    /// Evicts parts, then synonyms, until `size_bytes` fit beside the rest, or until nothing is
+    /// left.
+    fn evict_until_fits(&mut self, size_bytes: u64, synonyms: &mut Synonyms) {
         while self.size_bytes() + synonyms.size_bytes() + size_bytes > self.budget_bytes {
             if self.parts.evict() {
                 self.count(|counts| counts.parts_evicted += 1);
@@ -369,8 +370,8 @@ impl PartialDirectory {
         forgotten > 0
     }
 
-    /// Makes room for a synonym of a parent with this lower fence; false: it would take more than
-    /// the share of all of them (BL3).
+    /// Evicts until a synonym of a parent with this lower fence fits. Returns false if it would
+    /// take more than the share of all synonyms.
     pub(crate) fn fit(&mut self, (low, parent): (&[u8], u32), synonyms: &mut Synonyms) -> bool {
         let room_bytes = self.budget_bytes - self.floor_bytes();
         while synonyms.size_bytes() + synonyms.size_bytes_of(low, parent)
@@ -381,25 +382,25 @@ impl PartialDirectory {
             }
         }
         let own_bytes = synonyms.size_bytes_of(low, parent);
-        self.make_room(own_bytes, synonyms);
+        self.evict_until_fits(own_bytes, synonyms);
         true
     }
 
-    /// Reads parts. One round trip, and one more for each 512 KiB.
+    /// Reads parts. Costs one round trip, and one more for each 512 KiB.
     ///
     /// # Errors
-    /// The fabric failed, or the snapshot is damaged.
+    /// The fabric failed, or the snapshot is corrupted.
     pub(crate) async fn read<E: Endpoint>(
         snapshot: &SnapshotParts,
         endpoint: &E,
         batch: &mut Batch,
         (layout, geometry): (&PoolLayout, PageGeometry),
         numbers: &[usize],
-    ) -> Result<Vec<Rc<HeldPart>>, IndexError> {
+    ) -> Result<Vec<Rc<LoadedPart>>, IndexError> {
         let read = snapshot.read(endpoint, batch, (layout, geometry), numbers);
         let parts = read.await?.into_iter();
         let generation = snapshot.heads().header().shape.generation;
-        let parts = parts.map(|part| HeldPart::new(part, geometry, generation).map(Rc::new));
+        let parts = parts.map(|part| LoadedPart::new(part, geometry, generation).map(Rc::new));
         let parts: Result<Vec<_>, String> = parts.collect();
         parts.map_err(|what| snapshot.damage(what))
     }

@@ -1,74 +1,77 @@
-//! RF-tree over byte strings: all that lists pages is cached on the compute node, and shared by its
-//! sessions (the paper's search layer cache, SLC).
+//! RF-tree over byte strings: compute nodes cache the list of all pages, and the sessions of a
+//! process share the cache (the paper's search layer cache, SLC).
 //!
-//! # Rules
+//! # Listing
 //!
-//! - **BT1.** What lists the pages of a table is a table of byte strings by itself, its *listing*,
-//!   with the protocol of every table (D1 to D9, BP1 to BP6). A record of it is an *entry*: the
-//!   least key that a page can have, and where the page is, with the generation of the load that
-//!   wrote it, or 0. An entry is a hint.
-//! - **BT2.** An entry counts if its generation is 0 or that of the table's root. A load lists its
-//!   pages before it commits (B3), and one load of a table commits at the most. So no entry that
-//!   counts names a page of a load that has failed, which is free for others.
-//! - **BT3.** Who has split a page, or replaced it (BP6), lists the new ones when that is
-//!   committed. An entry that is late may take the place of a newer one: it then names a page that
-//!   is retired, whose link leads on, as it does where who has replaced a page dies before. Who
-//!   dies before leaves them to be found by links. When a session takes a newer cache it lists what
-//!   it has met and the cache does not have, unless something that counts is listed there by then.
-//!   That also mends what one of two loads at once has overwritten of the other's.
-//! - **BT4.** A cache is the listing as it was read once, from one end to the other. It is never
-//!   changed, only replaced as a whole: when one lookup has followed more links than a session
-//!   allows, or a session has met so many pages beside it that this is worth it. Where the listing
-//!   has less than what the load has written, or a part of it is lost with its node, the models of
-//!   the table's root are what leads to pages.
-//! - **BT5.** A listing has the number behind its table's, and a name that nobody can give. Its
-//!   entry in the catalog is written before the table's and dropped with it, under the catalog's
-//!   lock (C1). Who finds a listing without its table when it has that lock drops it.
+//! The pages of a table are listed in another table of byte strings, its *listing*, under the
+//! protocol of every table (LEAF-1 to LEAF-9, and the page protocol in
+//! docs/explanation/byte-tables.md). A record of the listing is an *entry*: the smallest key that a
+//! page can contain, the page's address, and the generation of the load that wrote it, or 0. An
+//! entry is a hint.
 //!
-//! Generations have 16 bits. Entries of a load that has failed would count again only behind a load
-//! of the same table that draws the same number, after 65,535 others of the pool.
+//! - **Validity.** An entry is valid if its generation is 0 or that of the table's root. A load
+//!   lists its pages before it commits, and at most one load of a table commits. So a valid entry
+//!   never names a page of a failed load, whose memory others may use.
+//! - **Updates.** A session that splits or replaces a page lists the new pages after the commit. A
+//!   late entry may overwrite a newer one. It then names a retired page, whose link leads on; the
+//!   same holds if a session dies after it replaced a page and before it listed the new ones. Pages
+//!   that remain unlisted are found by links. A session that takes a newer cache lists the pages
+//!   that it found and that the cache lacks, unless a valid entry is listed there by then. This
+//!   also repairs entries that one of two concurrent loads has overwritten.
+//! - **Cache.** A cache is the listing as read once, from one end to the other. It is never
+//!   modified, only replaced as a whole. A session replaces it after a lookup followed more links
+//!   than allowed, or after it found enough pages that the cache lacks. If the listing lacks pages
+//!   of the load, or if part of it is lost with its node, the models of the table's root lead to
+//!   pages instead.
+//! - **Catalog.** A listing has the number after its table's, and a name that users cannot assign.
+//!   Its catalog entry is written before the table's and dropped with it, under the catalog's lock.
+//!   A holder of that lock that finds a listing without its table drops the listing.
 //!
-//! *A page that counts is a page.* Pages that splits made, and those of a load that has committed,
-//! stay what they are until the table is dropped, retired or not; and who has a cache of a dropped
-//! table follows (P4) before its memory is used by others. So a hint may be old, but whatever is
-//! read or locked by it is a page of the table.
+//! Generations have 16 bits. Entries of a failed load would become valid again only after a load of
+//! the same table drew the same number, after 65,535 others in the pool.
+//!
+//! *Valid entries name pages.* Pages that splits or a committed load created remain pages of the
+//! table until it is dropped, retired or not. Holders of a dropped table's cache notice the drop
+//! before others use its memory. So a hint may be old, but whatever is read or locked by it is a
+//! page of the table.
 
 use core::cmp::Ordering;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_index::directory::Model;
+use farleaf_leaf::strings::KEY_SIZE_BYTES_MAX;
 use farleaf_model::strings::{FrontCodedSegment, Residuals, StringSegment, byte_shift};
-use farleaf_page::KEY_SIZE_BYTES_MAX;
-use farleaf_region::PoolLayout;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_pool::PoolLayout;
 
 use crate::directory::{ByteDirectory, Run, can_be_page};
 
-/// A session that has met so many pages beside a cache wants a newer one, if they are an eighth of
-/// what that lists.
+/// A session needs at least so many pages that its cache lacks before it wants a newer cache; they
+/// must also be an eighth of the listed pages.
 const MET_COUNT_MIN: usize = 1024;
 const PAGES_PER_MET: usize = 8;
 
-/// A page, and where it begins.
+/// Page and the start of its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPage {
-    /// The least key that it can have.
+    /// Smallest key that the page can contain.
     pub low: Vec<u8>,
-    /// Where it is.
+    /// Address of the page.
     pub addr: RemoteAddr,
 }
 
 impl ListedPage {
-    /// What stands in the listing under its least key (BT1): 8 bytes.
+    /// Returns the value of the page's entry in the listing: 8 bytes.
     pub fn value(&self, generation: u16) -> [u8; 8] {
         self.addr.with_spare(generation).word().to_le_bytes()
     }
 
-    /// Whether there can be an entry of it: not of one that begins right behind the longest key.
+    /// Returns whether the page can have an entry. A page that begins right after the longest key
+    /// cannot.
     pub fn can_be_listed(&self) -> bool {
         self.low.len() <= KEY_SIZE_BYTES_MAX
     }
 
-    /// Which page the value of an entry names, and of which generation that is; `None`: it is none.
+    /// Decodes the value of an entry into page address and generation; `None` if it is invalid.
     pub fn decode(value: &[u8]) -> Option<(RemoteAddr, u16)> {
         let word = u64::from_le_bytes(value.try_into().ok()?);
         let addr = RemoteAddr::from_word(word);
@@ -76,17 +79,17 @@ impl ListedPage {
     }
 }
 
-/// BT2: whether an entry of this generation counts behind a root of that one.
+/// Returns whether an entry of this generation is valid under a root of generation `of_root`.
 pub const fn counts(generation: u16, of_root: u16) -> bool {
     generation == 0 || generation == of_root
 }
 
-/// BT5: the number of what lists the pages of a table.
+/// Returns the number of a table's listing.
 pub const fn listing_of(table: TableId) -> TableId {
     TableId(table.0 + 1)
 }
 
-/// Puts a cache together of entries as they are read, in order.
+/// Builds a cache from entries as they are read, in order.
 #[derive(Debug)]
 pub struct CacheBuilder<'a> {
     layout: &'a PoolLayout,
@@ -96,9 +99,10 @@ pub struct CacheBuilder<'a> {
 }
 
 impl<'a> CacheBuilder<'a> {
-    /// A cache that has nothing but the first page yet, of a table whose root has `trained`.
+    /// Creates a cache with only the first page, for a table whose root has the directory
+    /// `trained`.
     pub fn new(layout: &'a PoolLayout, trained: &'a ByteDirectory) -> Self {
-        // What else is listed may be lost, or not there yet. The first page leads to all others.
+        // Other entries may be lost or not written yet. The first page leads to all others.
         let first = ListedPage {
             low: Vec::new(),
             addr: trained.page(0).expect("there is a first page").addr,
@@ -111,15 +115,14 @@ impl<'a> CacheBuilder<'a> {
         }
     }
 
-    /// The same, of which every entry counts: wrong, and for the simulator to plant.
+    /// Treats every entry as valid. This is wrong: a bug that the simulator plants.
     #[must_use]
     pub fn trusting_all(self) -> Self {
         let trusts_all = true;
         Self { trusts_all, ..self }
     }
 
-    /// The next entry: not below those before it. What is none, or does not count (BT2), is passed
-    /// over.
+    /// Adds the next entry, which is not below the previous ones. Skips invalid entries.
     pub fn push(&mut self, low: &[u8], value: &[u8]) {
         let Some((addr, generation)) = ListedPage::decode(value) else {
             return;
@@ -134,13 +137,13 @@ impl<'a> CacheBuilder<'a> {
             Ordering::Greater => self.pages.push(ListedPage { low, addr }),
             // The first page.
             Ordering::Equal => last.addr = addr,
-            // What is damaged need not ascend.
+            // Entries of a corrupted listing need not ascend.
             Ordering::Less => {}
         }
     }
 
-    /// The cache. `None` (BT4): the listing lacks more of what the load has written than the few
-    /// pages that cannot be listed; another load at once may have overwritten it before it failed.
+    /// Returns the cache. `None` if the listing lacks more pages of the load than the few that
+    /// cannot be listed; a concurrent load may have overwritten entries before it failed.
     pub fn finish(self) -> Option<ByteDirectory> {
         if self.pages.len() * 8 < self.trained.page_count() as usize * 7 {
             return None;
@@ -153,7 +156,7 @@ impl<'a> CacheBuilder<'a> {
             let addresses: Box<[RemoteAddr]> = pages.iter().map(|page| page.addr).collect();
             runs.push(Run::listed(addresses, 0));
         }
-        // Fences need none.
+        // Fences need no residuals.
         let residuals = Residuals::Bytes {
             shift: byte_shift(1.0),
             residuals: Vec::new(),
@@ -165,7 +168,8 @@ impl<'a> CacheBuilder<'a> {
     }
 }
 
-/// Whether a session has met so many pages beside a cache that a newer one is worth reading (BT4).
+/// Returns whether a session has found enough pages that a cache lacks for reading a newer one to
+/// pay off.
 pub(crate) fn is_outgrown(met_count: usize, listed_count: u32) -> bool {
     met_count >= MET_COUNT_MIN && met_count * PAGES_PER_MET >= listed_count as usize
 }

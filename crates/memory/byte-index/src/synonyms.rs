@@ -1,44 +1,45 @@
-//! Pages that splits made since the training, as far as one session has met them.
+//! Pages that splits created after the training, as far as one session has found them.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use farleaf_base::RemoteAddr;
 use farleaf_index::partial::ALLOCATION_BYTES;
-use farleaf_types::RemoteAddr;
 
-/// A page that a split made.
+/// Page that a split created.
 #[derive(Clone, Debug)]
 struct Synonym {
-    /// Its lower fence: the least key that it can have.
+    /// Lower fence: the smallest key that the page can contain.
     low: Box<[u8]>,
     addr: RemoteAddr,
 }
 
-/// A session's knowledge of synonym pages, by the trained page whose range theirs is a part of.
+/// Synonym pages that a session knows, grouped by parent: the trained page whose range they were
+/// split from.
 #[derive(Debug, Default)]
 pub struct Synonyms {
     by_parent: BTreeMap<u32, Vec<Synonym>>,
     count: usize,
-    /// Entries that their lists have room for.
+    /// Capacity of all lists together, in entries.
     room_count: usize,
     string_size_bytes: u64,
-    /// The parent whose synonyms were forgotten last.
+    /// Parent whose synonyms were evicted last.
     hand: u32,
 }
 
-/// What an entry takes beside its string.
+/// Bytes of an entry without its string.
 const ENTRY_SIZE_BYTES: u64 = size_of::<Synonym>() as u64;
-/// What a parent takes, with the piece of memory that its entries are in. Nodes of a B-tree have 11
-/// places, of which at least 5 are taken; a sixteenth of a node is links.
+/// Bytes of a parent, with the allocation for its entries. A B-tree node has 11 slots, of which at
+/// least 5 are used; a sixteenth of the nodes' memory is links.
 const PARENT_SIZE_BYTES: u64 =
     (size_of::<u32>() + size_of::<Vec<Synonym>>()) as u64 * 12 / 5 + ALLOCATION_BYTES;
 
-/// By so many entries a full list grows.
+/// Returns the number of entries by which a full list grows.
 fn growth_count(count: usize) -> usize {
     count.max(4)
 }
 
-/// What the string of an entry takes: a piece of memory by itself.
+/// Returns the bytes of an entry's string, which is an allocation of its own.
 fn string_bytes(low: &[u8]) -> u64 {
     low.len() as u64 + ALLOCATION_BYTES
 }
@@ -52,7 +53,7 @@ impl Synonyms {
         self.by_parent.get(&parent).map_or(&[], |own| &**own)
     }
 
-    /// Notes a page with this lower fence that is part of the range of a trained page.
+    /// Records a page with this lower fence that was split from the range of a trained page.
     pub fn insert(&mut self, low: &[u8], addr: RemoteAddr, parent: u32) {
         let own = self.by_parent.entry(parent).or_default();
         match place_of(own, low) {
@@ -71,8 +72,8 @@ impl Synonyms {
         }
     }
 
-    /// The synonym of a trained page that a key is in; `None` when it is in the trained page
-    /// itself, as far as is known.
+    /// Returns the known synonym of a trained page that covers a key; `None` if the trained page
+    /// itself covers it, as far as known.
     #[inline]
     pub fn find(&self, parent: u32, key: &[u8]) -> Option<RemoteAddr> {
         if self.by_parent.is_empty() {
@@ -83,19 +84,20 @@ impl Synonyms {
         Some(own[above.checked_sub(1)?].addr)
     }
 
-    /// All known synonyms of a trained page, in the order of their fences.
+    /// Returns all known synonyms of a trained page, in the order of their fences.
     pub fn of(&self, parent: u32) -> impl Iterator<Item = RemoteAddr> + '_ {
         self.own(parent).iter().map(|it| it.addr)
     }
 
-    /// Those of a trained page that begin behind a key, in the order of their fences.
+    /// Returns the synonyms of a trained page that begin after a key, in the order of their fences.
     pub fn behind(&self, parent: u32, key: &[u8]) -> impl Iterator<Item = RemoteAddr> + '_ {
         let own = self.own(parent);
         let first = own.partition_point(|it| *it.low <= *key);
         own[first..].iter().map(|it| it.addr)
     }
 
-    /// Those of a trained page that begin before a key, or all of them, in the order of fences.
+    /// Returns the synonyms of a trained page that begin before a key, or all of them, in the order
+    /// of their fences.
     pub fn before(
         &self,
         parent: u32,
@@ -106,19 +108,19 @@ impl Synonyms {
         own[..end].iter().map(|it| it.addr)
     }
 
-    /// All of them: the least key that each can have, and where it is; ascending.
+    /// Iterates over all synonyms, ascending: the lower fence of each and its address.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], RemoteAddr)> + '_ {
         let all = self.by_parent.values().flatten();
         all.map(|it| (&*it.low, it.addr))
     }
 
-    /// How many are known.
+    /// Returns the number of known synonyms.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Forgets every second synonym of one parent, so that those that stay lead to near the others:
-    /// the parents' turn goes round. How many these were; 0: there are none.
+    /// Evicts every second synonym of one parent, so that the remaining ones still lead close to
+    /// the others. Parents take turns. Returns the number of evicted synonyms; 0 if none are known.
     pub fn forget_some(&mut self) -> usize {
         let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
         let next = self.by_parent.range(behind).next();
@@ -146,7 +148,8 @@ impl Synonyms {
         forgotten
     }
 
-    /// Bytes that are held more when a page with this lower fence is noted; none if one is known.
+    /// Returns the additional bytes that recording a page with this lower fence takes; 0 if it is
+    /// known.
     pub fn size_bytes_of(&self, low: &[u8], parent: u32) -> u64 {
         let Some(own) = self.by_parent.get(&parent) else {
             let entries = growth_count(0) as u64 * ENTRY_SIZE_BYTES;
@@ -160,7 +163,7 @@ impl Synonyms {
         growth_count as u64 * ENTRY_SIZE_BYTES + string_bytes(low)
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn size_bytes(&self) -> u64 {
         let parents = self.by_parent.len() as u64 * PARENT_SIZE_BYTES;
         self.string_size_bytes + self.room_count as u64 * ENTRY_SIZE_BYTES + parents
@@ -170,14 +173,14 @@ impl Synonyms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn at(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
     }
 
-    /// Promise: a key is in the synonym that begins last before it, if one of its parent does; what
-    /// is met again replaces what was known.
+    /// Promise: a key is in the last synonym of its parent that begins before it, if there is one.
+    /// A synonym that is found again replaces the known one.
     #[test]
     fn keys_are_in_the_last_synonym_before_them() {
         let mut synonyms = Synonyms::default();
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(synonyms.size_bytes(), strings + entries);
     }
 
-    /// Promise: what is foretold of a page that is noted is what it takes, none if it is known.
+    /// Promise: the size predicted for a page is what recording it takes; 0 if it is known.
     #[test]
     fn bytes_are_foretold() {
         let mut synonyms = Synonyms::default();
@@ -226,8 +229,8 @@ mod tests {
         assert_eq!(synonyms.size_bytes(), 0);
     }
 
-    /// Promise: of one parent after the other every second one is forgotten, until nothing is left;
-    /// what is counted is what is there.
+    /// Promise: each eviction removes every second synonym of the next parent, until none is left.
+    /// The counted bytes match the contents.
     #[test]
     fn every_second_one_is_forgotten() {
         let mut synonyms = Synonyms::default();

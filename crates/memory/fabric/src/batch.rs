@@ -1,42 +1,43 @@
-//! Batches as values: what is posted with one doorbell (F1).
+//! Batches as values: the verbs posted with one doorbell (FABRIC-1).
 
 use core::ops::Range;
 
-use farleaf_types::WordAddr;
+use farleaf_base::WordAddr;
 
 use crate::cost::Cost;
 
-/// Which verb it is, and with what.
+/// Kind of a verb, which defines its words in the batch's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbKind {
     /// Copies words from far memory into the batch.
     Read,
     /// Copies words of the batch into far memory, each word atomically, in any order among them.
     Write,
-    /// Compares one word with `words[0]` and, if equal, stores `words[1]`; `words[2]` receives what
-    /// was there before.
+    /// Compares one word with `words[0]` and, if equal, stores `words[1]`; `words[2]` receives the
+    /// previous value.
     CompareSwap,
-    /// Adds `words[0]` to one word, wrapping; `words[1]` receives what was there before.
+    /// Adds `words[0]` to one word, wrapping; `words[1]` receives the previous value.
     FetchAdd,
 }
 
 /// One verb of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
-    /// Which verb.
+    /// Kind of the verb.
     pub kind: VerbKind,
-    /// F2: takes effect only after all earlier READs and atomics of the batch.
+    /// True if the verb takes effect only after all earlier READs and atomics of the batch
+    /// (FABRIC-2).
     pub fence: bool,
     /// First word in far memory.
     pub addr: WordAddr,
-    /// Where the verb's words start in the batch's buffer.
+    /// Index of the verb's first word in the batch's buffer.
     pub start: u32,
-    /// How many words of far memory it touches.
+    /// Number of words of far memory that the verb accesses.
     pub word_count: u32,
 }
 
 impl Verb {
-    /// Where in the batch's buffer what it brings has room; empty for a WRITE.
+    /// Returns the range of the batch's buffer that receives the verb's result; empty for a WRITE.
     #[inline]
     pub(crate) fn room(&self) -> Range<usize> {
         let start = self.start as usize;
@@ -49,27 +50,27 @@ impl Verb {
     }
 }
 
-/// Where the words of a READ will be; see [`Batch::words`].
+/// Position of a READ's result; see [`Batch::words`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSlot {
     start: u32,
     word_count: u32,
 }
 
-/// Where the previous value of a CAS or FAA will be; see [`Batch::previous`].
+/// Position of the previous value of a CAS or FAA; see [`Batch::previous`].
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicSlot(u32);
 
-/// Verbs that are posted together, with their data, and what they and their predecessors cost.
+/// Verbs that are posted together, with their data and their accumulated cost.
 ///
-/// A batch is meant to be used again: [`clear`](Batch::clear) forgets the verbs and keeps the
-/// buffers, so that an operation that takes its batch from a pool allocates nothing. The cost adds
-/// up over `clear` until [`take_cost`](Batch::take_cost).
+/// A batch is meant for reuse. [`clear`](Batch::clear) removes the verbs and keeps the buffers, so
+/// an operation that takes its batch from a pool allocates nothing. The cost accumulates over
+/// `clear` until [`take_cost`](Batch::take_cost).
 #[derive(Debug, Default)]
 pub struct Batch {
     verbs: Vec<Verb>,
-    /// Data of all verbs. Only `words[..used]` belongs to the current verbs; the rest is left over
-    /// from earlier use, so that READ slots need not be zeroed again.
+    /// Data of all verbs. Only `words[..used]` belongs to the current verbs. The rest is left from
+    /// earlier use, so that READ slots need not be zeroed again.
     words: Vec<u64>,
     used: usize,
     fence_next: bool,
@@ -77,12 +78,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch without buffers.
+    /// Returns an empty batch without buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the verbs, keeps the buffers and the cost.
+    /// Removes the verbs, and keeps the buffers and the cost.
     #[inline]
     pub fn clear(&mut self) {
         self.verbs.clear();
@@ -90,29 +91,29 @@ impl Batch {
         self.fence_next = false;
     }
 
-    /// True when there is nothing to post.
+    /// Returns true if the batch has no verbs.
     pub fn is_empty(&self) -> bool {
         self.verbs.is_empty()
     }
 
-    /// How many verbs are in it.
+    /// Returns the number of verbs.
     pub fn verb_count(&self) -> usize {
         self.verbs.len()
     }
 
-    /// The verbs, in posting order.
+    /// Returns the verbs in posting order.
     #[inline]
     pub fn verbs(&self) -> &[Verb] {
         &self.verbs
     }
 
-    /// Posts the next verb with `fence` (F2): it takes effect only after all earlier READs and
+    /// Marks the next verb as fenced (FABRIC-2): it takes effect only after all earlier READs and
     /// atomics of this batch.
     pub fn fence(&mut self) {
         self.fence_next = true;
     }
 
-    /// Adds a READ of `word_count` words from `from` on.
+    /// Adds a READ of `word_count` words, starting at `from`.
     #[inline]
     pub fn read(&mut self, from: WordAddr, word_count: usize) -> ReadSlot {
         let start = self.push(VerbKind::Read, from, word_count, word_count);
@@ -122,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// Adds a WRITE of `words` to `to` and the words after it.
+    /// Adds a WRITE of `words`, starting at `to`.
     #[inline]
     pub fn write(&mut self, to: WordAddr, words: &[u64]) {
         let start = self.push(VerbKind::Write, to, words.len(), words.len()) as usize;
@@ -153,37 +154,38 @@ impl Batch {
         AtomicSlot(start + 1)
     }
 
-    /// What a READ brought. Meaningless before the batch has completed.
+    /// Returns the result of a READ. Meaningless before the batch has completed.
     #[inline]
     pub fn words(&self, slot: ReadSlot) -> &[u64] {
         &self.words[slot.start as usize..(slot.start + slot.word_count) as usize]
     }
 
-    /// What was at the place of a CAS or FAA before it. Meaningless before the batch has completed.
+    /// Returns the value of the word before a CAS or FAA. Meaningless before the batch has
+    /// completed.
     #[inline]
     pub fn previous(&self, slot: AtomicSlot) -> u64 {
         self.words[slot.0 as usize]
     }
 
-    /// What has been executed through this batch since the last [`take_cost`](Batch::take_cost).
+    /// Returns the cost of this batch's executions since the last [`take_cost`](Batch::take_cost).
     #[inline]
     pub fn cost(&self) -> &Cost {
         &self.cost
     }
 
-    /// For the layers above, to note what only they know: retries and leaves.
+    /// Returns the cost, to which higher layers add retries and leaves read.
     #[inline]
     pub fn cost_mut(&mut self) -> &mut Cost {
         &mut self.cost
     }
 
-    /// Hands the cost over and starts again at zero.
+    /// Returns the cost and resets it to zero.
     #[inline]
     pub fn take_cost(&mut self) -> Cost {
         core::mem::take(&mut self.cost)
     }
 
-    /// For backends: the verbs and the buffer that their `start` indexes.
+    /// Returns the verbs, the buffer that their `start` indexes, and the cost. For backends.
     #[inline]
     pub fn parts_mut(&mut self) -> (&[Verb], &mut [u64], &mut Cost) {
         (&self.verbs, &mut self.words[..self.used], &mut self.cost)
@@ -227,7 +229,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn at(index: u64) -> WordAddr {
         WordAddr::new(NodeId(0), index)

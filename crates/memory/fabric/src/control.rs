@@ -1,55 +1,55 @@
-//! Sessions: how they come to life, and how it is made sure that they are gone (F6).
+//! Sessions: registration, and the proof that they have ended (FABRIC-6).
 
 use std::io;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use thiserror::Error;
 
-/// Whether verbs of a session may still take effect.
+/// Liveness of a session: whether its verbs can still take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionLife {
-    /// Its process runs. On hosts without process numbers `pid` is 0.
+    /// The session's process runs. On backends without process numbers `pid` is 0.
     Alive {
-        /// The process.
+        /// Process number.
         pid: u32,
     },
-    /// F6: no verb of it can take effect any more, for ever.
+    /// No verb of the session can ever take effect again (FABRIC-6).
     Fenced,
 }
 
-/// The control plane of a pool, as a client sees it. Calls block; none is on the path of a read or
-/// a write.
+/// A client's access to the control plane of a pool. Calls block; reads and writes never need one.
 pub trait Control: core::fmt::Debug + Send + Sync {
-    /// Brings a session to life.
+    /// Registers a new session.
     ///
     /// # Errors
-    /// The node cannot be reached, or has no session left.
+    /// The node cannot be reached, or has no free session.
     fn register_session(&self) -> Result<OwnerWord, ControlError>;
 
-    /// Says that the session has drained and posts nothing any more: it counts as fenced (F6).
+    /// Reports that the session has drained and posts nothing more: it counts as fenced (FABRIC-6).
     ///
     /// # Errors
     /// The node cannot be reached; it then fences the session when the process ends.
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError>;
 
-    /// Whether the session is fenced. A session that never was counts as fenced.
+    /// Returns whether the session is fenced. A session that never existed counts as fenced.
     ///
     /// # Errors
     /// The node cannot be reached.
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError>;
 
-    /// Gives the whole process up: its sessions are fenced as if it had died, and learn it from
-    /// what they do next. For a process that can do for its sessions no more what it has to.
-    /// Nothing to do where a process cannot lose its way to the memory.
+    /// Gives up the whole process: its sessions are fenced as if it had died, and their next
+    /// operations fail. For a process that can no longer fulfill its duties for its sessions. Does
+    /// nothing on backends where a process cannot lose its access to the memory.
     fn give_up(&self) {}
 
-    /// F6: returns only when no verb of the session can take effect any more. Never gives up:
-    /// `unresponsive` is told about once a second what it waits for, so that an operator can decide
-    /// to kill the process.
+    /// Returns only when no verb of the session can take effect any more (FABRIC-6).
+    ///
+    /// The method never gives up. About once a second it calls `unresponsive` with what it waits
+    /// for, so that an operator can decide to kill the process.
     ///
     /// # Errors
-    /// The node cannot be reached, so nobody can tell.
+    /// The node cannot be reached, so the state of the session is unknown.
     fn fence_session(
         &self,
         owner: OwnerWord,
@@ -70,41 +70,41 @@ pub trait Control: core::fmt::Debug + Send + Sync {
     }
 }
 
-/// Why a call to the control plane failed.
+/// Error of a call to the control plane.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The memory node did not answer.
+    /// The memory node cannot be reached.
     #[error("the memory node of {pool} cannot be reached: {source}; is `farleaf serve` running?")]
     Unreachable {
-        /// The pool's name as it was given.
+        /// Name of the pool as given by the caller.
         pool: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The memory node is there, and did not answer in time. Nothing more can be asked over this
-    /// connection.
+    /// The memory node accepted the connection, but did not reply in time. The connection is
+    /// unusable from now on.
     #[error(
         "the memory node of {pool} does not answer; is `farleaf serve` stopped, or its host busy?"
     )]
     Silent {
-        /// The pool's name as it was given.
+        /// Name of the pool as given by the caller.
         pool: String,
     },
-    /// The memory node answered something that is no answer.
+    /// The memory node sent an invalid reply.
     #[error("the memory node of {pool} sent {what}; is it a farleaf of the same version?")]
     Malformed {
-        /// The pool's name as it was given.
+        /// Name of the pool as given by the caller.
         pool: String,
-        /// What came.
+        /// Description of the reply.
         what: String,
     },
-    /// The memory node said no.
+    /// The memory node refused the request.
     #[error("the memory node of {pool} refused: {reason}")]
     Refused {
-        /// The pool's name as it was given.
+        /// Name of the pool as given by the caller.
         pool: String,
-        /// Its words.
+        /// Reason that the node gave.
         reason: String,
     },
 }

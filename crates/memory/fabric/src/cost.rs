@@ -1,32 +1,32 @@
-//! What operations cost, in units that no hardware changes (F9).
+//! Cost of operations, in units that do not depend on hardware (FABRIC-9).
 
 use core::cell::Cell;
 use core::ops::AddAssign;
 
 use crate::batch::{Verb, VerbKind};
 
-/// The cost of one operation, or a sum of costs.
+/// Cost of one operation, or a sum of costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Batches awaited one after the other.
+    /// Number of batches awaited one after the other.
     pub round_trips: u64,
-    /// Posts to a node; a batch to two nodes is one round trip and two doorbells.
+    /// Number of posts to a node; a batch to two nodes is one round trip and two doorbells.
     pub doorbells: u64,
-    /// Verbs posted.
+    /// Number of verbs posted.
     pub verbs: u64,
     /// Payload of READs, in bytes.
     pub bytes_read: u64,
     /// Payload of WRITEs, in bytes.
     pub bytes_written: u64,
-    /// CAS and FAA verbs; their words are not counted in the bytes.
+    /// Number of CAS and FAA verbs; their words are not included in the bytes.
     pub atomics: u64,
-    /// Rounds done again: torn images and locks that were taken.
+    /// Number of repeated rounds, after torn images and locks that were held.
     pub retries: u64,
-    /// Leaf images read, each time they were read.
+    /// Number of leaf images read, including repeated reads.
     pub leaves_read: u64,
-    /// Links followed, as whatever led there did not know better: to the right of a leaf or inner
-    /// node that has split, and from a retired leaf to its successor. A scan that passes from leaf
-    /// to leaf follows none.
+    /// Number of links followed because a hint was outdated: to the right from a leaf or inner node
+    /// that has split, and from a retired leaf to its successor. A scan that moves from leaf to
+    /// leaf follows none.
     pub links: u64,
 }
 
@@ -46,7 +46,8 @@ impl AddAssign for Cost {
 }
 
 impl Cost {
-    /// F9: what is posted, but round trips and doorbells.
+    /// Counts posted verbs and their bytes; round trips and doorbells are counted elsewhere
+    /// (FABRIC-9).
     #[inline]
     pub(crate) fn count_posted(&mut self, verbs: &[Verb]) {
         self.verbs += verbs.len() as u64;
@@ -61,28 +62,28 @@ impl Cost {
     }
 }
 
-/// What kind of operation a cost belongs to.
+/// Kind of operation that a cost belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OperationKind {
-    /// Read one key.
+    /// Reads one key.
     Get,
-    /// Read many keys in one batch.
+    /// Reads many keys in one batch.
     MultiGet,
-    /// Write a key whether present or not.
+    /// Writes a key whether present or not.
     Put,
-    /// Write a key that must be absent.
+    /// Writes a key that must be absent.
     Insert,
-    /// Write a key that must be present.
+    /// Writes a key that must be present.
     Update,
-    /// Remove a key.
+    /// Removes a key.
     Delete,
-    /// Write a key if it has a given value.
+    /// Writes a key if it has a given value.
     CompareSwap,
-    /// Read keys in order.
+    /// Reads keys in order.
     Scan,
-    /// Fill an empty table from a sorted sequence.
+    /// Fills an empty table from a sorted sequence.
     BulkLoad,
-    /// Everything else: catalog, leases, snapshots, recovery.
+    /// Other work: catalog, leases, snapshots, recovery.
     Control,
 }
 
@@ -101,7 +102,7 @@ impl OperationKind {
         Self::Control,
     ];
 
-    /// The kind's name in reports.
+    /// Returns the kind's name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -121,11 +122,11 @@ impl OperationKind {
 /// Sums over the operations of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCounters {
-    /// How many operations ended.
+    /// Number of finished operations.
     pub operations: u64,
-    /// How many of them read exactly one leaf image.
+    /// Number of operations that read exactly one leaf image.
     pub one_leaf_operations: u64,
-    /// What they cost together.
+    /// Sum of their costs.
     pub cost: Cost,
 }
 
@@ -137,14 +138,14 @@ impl AddAssign for KindCounters {
     }
 }
 
-/// The counters of one endpoint, which one thread uses.
+/// Counters of one endpoint; used by one thread.
 #[derive(Debug, Default)]
 pub struct Counters {
     kinds: [Cell<KindCounters>; OperationKind::ALL.len()],
 }
 
 impl Counters {
-    /// Counts one ended operation.
+    /// Counts one finished operation.
     #[inline]
     pub fn record(&self, kind: OperationKind, cost: &Cost) {
         let cell = &self.kinds[kind as usize];
@@ -155,7 +156,7 @@ impl Counters {
         cell.set(counters);
     }
 
-    /// The sums of one kind so far.
+    /// Returns the sums of one kind so far.
     pub fn kind(&self, kind: OperationKind) -> KindCounters {
         self.kinds[kind as usize].get()
     }

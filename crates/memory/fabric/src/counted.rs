@@ -1,11 +1,11 @@
-//! A batch whose cost is counted when it is dropped, however the work ended that it was for (F9).
+//! Batches whose cost is counted when they are dropped, however their operation ended (FABRIC-9).
 
 use core::ops::{Deref, DerefMut};
 
 use crate::{Batch, Endpoint, OperationKind};
 
-/// A batch of one kind of operation. Counts all its costs as one operation when it is dropped, also
-/// where a future that holds it is.
+/// Batch of one operation, which counts all costs of the batch when it is dropped. A dropped future
+/// drops its batch, so cancelled operations are counted too.
 #[derive(Debug)]
 pub struct CountedBatch<'a, E: Endpoint> {
     endpoint: &'a E,
@@ -14,7 +14,7 @@ pub struct CountedBatch<'a, E: Endpoint> {
 }
 
 impl<'a, E: Endpoint> CountedBatch<'a, E> {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new(endpoint: &'a E, kind: OperationKind) -> Self {
         Self {
             endpoint,

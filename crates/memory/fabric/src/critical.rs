@@ -1,24 +1,28 @@
-//! The time in which a session may hold a lock, or own a chunk, that only it can give back.
+//! The time in which a session may hold a lock or own a chunk that only this session can release.
 
 use core::cell::Cell;
 
-/// From before the verb that may take something until it is known to be given back. If the work is
-/// cut off in between (its future is dropped, or a batch fails), the session may hold what nobody
-/// else will free while it lives; so it counts as broken, and must be closed (F6).
+/// Guard of a critical section: from before the verb that may acquire something until its release
+/// is certain.
 ///
-/// Waiting for a lock that somebody else holds is not critical.
+/// If the work is cut off in between (its future is dropped, or a batch fails), the session may
+/// hold something that no other session frees while it lives. So the session counts as broken and
+/// must be closed (FABRIC-6).
+///
+/// Waiting for a lock that another session holds is not critical.
 #[derive(Debug)]
 #[must_use = "dropping it at once marks the session as broken"]
 pub struct Critical<'a>(&'a Cell<bool>);
 
 impl<'a> Critical<'a> {
-    /// Begins. `broken` is the session's: it is set unless [`passed`](Self::passed) is reached.
+    /// Enters the section. `broken` belongs to the session, and is set unless
+    /// [`passed`](Self::passed) is called.
     #[inline]
     pub fn enter(broken: &'a Cell<bool>) -> Self {
         Self(broken)
     }
 
-    /// Nothing is held any more, or it is known who gives it back.
+    /// Leaves the section: the session holds nothing more, or the release is ensured otherwise.
     #[inline]
     pub fn passed(self) {
         core::mem::forget(self);

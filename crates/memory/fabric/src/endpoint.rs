@@ -1,159 +1,167 @@
-//! The verbs trait: what every backend offers to one session.
+//! The verbs trait: what every backend offers to a session.
 
 use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::{Completions, Wait};
-use farleaf_types::{NodeId, WordAddr};
 use thiserror::Error;
 
 use crate::batch::Batch;
 use crate::cost::Counters;
 use crate::phase::ProtocolPhase;
 
-/// One session's way to the regions of a pool; used by one thread.
+/// A session's access to the memories of a pool; used by one thread.
 ///
-/// The contract is F1 to F10 of the crate's documentation; the conformance suite holds every
-/// backend to it.
+/// The contract is FABRIC-1 to FABRIC-10 in the crate's documentation. The conformance suite checks
+/// it for every backend.
 pub trait Endpoint {
-    /// Posts the batch and waits until it is complete: one round trip (F1, F2). Completed effects
-    /// are visible to every verb posted later by anyone (F8). An empty batch is not posted at all:
-    /// it succeeds and costs nothing. A verb of no words is posted, checked and counted like any
-    /// other, and touches nothing.
+    /// Posts the batch and waits until it is complete: one round trip (FABRIC-1, FABRIC-2).
     ///
-    /// A backend in mapped memory completes at the first poll. The future may be dropped at any
-    /// time without harm to memory; the verbs take effect or not, as after a failure (F5).
+    /// Completed effects are visible to every verb posted later by any session (FABRIC-8). An empty
+    /// batch is not posted: it succeeds and costs nothing. A verb of no words is posted, checked
+    /// and counted like any other, and accesses nothing.
+    ///
+    /// A backend on mapped memory completes at the first poll. The future may be dropped at any
+    /// time without harm to memory; the verbs take effect or not, as after a failure (FABRIC-5).
     ///
     /// # Errors
-    /// What took effect is told by F5. Nothing is ever retried inside.
+    /// FABRIC-5 defines what took effect. The endpoint never retries.
     fn execute<'a>(
         &'a self,
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a;
 
-    /// Whether [`read_at_once`](Self::read_at_once) can do anything.
+    /// Returns true if [`read_at_once`](Self::read_at_once) is supported.
     #[inline]
     fn reads_at_once(&self) -> bool {
         false
     }
 
-    /// Does what a batch of one READ does, from `from` on into all of `to`, if this processor can
-    /// do it by itself: without batch, future and count. One round trip, which the caller records
-    /// ([`Counters::record`]). `false`: it cannot, and nothing has been read; the batch can, or
-    /// tells why not.
+    /// Does the work of a batch with one READ, from `from` into all of `to`, if this processor can
+    /// do it alone. It uses no batch, no future and no counter; the caller records one round trip
+    /// ([`Counters::record`]).
+    ///
+    /// Returns `false` if nothing was read; the caller then executes the batch, which reads or
+    /// returns the error.
     #[inline]
     fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
         let _ = (from, to);
         false
     }
 
-    /// A READ of these words, or of others near them, will probably follow soon. Costs no verb; a
-    /// backend in mapped memory brings them nearer to the processor, others ignore it.
+    /// Announces that a READ of these or nearby words will probably follow soon. Costs no verb. A
+    /// backend on mapped memory prefetches them into the processor's cache; others do nothing.
     #[inline]
     fn prepare(&self, from: WordAddr, word_count: usize) {
         let _ = (from, word_count);
     }
 
-    /// Whether the protocol is to leave a check out. No: only a simulated endpoint says yes, to
-    /// see that somebody notices. Costs nothing where it is not overridden.
+    /// Returns true if the protocol must skip a check. Only simulated endpoints do, to test that
+    /// the skipped check is noticed. The default costs nothing.
     #[inline]
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
         let _ = check;
         false
     }
 
-    /// How far this session is in what it does. Only a simulated endpoint wants to know, to let
-    /// sessions die there. Costs nothing where it is not overridden.
+    /// Notifies the endpoint of the session's protocol phase. Only simulated endpoints use this, to
+    /// let sessions die in that phase. The default costs nothing.
     #[inline]
     fn enters(&self, phase: ProtocolPhase) {
         let _ = phase;
     }
 
-    /// Models have just been trained on so many leaves with so many records. Where code runs in the
-    /// system's time, that has taken its time; a modelled world, whose time stands still
-    /// meanwhile, lets it pass before the next batch.
+    /// Notifies the endpoint that models were trained on `leaf_count` leaves with `record_count`
+    /// records. A simulator, whose virtual time stands still during training, adds the time before
+    /// the next batch.
     #[inline]
     fn note_training(&self, leaf_count: u64, record_count: u64) {
         let _ = (leaf_count, record_count);
     }
 
-    /// What something that was read referred to was not there when it was read next, within one
-    /// operation. Where nothing is written anew before all have passed that does not happen, so a
-    /// simulated endpoint tells the judge. Costs nothing where it is not overridden.
+    /// Notifies the endpoint that an operation followed a reference to something that was no longer
+    /// there. This cannot happen if memory is reused only after all sessions have passed, so a
+    /// simulated endpoint reports it as an error. The default costs nothing.
     #[inline]
     fn note_stale_string(&self) {}
 
-    /// What is searched by was read of a root that is in force no more. Nobody does that, so a
-    /// simulated endpoint tells the judge. Costs nothing where it is not overridden.
+    /// Notifies the endpoint that an operation searches by a part of an outdated root. No session
+    /// may do that, so a simulated endpoint reports it as an error. The default costs nothing.
     #[inline]
     fn note_stale_part(&self) {}
 
-    /// F10: from now on this session has a window of so many zeroed words, if it had none, and if
-    /// the backend has windows; false: it has not, and nothing has changed.
+    /// Opens a window of `word_count` zeroed words for this session, if the backend has windows
+    /// (FABRIC-10). A session keeps an existing window. Returns false if the backend has none;
+    /// nothing changed then.
     #[inline]
     fn open_window(&self, word_count: usize) -> bool {
         let _ = word_count;
         false
     }
 
-    /// F10: looks at words of the session's window, from `index` on: no verb. `false`: they are not
-    /// all in a window, or nothing comes any more; then the next batch to the home tells why.
+    /// Copies words of the session's window, starting at `index`, without a verb (FABRIC-10).
+    /// Returns `false` if the words are not all in the window, or if no more writes arrive; the
+    /// next batch to the home node then returns the error.
     #[inline]
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
         let _ = (index, to);
         false
     }
 
-    /// F10: whether something is awaited in the window. While it is, what comes is taken by
-    /// [`poll_completions`](Self::poll_completions), which counts it, and waited for.
+    /// Announces whether the session awaits a write into its window (FABRIC-10). While it does,
+    /// [`poll_completions`](Self::poll_completions) takes and counts arriving writes, and waits
+    /// include them.
     #[inline]
     fn await_window(&self, is_awaited: bool) {
         let _ = is_awaited;
     }
 
-    /// F10: whether the task that is being polled is polled again when the window's word of this
-    /// index is written, or never will be: then it need not look before. Only a modelled endpoint
-    /// says yes, for which each look in vain is a step.
+    /// Returns true if the current task is polled again once the window's word at `index` is
+    /// written, or never will be (FABRIC-10). The task then need not poll the word before. Only
+    /// simulated endpoints return true, because each futile look is a simulation step.
     #[inline]
     fn wakes_when_written(&self, index: u64) -> bool {
         let _ = index;
         false
     }
 
-    /// Delivers completions that have arrived, and returns how many. Executors call this.
+    /// Delivers completions that have arrived, and returns their number. Executors call this.
     fn poll_completions(&self) -> usize;
 
-    /// Waits until there may be a completion, or for `at_most`. Unable where a backend completes by
-    /// itself, or nothing is on its way.
+    /// Waits until there may be a completion, but at most for `at_most`. Returns [`Wait::Unable`]
+    /// if the backend completes batches by itself, or if none is in flight.
     #[inline]
     fn wait_for_completions(&self, at_most: Duration) -> Wait {
         let _ = at_most;
         Wait::Unable
     }
 
-    /// This endpoint's completions, for whoever drives futures that wait for them.
+    /// Returns this endpoint's completions, for drivers of futures that wait for them.
     #[inline]
     fn completions(&self) -> EndpointCompletions<'_, Self> {
         EndpointCompletions(self)
     }
 
-    /// Batches that were posted and are not complete, those of dropped futures among them. A
-    /// session is closed only when there are none (F6). None where batches complete at the first
-    /// poll.
+    /// Returns the number of posted batches that are not complete, including those of dropped
+    /// futures.
+    ///
+    /// A session is closed only when there are none (FABRIC-6). The number is 0 if batches complete
+    /// at the first poll.
     #[inline]
     fn in_flight_count(&self) -> usize {
         0
     }
 
-    /// Costs so far per kind of operation (F9).
+    /// Returns the costs so far per kind of operation (FABRIC-9).
     fn counters(&self) -> &Counters;
 
-    /// Size of a node's region in words; `None` when there is no such node.
-    fn region_word_count(&self, node: NodeId) -> Option<u64>;
+    /// Returns the size of a node's memory in words; `None` if the pool has no such node.
+    fn memory_word_count(&self, node: NodeId) -> Option<u64>;
 }
 
-/// The completions of an endpoint; see [`Endpoint::completions`].
+/// Completions of an endpoint; see [`Endpoint::completions`].
 #[derive(Debug)]
 pub struct EndpointCompletions<'a, E: ?Sized>(&'a E);
 
@@ -169,83 +177,82 @@ impl<E: Endpoint + ?Sized> Completions for EndpointCompletions<'_, E> {
     }
 }
 
-/// A check of the protocols above, which the simulator can have left out.
+/// Check of a higher protocol that the simulator can have skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolCheck {
-    /// D4: an image is believed only if its checksum matches.
+    /// LEAF-4: an image is accepted only if its checksum matches.
     LeafIsIntact,
-    /// D4: a torn leaf is never "not found".
+    /// LEAF-4: a torn leaf is never reported as "not found".
     TornIsNotAbsent,
-    /// D4: a retired leaf is not believed.
+    /// LEAF-4: the content of a retired leaf is not used.
     LeafIsNotRetired,
-    /// M1: both leaves that become one are locked.
+    /// Both source leaves of a merge are locked.
     MergedLeavesAreLocked,
-    /// D7: what was moved is freed only when every session has published a late enough number (T3).
+    /// LEAF-7: moved leaves are freed only when every session has published a late enough number.
     MovedIsUnnamed,
-    /// D7: every session that is not fenced counts, whether it does anything or not.
+    /// LEAF-7: every unfenced session counts, whether active or not.
     EverySessionCounts,
-    /// D7: who sees a new number looks for new roots before going on (P4).
+    /// LEAF-7: a session that sees a new number reads the roots of its tables before it continues.
     RootsAreFollowed,
-    /// R4: what links to a leaf that was moved is linked to where that went.
+    /// After leaves are moved, the link to the first of them is redirected to the new run.
     LinksAreRedirected,
-    /// R9: a retrainer passes leaves on a lost node.
+    /// A retrainer passes leaves on a lost node.
     LostLeafIsPassed,
-    /// X9: chunks of leaves that a leaf table names are no garbage.
+    /// Chunks of leaves that a leaf table names are not garbage.
     LeafTableIsNamed,
-    /// R8: no leaf is locked while models are trained and published.
+    /// No leaf is locked while models are trained and published.
     TrainingHoldsNoLock,
-    /// R5: a run is filled before a snapshot names it.
+    /// A run is filled before a snapshot names it.
     RunIsFilledFirst,
-    /// D7: memory is freed only when every session has published a late enough number (G2).
+    /// LEAF-7: memory is freed only when every session has published a late enough number.
     GracePeriodIsOver,
-    /// D7: who sees a new number looks for dropped tables before going on (P4).
+    /// LEAF-7: a session that sees a new number looks for dropped tables before it continues.
     DropsAreFollowed,
-    /// L3.4: pages of models and residuals are dropped with the root that they were read by.
+    /// Pages of models and residuals are dropped with the root by which they were read.
     PagesBelongToRoot,
-    /// D5: who has got a lock looks again whether the key belongs to the leaf.
+    /// LEAF-5: after acquiring a lock, a session checks again whether the key belongs to the leaf.
     KeyBelongsToLockedLeaf,
-    /// M4: a leaf is whole on its new node before it is retired on the old one.
-    MovedIsWholeElsewhere,
-    /// D3: a sibling is whole on its node before a leaf on another one links to it.
-    SiblingIsWholeElsewhere,
-    /// I3: a child is listed only when it is linked to.
+    /// A leaf is complete on its new node before it is retired on the old one.
+    MovedIsCompleteElsewhere,
+    /// LEAF-3: a sibling is complete on its node before a leaf on another node links to it.
+    SiblingIsCompleteElsewhere,
+    /// A child is listed in its inner node only after a leaf links to it.
     ChildIsLinkedFirst,
-    /// H3: a lock is handed over only by a batch that is known to be executed.
+    /// A lock is handed over only by a batch that is known to have executed.
     HandOverIsConfirmed,
-    /// I7: a cache is searched only when all that can be read of its level has been.
-    CacheIsWhole,
-    /// BT2: a page that is listed counts only if the load that listed it has committed.
+    /// A cache of a tree level is searched only if it holds everything readable of that level.
+    CacheIsComplete,
+    /// A listed page counts only if the load that listed it has committed.
     ListedLoadHasCommitted,
-    /// E9: rings are free only when nobody writes replies into them any more.
-    RingsAreLetGo,
-    /// E3: the place of a call is used again when its reply has come.
+    /// Rings are free only when no thread writes replies into them any more.
+    RingsAreReleased,
+    /// The ring space of a call is reused only after its reply has arrived.
     PlaceIsAnswered,
-    /// Y1: a leaf that does not cover a key says nothing of it, whatever model led there.
+    /// A leaf that does not cover a key does not answer for it, whatever model led there.
     ModelsAreHints,
-    /// Y4: a sub-model covers the leaves at either end of its keys.
+    /// A sub-model also covers the leaves at both ends of its keys.
     ModelsOverlap,
-    /// Y4: a leaf that splits makes the sub-models due that cover it.
-    SplitsAreTold,
-    /// Y5: a sub-model whose writing failed is trained again.
+    /// A leaf split makes the sub-models that cover the leaf due for training.
+    SplitsAreReported,
+    /// A sub-model whose writing failed is trained again.
     FailedTrainingIsDue,
-    /// BV4: what was unlinked is written anew only when every session has published a late enough
-    /// number.
+    /// Unlinked blocks are reused only when every session has published a late enough number.
     BlockGraceIsOver,
-    /// BV3: who unlinks a value block is its holder before.
+    /// A session becomes a value block's holder before it unlinks the block.
     UnlinkedBlockIsHeld,
-    /// BV4: who has unlinked a value block keeps it in limbo.
+    /// A session that unlinked a value block keeps it until the grace period has ended.
     UnlinkedBlockIsRetired,
-    /// BV1: a value block is whole before a page refers to it.
-    BlockIsWholeFirst,
-    /// BP2: who recovers a torn page finishes its split.
+    /// A value block is complete before a page refers to it.
+    BlockIsCompleteFirst,
+    /// A session that recovers a torn page finishes its split.
     TornSplitIsFinished,
-    /// J8: what goes in parts has a number that nothing else of its session has.
+    /// A value sent in parts has a number that nothing else of its session has.
     PartsAreNumbered,
-    /// E4: a tag at the rendezvous point is a request's only if it has the next number.
+    /// A tag at the rendezvous point is a request only if it has the next number.
     RequestIsNext,
 }
 
-/// Why a batch failed, and how far it came.
+/// Error of a batch: the reason, and the number of verbs executed before it.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct BatchError(Box<BatchFailure>);
@@ -256,50 +263,50 @@ struct BatchFailure {
     executed_verb_count: usize,
 }
 
-/// Why a batch failed.
+/// Reason why a batch failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchErrorKind {
-    /// F7: the verb is outside of the region or of the session's rights. Nothing of it took effect.
+    /// The verb is outside of the memory (FABRIC-7). It had no effect.
     Refused {
-        /// Where the verb was aimed at.
+        /// First word that the verb addressed.
         addr: WordAddr,
-        /// How many words it meant.
+        /// Number of words that the verb addressed.
         word_count: u64,
-        /// Size of the region in words, `None` when the pool has no such node.
-        region_word_count: Option<u64>,
+        /// Size of the memory in words; `None` if the pool has no such node.
+        memory_word_count: Option<u64>,
     },
-    /// F7: the session's rights do not go so far. Nothing of the verb took effect.
+    /// The session's rights do not allow the verb (FABRIC-7). It had no effect.
     Forbidden {
-        /// Where the verb was aimed at.
+        /// First word that the verb addressed.
         addr: WordAddr,
-        /// How many words it meant.
+        /// Number of words that the verb addressed.
         word_count: u64,
     },
-    /// F6: the session has been fenced. Nothing of the batch took effect on that node.
+    /// The session has been fenced (FABRIC-6). The batch had no effect on that node.
     Fenced,
-    /// The node was lost before the batch was posted. Nothing of the batch took effect.
+    /// The node was lost before the batch was posted. The batch had no effect.
     Unreachable {
-        /// Which node.
+        /// The unreachable node.
         node: NodeId,
-        /// What the backend knows.
+        /// Description of the failure by the backend.
         reason: String,
     },
-    /// A node of the pool is gone for good, and what was on it: the pool's home node says so. What
-    /// the batch's verbs to other nodes did is told by F5.
+    /// A node of the pool is lost for good with its content, as the pool's home node reports.
+    /// FABRIC-5 defines the effects of the batch's verbs to other nodes.
     NodeLost {
-        /// Which node.
+        /// The lost node.
         node: NodeId,
     },
-    /// F5: the verb may or may not have taken effect, wholly or (a WRITE) in part.
+    /// The verb may or may not have taken effect, completely or (a WRITE) in part (FABRIC-5).
     Unknown {
-        /// What the backend knows.
+        /// Description of the failure by the backend.
         reason: String,
     },
 }
 
 impl BatchError {
-    /// A failure of verb number `executed_verb_count`, counted from 0.
+    /// Returns the failure of verb number `executed_verb_count`, counted from 0.
     #[cold]
     pub fn new(kind: BatchErrorKind, executed_verb_count: usize) -> Self {
         Self(Box::new(BatchFailure {
@@ -308,17 +315,17 @@ impl BatchError {
         }))
     }
 
-    /// Why.
+    /// Returns the reason of the failure.
     pub fn kind(&self) -> &BatchErrorKind {
         &self.0.kind
     }
 
-    /// F7: whether the session's rights are what is lacking. Nothing of the verb took effect.
+    /// Returns true if the session's rights do not allow the verb (FABRIC-7). It had no effect.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.0.kind, BatchErrorKind::Forbidden { .. })
     }
 
-    /// The node that is gone for good, if that is why.
+    /// Returns the node that is lost for good, if that is the reason.
     pub fn lost_node(&self) -> Option<NodeId> {
         match self.0.kind {
             BatchErrorKind::NodeLost { node } => Some(node),
@@ -326,7 +333,7 @@ impl BatchError {
         }
     }
 
-    /// How many verbs certainly took effect before the one that failed.
+    /// Returns the number of verbs that certainly took effect before the failed one.
     pub fn executed_verb_count(&self) -> usize {
         self.0.executed_verb_count
     }
@@ -339,11 +346,11 @@ impl fmt::Display for BatchFailure {
             BatchErrorKind::Refused {
                 addr,
                 word_count,
-                region_word_count: Some(size),
+                memory_word_count: Some(size),
             } => write!(
                 f,
                 "verb {verb} of the batch refused: {} bytes at offset {:#x} of {} are outside \
-                 its region of {} bytes",
+                 its memory of {} bytes",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node(),
@@ -352,7 +359,7 @@ impl fmt::Display for BatchFailure {
             BatchErrorKind::Refused {
                 addr,
                 word_count,
-                region_word_count: None,
+                memory_word_count: None,
             } => write!(
                 f,
                 "verb {verb} of the batch refused: {} bytes at offset {:#x} of {}, which the pool \

@@ -1,43 +1,42 @@
-//! How far a session is in something that takes many batches, for endpoints that want to know.
+//! Phases of operations that take many batches, for endpoints that use them (the simulator).
 
 use crate::endpoint::Endpoint;
 
-/// How far a session is. The rules are those of `farleaf_index::retrain` and
-/// `farleaf_region::queue`.
+/// Phase of a session's protocol in `farleaf_index::retrain` or `farleaf_pool::queue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProtocolPhase {
-    /// In none of these.
+    /// None of these protocols.
     #[default]
     Outside,
-    /// A model is put into the queue (Q1).
+    /// A model is put into the retraining queue.
     Enqueue,
-    /// What is to be retrained is read, and room for a run is claimed (R3, X2).
+    /// The models to be retrained are read, and space for a run is claimed.
     Gather,
-    /// Leaves are moved (R2).
+    /// Leaves are moved.
     Steps,
-    /// What a retrainer that died has moved is looked for (R6).
+    /// Leaves that a dead retrainer has moved are looked for.
     Adopt,
-    /// The leaf to the left of a new run is linked to it (R4).
+    /// The leaf to the left of a new run is linked to it.
     Redirect,
     /// Synonym leaf tables of new models are written.
     Tables,
-    /// A snapshot is written (R5, X5).
+    /// A snapshot is written.
     Snapshot,
-    /// The root is swapped (R5, X5).
+    /// The root is swapped.
     RootSwap,
-    /// Chunks are given back, used or not.
+    /// Chunks are released, whether used or not.
     GiveBack,
-    /// What was announced in old synonym leaf tables is announced in new ones (X7).
+    /// Announcements in old synonym leaf tables are copied to the new ones.
     Announce,
 }
 
-/// Something on its way through its phases. It is over when this is dropped, however it ended.
+/// Guard of a protocol with phases. Dropping it ends the protocol, however the operation ended.
 #[derive(Debug)]
 #[must_use = "dropping it at once ends it"]
-pub struct Course<'a, E: Endpoint>(&'a E);
+pub struct PhaseGuard<'a, E: Endpoint>(&'a E);
 
-impl<'a, E: Endpoint> Course<'a, E> {
-    /// Begins with a phase.
+impl<'a, E: Endpoint> PhaseGuard<'a, E> {
+    /// Enters the first phase.
     #[inline]
     pub fn begin(endpoint: &'a E, phase: ProtocolPhase) -> Self {
         endpoint.enters(phase);
@@ -45,7 +44,7 @@ impl<'a, E: Endpoint> Course<'a, E> {
     }
 }
 
-impl<E: Endpoint> Drop for Course<'_, E> {
+impl<E: Endpoint> Drop for PhaseGuard<'_, E> {
     #[inline]
     fn drop(&mut self) {
         self.0.enters(ProtocolPhase::Outside);

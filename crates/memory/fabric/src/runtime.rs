@@ -1,14 +1,14 @@
-//! The directory of a user's nodes on this host: sockets, locks and secrets.
+//! The runtime directory of a user's nodes on this host: sockets, locks and secrets.
 
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Overrides the directory.
+/// Environment variable that overrides the directory.
 pub(crate) const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
 
-/// The directory in which nodes and clients of a user on this host find each other.
+/// Returns the directory by which a user's nodes and clients on this host find each other.
 pub(crate) fn directory() -> PathBuf {
     if let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty())
     {
@@ -21,8 +21,8 @@ pub(crate) fn directory() -> PathBuf {
     std::env::temp_dir().join(format!("farleaf-{user}"))
 }
 
-/// Makes it. Whoever can write to the directory can put a socket of their own in the place of ours,
-/// so it must be ours and writable by nobody else.
+/// Creates the directory. A user who can write to it could replace our sockets, so it must be ours,
+/// and no other user may have write permission.
 pub(crate) fn prepare_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new()
         .recursive(true)

@@ -1,33 +1,34 @@
-//! What the listeners of a memory node have in common: whom they register sessions with, and how
-//! they are stopped.
+//! Interface between the listeners and the memory node: registration of sessions, and the stop
+//! signal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::event::EventfdFlags;
 
-/// What a listener needs of the memory node: the sessions. Called from the listener's thread.
+/// The memory node's sessions, as listeners use them. Called from the listener's thread.
 pub trait SessionService {
-    /// Brings a session of process `pid` (0: of another host) to life; the error is told to the
-    /// client.
+    /// Registers a session of process `pid` (0: on another host). The client receives the error.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the node registers no session.
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String>;
-    /// The session has drained, or its process is dead: it is fenced now (F6), or will be without
-    /// anybody's doing more.
+    /// Records that the session has drained or its process is dead. It is fenced now (FABRIC-6), or
+    /// will be without further calls.
     fn fence(&mut self, owner: OwnerWord);
-    /// The process of a session that is not fenced.
+    /// Returns the process of an unfenced session.
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32>;
 }
 
-/// Stops a listener from any thread.
+/// Signal that stops a listener from any thread.
 #[derive(Clone, Debug)]
 pub struct StopSignal(Arc<OwnedFd>);
 
 impl StopSignal {
+    /// Creates a signal.
+    ///
     /// # Errors
     /// The process has no descriptor left.
     pub fn new() -> io::Result<Self> {
@@ -35,13 +36,13 @@ impl StopSignal {
         Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
     }
 
-    /// Makes whoever listens to it return soon.
+    /// Makes the listeners that wait for this signal return soon.
     pub fn stop(&self) {
-        // The only failure is an eventfd that has been stopped 2^64 times: stopped it is.
+        // The only possible failure is an eventfd whose counter is full, which is signaled anyway.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Readable once it has been stopped.
+    /// Returns the descriptor, which is readable once the signal was sent.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Windows: memory of a session's process that its home node writes into (F10).
+//! Windows: memory of a session's process that its home node writes into (FABRIC-10).
 
 use core::fmt::Debug;
 use std::collections::HashMap;
@@ -7,60 +7,62 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 
 use crate::batch::{Batch, VerbKind};
 
-/// A node's way into the windows of its sessions.
+/// A node's access to the windows of its sessions.
 pub trait Windows {
-    /// Writes what a batch of WRITEs says into a session's window, whose words are counted from 0:
-    /// in their order, as F2 has it. Nobody waits until it is there, and nobody hears if it never
-    /// is: the session is over then.
+    /// Writes the WRITEs of a batch into a session's window, whose words are counted from 0, in the
+    /// order of FABRIC-2.
+    ///
+    /// The method does not wait for delivery and reports no failure: if a write is never delivered,
+    /// the session has ended.
     fn write(&self, owner: OwnerWord, batch: &mut Batch);
 }
 
-/// The way into one session's window.
-pub(crate) trait Door: Debug + Send + Sync {
-    /// Writes these words from `index` on, after all that was written before.
+/// Access to one session's window.
+pub(crate) trait WindowWriter: Debug + Send + Sync {
+    /// Appends a write of `words` at `index`, after all earlier writes.
     fn write(&self, index: u64, words: &[u64]);
 
-    /// What was written leaves.
-    fn leave(&self);
+    /// Sends the appended writes.
+    fn send(&self);
 }
 
-/// The doors of all sessions of a node that have come over a network, whichever way.
+/// Windows of all of a node's sessions that came over a network, on any backend.
 #[derive(Debug, Default)]
-pub struct Doors {
-    doors: RwLock<HashMap<u64, Arc<dyn Door>>>,
-    bell: Bell,
+pub struct WindowRegistry {
+    windows: RwLock<HashMap<u64, Arc<dyn WindowWriter>>>,
+    wake_signal: WakeSignal,
 }
 
-impl Doors {
-    /// Rung when a session that has a door has written something.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+impl WindowRegistry {
+    /// Returns the signal that is sent when a session with a window has written something.
+    pub fn wake_signal(&self) -> &WakeSignal {
+        &self.wake_signal
     }
 
-    /// A session has a door.
-    pub(crate) fn add(&self, owner: OwnerWord, door: Arc<dyn Door>) {
-        let mut doors = self.doors.write().unwrap_or_else(PoisonError::into_inner);
-        doors.insert(owner.word(), door);
+    /// Adds the window of a session.
+    pub(crate) fn add(&self, owner: OwnerWord, window_writer: Arc<dyn WindowWriter>) {
+        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        windows.insert(owner.word(), window_writer);
     }
 
-    /// It has none any more.
+    /// Removes the window of a session.
     pub(crate) fn remove(&self, owner: OwnerWord) {
-        let mut doors = self.doors.write().unwrap_or_else(PoisonError::into_inner);
-        doors.remove(&owner.word());
+        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        windows.remove(&owner.word());
     }
 }
 
-impl Windows for Doors {
+impl Windows for WindowRegistry {
     fn write(&self, owner: OwnerWord, batch: &mut Batch) {
-        let door = {
-            let doors = self.doors.read().unwrap_or_else(PoisonError::into_inner);
-            doors.get(&owner.word()).map(Arc::clone)
+        let window_writer = {
+            let windows = self.windows.read().unwrap_or_else(PoisonError::into_inner);
+            windows.get(&owner.word()).map(Arc::clone)
         };
-        let Some(door) = door else {
+        let Some(window_writer) = window_writer else {
             tracing::debug!(%owner, "an answer came too late: its session has hung up");
             return;
         };
@@ -68,48 +70,48 @@ impl Windows for Doors {
         for verb in verbs {
             assert!(verb.kind == VerbKind::Write, "windows are only written");
             let start = verb.start as usize;
-            door.write(
+            window_writer.write(
                 verb.addr.index(),
                 &words[start..start + verb.word_count as usize],
             );
         }
-        door.leave();
+        window_writer.send();
     }
 }
 
-/// Wakes the thread that reads what sessions have written, where it sleeps.
+/// Notification that wakes the thread that reads the sessions' writes, if that thread sleeps.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct WakeSignal {
     thread: OnceLock<Thread>,
     is_asleep: AtomicBool,
 }
 
-impl Bell {
-    /// Who is woken: this thread, from now on. There is one only.
-    pub fn belongs_here(&self) {
+impl WakeSignal {
+    /// Makes the calling thread the one to wake. There is only one.
+    pub fn attach_current_thread(&self) {
         self.thread.get_or_init(std::thread::current);
     }
 
-    /// This thread is about to sleep. It has to look once more before it does: what was written
-    /// before this it has to see by itself.
+    /// Announces that this thread is about to sleep. The thread must look once more before it
+    /// sleeps, because earlier writes do not wake it.
     pub fn begin_sleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
-        // Who writes has a fence between that and the look at the flag.
+        // The writing side has a fence between its write and its check of the flag.
         fence(Ordering::SeqCst);
     }
 
-    /// It does not.
+    /// Announces that this thread no longer sleeps.
     pub fn end_sleep(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps for so long, or until somebody rings.
+    /// Sleeps until the signal is sent, but at most for `at_most`.
     pub fn sleep(&self, at_most: Duration) {
         std::thread::park_timeout(at_most);
         self.end_sleep();
     }
 
-    /// Something was written, and a fence has followed. A load while nobody sleeps.
+    /// Wakes the reader after a write and a fence. Costs one load if it does not sleep.
     #[inline]
     pub(crate) fn ring(&self) {
         if self.is_asleep.load(Ordering::SeqCst)

@@ -1,63 +1,63 @@
-//! Splits that a model's synonym leaf table announces: read along the way, and what they make due.
+//! Announcements of splits in a model's synonym leaf table: reading them, and requesting
+//! retraining.
 
 use farleaf_fabric::{Batch, BatchError, CountedBatch, Endpoint, OperationKind, ReadSlot};
-use farleaf_region::{PoolLayout, queue};
+use farleaf_pool::{PoolLayout, queue};
 
 use crate::hint::Announcement;
 
-/// So many unread announcements of a model make it worth two round trips to read them.
+/// Number of unread announcements of a model from which reading them is worth two round trips.
 const CATCH_UP_COUNT: u32 = 4;
 
-/// Entries that are read along with a model's counter, so that they need no round trip of their
-/// own.
+/// Number of entries read along with a model's counter, which saves a round trip of their own.
 const EARLY_ENTRY_COUNT: u32 = 8;
 
-/// READs of what a model announces.
+/// Posted READs of a model's announcements.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct AnnouncementReads {
     counter: ReadSlot,
-    /// The first entry.
-    seen: u32,
+    /// Number of the first entry read.
+    read_count: u32,
     entries: Option<ReadSlot>,
 }
 
-impl Asked {
-    /// Adds the READs of a model's counter, and of the first entries that a session which has seen
-    /// so many has not: two verbs, up to 72 bytes.
-    pub fn post(batch: &mut Batch, announcement: &Announcement, seen: u32) -> Self {
-        let unread = announcement.capacity.saturating_sub(seen);
+impl AnnouncementReads {
+    /// Posts the READs of a model's counter, and of the first entries from `read_count` on, which
+    /// the session has not read yet. Costs two verbs, up to 72 bytes.
+    pub fn post(batch: &mut Batch, announcement: &Announcement, read_count: u32) -> Self {
+        let unread = announcement.capacity.saturating_sub(read_count);
         let count = unread.min(EARLY_ENTRY_COUNT) as usize;
         let counter = batch.read(announcement.counter, 1);
-        let entry = announcement.entry(seen.into());
+        let entry = announcement.entry(read_count.into());
         Self {
             counter,
-            seen,
+            read_count,
             entries: (count > 0).then(|| batch.read(entry, count)),
         }
     }
 
-    /// What was read.
-    pub fn answer(self, batch: &Batch) -> Announced {
+    /// Returns the words read.
+    pub fn answer(self, batch: &Batch) -> AnnouncementWords {
         let entries = self.entries.map(|entries| batch.words(entries).to_vec());
-        Announced {
+        AnnouncementWords {
             slot_use: batch.words(self.counter)[0],
-            seen: self.seen,
+            read_count: self.read_count,
             entries: entries.unwrap_or_default(),
         }
     }
 }
 
-/// What a model's synonym leaf table was read to say.
+/// Words read from a model's synonym leaf table.
 #[derive(Clone, Debug, Default)]
-pub struct Announced {
+pub struct AnnouncementWords {
     slot_use: u64,
-    /// Entries from this one on were read, too.
-    seen: u32,
+    /// Number of the first entry in `entries`.
+    read_count: u32,
     entries: Vec<u64>,
 }
 
-impl Announced {
-    /// The counter alone.
+impl AnnouncementWords {
+    /// Returns the announcements when only the counter was read.
     pub fn counted(slot_use: u64) -> Self {
         Self {
             slot_use,
@@ -65,19 +65,20 @@ impl Announced {
         }
     }
 
-    /// Whether so much is new to a session which has seen so many that it is worth catching up.
-    pub fn is_much(&self, seen: u32) -> bool {
-        self.slot_use >= u64::from(seen.saturating_add(CATCH_UP_COUNT))
+    /// Returns whether a session that has read `read_count` announcements should catch up.
+    pub fn is_worth_catching_up(&self, read_count: u32) -> bool {
+        self.slot_use >= u64::from(read_count.saturating_add(CATCH_UP_COUNT))
     }
 
-    /// How many there are.
+    /// Returns the number of announcements counted.
     pub fn count(&self) -> u32 {
         u32::try_from(self.slot_use).unwrap_or(u32::MAX)
     }
 
-    /// The entries that a session which has seen so many has not, as far as there was room for
-    /// them. No round trip if they were read along with the counter: then some that it counts may
-    /// not have been there yet, as some may never be. Else one.
+    /// Returns the entries that the table has space for and that a session which has read
+    /// `read_count` announcements lacks. Costs no round trip if the entries were read along with
+    /// the counter, else one. An entry that the counter includes may still be zero: its session may
+    /// not have written it yet, or may have died.
     ///
     /// # Errors
     /// The fabric failed.
@@ -85,12 +86,12 @@ impl Announced {
         &self,
         endpoint: &E,
         batch: &mut Batch,
-        (announcement, seen): (&Announcement, u32),
+        (announcement, read_count): (&Announcement, u32),
     ) -> Result<Vec<u64>, BatchError> {
-        let known = seen.min(announcement.capacity);
+        let known = read_count.min(announcement.capacity);
         let count = self.count().min(announcement.capacity);
         let count = count.saturating_sub(known) as usize;
-        let early = (known == self.seen).then(|| self.entries.get(..count));
+        let early = (known == self.read_count).then(|| self.entries.get(..count));
         if let Some(early) = early.flatten() {
             return Ok(early.to_vec());
         }
@@ -104,7 +105,7 @@ impl Announced {
     }
 }
 
-/// Asks the node to retrain a model: Q1.
+/// Asks the memory node to retrain a model, by an entry in the queue.
 ///
 /// # Errors
 /// The fabric failed.

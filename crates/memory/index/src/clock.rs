@@ -1,75 +1,75 @@
-//! A map that forgets what was not asked for lately: CLOCK, or second chance.
+//! A map with CLOCK (second chance) eviction.
 
 use core::cell::Cell;
 use core::ops::{Bound, RangeBounds};
 use std::collections::BTreeMap;
 
-/// What a [`Clock`] holds.
-pub trait Held {
-    /// Bytes that it takes outside of the map's entry.
+/// A value that a [`Clock`] can contain.
+pub trait CachedValue {
+    /// Returns the bytes that the value takes outside of the map's entry.
     fn content_bytes(&self) -> u64;
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct ClockEntry<V> {
     value: V,
-    /// Asked for since the hand passed.
+    /// Set when the entry was used since the hand passed.
     was_touched: Cell<bool>,
 }
 
-/// Values by key. The hand goes round over the keys in their order; what was touched since it came
-/// by last stays, once.
+/// Map from keys to values with CLOCK eviction. The hand passes the keys in order, and spares each
+/// entry that was used since it last passed, once.
 #[derive(Debug)]
 pub struct Clock<K, V> {
-    entries: BTreeMap<K, Entry<V>>,
+    entries: BTreeMap<K, ClockEntry<V>>,
     content_bytes: u64,
-    /// The key that the hand passed last.
+    /// Key that the hand passed last.
     hand: Option<K>,
 }
 
-impl<K: Ord + Copy, V: Held> Clock<K, V> {
+impl<K: Ord + Copy, V: CachedValue> Clock<K, V> {
     /// Bytes of one entry of the map. Nodes of a B-tree have 11 places, of which at least 5 are
     /// taken; a sixteenth of a node is links.
-    pub const ENTRY_BYTES: u64 = (size_of::<K>() + size_of::<Entry<V>>()) as u64 * 12 / 5;
+    pub const ENTRY_BYTES: u64 = (size_of::<K>() + size_of::<ClockEntry<V>>()) as u64 * 12 / 5;
 
-    /// Bytes of everything.
+    /// Returns the bytes of all entries.
     pub fn bytes(&self) -> u64 {
         self.entries.len() as u64 * Self::ENTRY_BYTES + self.content_bytes
     }
 
-    /// Bytes that a value takes here.
+    /// Returns the bytes that a value takes in the map.
     pub fn bytes_of(value: &V) -> u64 {
         Self::ENTRY_BYTES + value.content_bytes()
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// A key's value, which is touched by that.
+    /// Returns the value of `key` and marks it as used.
     pub fn get(&self, key: K) -> Option<&V> {
         let entry = self.entries.get(&key)?;
         entry.was_touched.set(true);
         Some(&entry.value)
     }
 
-    /// The value of the largest key that is not above this one, which is touched by that.
+    /// Returns the value of the largest key that is not above `key`, and marks it as used.
     pub fn at_or_below(&self, key: K) -> Option<&V> {
         let (_, entry) = self.entries.range(..=key).next_back()?;
         entry.was_touched.set(true);
         Some(&entry.value)
     }
 
-    /// The values of a range, in order of their keys, untouched.
+    /// Returns the values of a range in key order, without marking them as used.
     pub fn range(&self, keys: impl RangeBounds<K>) -> impl Iterator<Item = &V> {
         self.entries.range(keys).map(|(_, entry)| &entry.value)
     }
 
-    /// Adds or replaces a value. It counts as touched.
+    /// Adds or replaces a value and marks it as used.
     pub fn insert(&mut self, key: K, value: V) {
         self.content_bytes += value.content_bytes();
-        let entry = Entry {
+        let entry = ClockEntry {
             value,
             was_touched: Cell::new(true),
         };
@@ -78,22 +78,22 @@ impl<K: Ord + Copy, V: Held> Clock<K, V> {
         }
     }
 
-    /// The largest key that is not above this one.
+    /// Returns the largest key in the map that is not above `key`.
     pub fn key_at_or_below(&self, key: K) -> Option<K> {
         Some(*self.entries.range(..=key).next_back()?.0)
     }
 
-    /// Forgets one.
+    /// Removes the value of `key`, if present.
     pub fn remove(&mut self, key: K) {
         if let Some(old) = self.entries.remove(&key) {
             self.content_bytes -= old.value.content_bytes();
         }
     }
 
-    /// Forgets the next one that was not touched since the hand came by; false when there is
-    /// nothing to forget.
+    /// Evicts the next value that was not used since the hand last passed. Returns false if the map
+    /// is empty.
     pub fn evict(&mut self) -> bool {
-        // The second time round nothing is touched any more.
+        // In the second round no entry is marked as used any more.
         for _ in 0..=self.entries.len() {
             let above = self.hand.map_or(Bound::Unbounded, Bound::Excluded);
             let mut ahead = self.entries.range((above, Bound::Unbounded));
@@ -127,7 +127,7 @@ impl<K, V> Default for Clock<K, V> {
 mod tests {
     use super::*;
 
-    impl Held for u64 {
+    impl CachedValue for u64 {
         fn content_bytes(&self) -> u64 {
             *self
         }
@@ -137,8 +137,8 @@ mod tests {
         clock.entries.keys().copied().collect()
     }
 
-    /// Who is asked for between two rounds of the hand stays; who is not goes; the hand goes on
-    /// where it stood.
+    /// An entry used between two rounds of the hand stays, an unused one is evicted, and the hand
+    /// continues where it stopped.
     #[test]
     fn what_was_touched_gets_a_second_chance() {
         let mut clock = Clock::<u32, u64>::default();
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(clock.bytes(), 0);
     }
 
-    /// Bytes are those of what is held, whatever was replaced and forgotten.
+    /// The byte count includes only present values, after replacements and evictions.
     #[test]
     fn bytes_are_of_what_is_held() {
         let mut clock = Clock::<u32, u64>::default();
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!((clock.bytes(), clock.count()), (0, 0));
     }
 
-    /// The nearest key to the left answers, and ranges come in order.
+    /// The nearest key to the left is found, and ranges are in key order.
     #[test]
     fn keys_are_found_by_order() {
         let mut clock = Clock::<u32, u64>::default();

@@ -3,59 +3,60 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
+use farleaf_base::{RemoteAddr, WordAddr};
+use farleaf_leaf::words::LeafGeometry;
 use farleaf_model::UpperModels;
-use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::hint::{Announcement, Hint, due_split_count};
 use crate::synonyms::Replaced;
 
-/// One model: a line over the leaves of a contiguous piece of a run.
+/// Model: a line that predicts the leaf of a key among adjacent leaves of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// Smallest key that is routed to it; its predictions are relative to it.
+    /// Smallest key that is routed to the model; predictions are relative to it.
     pub first_key: u64,
-    /// Leaves per key.
+    /// Slope of the line, in leaves per key.
     pub slope: f64,
     /// Prediction at `first_key`, in leaves.
     pub intercept: f32,
     /// Largest prediction error over the trained fences, in leaves; rounded up.
     pub error_max: f32,
-    /// Its first leaf.
+    /// Address of the model's first leaf.
     pub base: RemoteAddr,
-    /// How many leaves it has, at most [`Model::LEAF_COUNT_MAX`].
+    /// Number of leaves, at most [`Model::LEAF_COUNT_MAX`].
     pub leaf_count: u32,
-    /// Its synonym leaf table: the counter, then entries. Null when it has none.
+    /// Address of the synonym leaf table (the counter, then entries); null if there is none.
     pub synonym_table: RemoteAddr,
-    /// Entries that the synonym leaf table has room for.
+    /// Number of entries that the synonym leaf table has space for.
     pub synonym_capacity: u32,
 }
 
 impl Model {
-    /// Most leaves of one model: a synonym leaf table's entry names the parent with 16 bits.
+    /// Largest number of leaves of a model: an entry of a synonym leaf table names the parent with
+    /// 16 bits.
     pub const LEAF_COUNT_MAX: u32 = u16::MAX as u32;
-    /// Most leaves that a training gives a `learned` model: what is retrained together when one
-    /// place of it grows.
+    /// Largest number of leaves that a training gives a `learned` model. Limits how much is
+    /// retrained together when one place in it grows.
     pub const TRAINED_LEAF_COUNT_MAX: u32 = 1 << 12;
 
-    /// Predicted position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the
-    /// key, and the same number wherever it is computed: residuals depend on that.
+    /// Returns the predicted position of a key in units of 2^-`shift` leaves, rounded down.
+    /// Monotone in the key, and the same on every machine: residuals depend on that.
     #[inline]
     pub fn position(&self, key: u64, shift: u32) -> i64 {
         self.line(shift)
             .position(key.saturating_sub(self.first_key))
     }
 
-    /// Its leaves that a key may be in given its error, first and last, whether the key is present
-    /// or not.
+    /// Returns the numbers of the first and last leaf of the model that may have a present or
+    /// absent key, given the model's error.
     pub fn predicted_range(&self, key: u64, shift: u32) -> (u32, u32) {
         let distance = key.saturating_sub(self.first_key);
         self.line(shift).range(distance, shift, self.error_max)
     }
 
-    fn line(&self, shift: u32) -> Line {
+    fn line(&self, shift: u32) -> ScaledLine {
         let scale = (1_u64 << shift) as f64;
-        Line {
+        ScaledLine {
             slope: self.slope * scale,
             intercept: f64::from(self.intercept) * scale + POSITION_BIAS,
             base: self.base,
@@ -65,41 +66,42 @@ impl Model {
     }
 }
 
-/// Added to positions while they are floating-point numbers, so that cutting off the fraction
-/// rounds down for negative ones, too. Predictions err by far less than this many units.
+/// Bias of positions while they are floating-point numbers: it makes truncation round down for
+/// negative positions too. Predictions err by far less than this many units.
 const POSITION_BIAS: f64 = (1_u64 << 32) as f64;
 
-/// The part of a model that every lookup touches: half a cache line.
+/// Part of a model that every lookup uses: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    /// Units of position per key.
+struct ScaledLine {
+    /// Slope in units of position per key.
     slope: f64,
-    /// Position at the first key, in its units, plus the bias.
+    /// Position at the first key, in units of position, plus the bias.
     intercept: f64,
     base: RemoteAddr,
-    /// Number of its first leaf in the directory.
+    /// Number of the model's first leaf in the directory.
     first_leaf: u32,
     leaf_count: u32,
 }
 
-const _: () = assert!(size_of::<Line>() == 32);
+const _: () = assert!(size_of::<ScaledLine>() == 32);
 
-impl Line {
-    /// Numbers of its leaves in the directory.
+impl ScaledLine {
+    /// Returns the numbers of the model's leaves in the directory.
     #[inline]
     fn leaves(&self) -> core::ops::Range<usize> {
         self.first_leaf as usize..(self.first_leaf + self.leaf_count) as usize
     }
 
-    /// A multiplication by a positive number, an addition and a rounding are each monotone, so
-    /// their sequence is; a fused multiply-add is not used because it may differ between machines.
+    /// Returns the position at a distance from the first key. A multiplication by a positive
+    /// number, an addition and a rounding are each monotone, so their sequence is. A fused
+    /// multiply-add is not used because it may differ between machines.
     #[inline]
     fn position(&self, distance: u64) -> i64 {
         // `as` saturates, so that a key far beyond the last leaf stays beyond it.
         (self.slope * distance as f64 + self.intercept) as i64 - POSITION_BIAS as i64
     }
 
-    /// Its leaves that a key at this distance may be in, first and last.
+    /// Returns the numbers of the first and last leaf that a key at this distance may be in.
     fn range(&self, distance: u64, shift: u32, error_max: f32) -> (u32, u32) {
         let scale = (1_u64 << shift) as f64;
         let position = (self.slope * distance as f64 + (self.intercept - POSITION_BIAS)) / scale;
@@ -112,16 +114,16 @@ impl Line {
     }
 }
 
-/// Where a model predicts a key, before residuals are consulted.
+/// Prediction of a model for a key, before residuals are used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prediction {
     model: u32,
-    /// The leaf of the model that the line points to.
+    /// Number in the model of the leaf that the line points to.
     pointed: u32,
     position: i64,
 }
 
-/// The part of a model that splits and ROLEX lookups touch.
+/// Part of a model that splits and ROLEX lookups use.
 #[derive(Clone, Copy, Debug)]
 struct Margin {
     synonym_table: RemoteAddr,
@@ -129,37 +131,39 @@ struct Margin {
     error_max: f32,
 }
 
-/// The numbers of models that a newer training has replaced by others.
+/// Numbers of the models that a newer training has replaced, and of their replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedModels {
-    /// Before.
+    /// Numbers of the replaced models in the older directory.
     pub before: Range<usize>,
-    /// After; begins where `before` does.
+    /// Numbers of the new models in the newer directory; starts where `before` does.
     pub after: Range<usize>,
 }
 
-/// What a training told, as one process holds it: immutable, replaced as a whole.
+/// Result of a training, as a process holds it: immutable, and replaced as a whole.
 #[derive(Debug)]
 pub struct Directory {
     geometry: LeafGeometry,
     generation: u16,
     record_count: u64,
-    /// Fixed-point position of predictions: units of 2^-shift leaves.
+    /// Scale of positions: their unit is 2^-shift leaves.
     shift: u32,
     upper: UpperModels,
-    lines: Vec<Line>,
+    lines: Vec<ScaledLine>,
     margins: Vec<Margin>,
-    /// For leaf i of a model, the threshold on the predicted position from which on a key belongs
-    /// to it or to a later leaf, minus i (L2).
+    /// Residual per leaf: for leaf i of a model, the smallest predicted position of keys in this
+    /// leaf or later ones (the threshold), minus i.
     residuals: Vec<i8>,
-    /// Where each leaf is, if those of a model do not lie side by side. Lookups by residuals do not
-    /// ask for it: they are for directories without one.
+    /// Address of each leaf, if leaves of a model are not adjacent. Lookups by residuals do not use
+    /// it: they require a directory without a leaf table.
     leaf_table: Option<Arc<[RemoteAddr]>>,
 }
 
 impl Directory {
-    /// Puts a directory together. `models` cover all keys in order, and there is one residual per
-    /// leaf. Panics when that is not so: snapshots are checked where they are read.
+    /// Creates a directory. `models` must cover all keys in order, with one residual per leaf.
+    ///
+    /// # Panics
+    /// If they do not: readers of snapshots check this first.
     pub fn new(
         geometry: LeafGeometry,
         generation: u16,
@@ -171,7 +175,7 @@ impl Directory {
         let mut first_leaf = 0;
         let mut lines = Vec::with_capacity(models.len());
         for model in models {
-            lines.push(Line {
+            lines.push(ScaledLine {
                 first_leaf,
                 ..model.line(shift)
             });
@@ -202,8 +206,8 @@ impl Directory {
         }
     }
 
-    /// What of it a newer directory has replaced: the leaves, and the models. Models are compared
-    /// by their leaves and synonym leaf tables; one that has lost its tail counts as replaced.
+    /// Returns the leaves and models that a newer directory has replaced. Models are compared by
+    /// their leaves and synonym leaf tables; a model that has lost its tail counts as replaced.
     pub fn replaced_by(&self, newer: &Self) -> (Replaced, ReplacedModels) {
         let piece = |directory: &Self, model: usize| {
             let line = &directory.lines[model];
@@ -239,8 +243,8 @@ impl Directory {
         (replaced, models)
     }
 
-    /// The same models over leaves that lie where a leaf table says. From then on
-    /// [`locate`](Self::locate) and its parts are not for this directory.
+    /// Returns the directory with the same models over leaves at the addresses of a leaf table. The
+    /// result does not support [`locate`](Self::locate) and its parts.
     #[must_use]
     pub fn with_leaf_table(self, leaf_table: Arc<[RemoteAddr]>) -> Self {
         assert_eq!(leaf_table.len(), self.residuals.len(), "one place per leaf");
@@ -250,61 +254,61 @@ impl Directory {
         }
     }
 
-    /// Whether leaves lie where a leaf table says.
+    /// Returns whether the directory has an explicit leaf table.
     pub fn has_leaf_table(&self) -> bool {
         self.leaf_table.is_some()
     }
 
-    /// Where all trained leaves are, in order: the leaf table, or one that is computed.
+    /// Returns the addresses of all trained leaves in order: the leaf table, or a computed one.
     pub fn leaf_table(&self) -> Arc<[RemoteAddr]> {
         if let Some(leaf_table) = &self.leaf_table {
             return Arc::clone(leaf_table);
         }
-        let leaves = |line: &Line| {
+        let leaves = |line: &ScaledLine| {
             let (base, stride) = (line.base, self.geometry.stride_blocks());
             (0..u64::from(line.leaf_count)).map(move |leaf| base.offset_blocks(leaf * stride))
         };
         self.lines.iter().flat_map(leaves).collect()
     }
 
-    /// Which load made it.
+    /// Returns the generation of the load that created it.
     pub fn generation(&self) -> u16 {
         self.generation
     }
 
-    /// How many records it was trained on.
+    /// Returns the number of records that the training saw.
     pub fn record_count(&self) -> u64 {
         self.record_count
     }
 
-    /// How many trained leaves there are.
+    /// Returns the number of trained leaves.
     pub fn leaf_count(&self) -> u32 {
         self.residuals.len() as u32
     }
 
-    /// How many models there are.
+    /// Returns the number of models.
     pub fn model_count(&self) -> usize {
         self.lines.len()
     }
 
-    /// Bytes of upper models, models and residuals that lookups by residuals touch.
+    /// Returns the bytes of upper models, models and residuals that lookups by residuals use.
     pub fn lookup_bytes(&self) -> u64 {
         self.model_bytes() + self.residuals.len() as u64
     }
 
-    /// Bytes of upper models and models.
+    /// Returns the bytes of upper models and models.
     pub fn model_bytes(&self) -> u64 {
         let lines = size_of_val(&*self.lines) + size_of_val(&*self.margins);
         (self.upper.size_bytes() + lines) as u64
     }
 
-    /// L2: the leaf that a key is in, as far as the training knows.
+    /// Returns the leaf of a key according to the training.
     #[inline]
     pub fn locate(&self, key: u64) -> Hint {
         self.resolve(self.predict(key))
     }
 
-    /// First half of [`locate`](Self::locate): touches upper models and one model.
+    /// First half of [`locate`](Self::locate): uses upper models and one model.
     #[expect(clippy::inline_always, reason = "a call costs a tenth of a lookup")]
     #[inline(always)]
     pub fn predict(&self, key: u64) -> Prediction {
@@ -321,8 +325,8 @@ impl Directory {
         }
     }
 
-    /// A leaf near the one that a prediction will be resolved to: mostly in the same page of
-    /// memory.
+    /// Returns a leaf near the one that a prediction will be resolved to, mostly in the same page
+    /// of memory.
     #[inline]
     pub fn near(&self, prediction: Prediction) -> RemoteAddr {
         self.leaf_at(
@@ -331,8 +335,8 @@ impl Directory {
         )
     }
 
-    /// Corrects where predictions point to by one residual each: loads that do not wait for each
-    /// other, after which [`resolve`](Self::resolve) finds what it needs in the cache.
+    /// Corrects the leaves that predictions point to by one residual each. These loads do not wait
+    /// for each other, and bring what [`resolve`](Self::resolve) needs into the processor's cache.
     pub fn refine(&self, predictions: &mut [Prediction]) {
         for prediction in predictions {
             let range = self.lines[prediction.model as usize].leaves();
@@ -343,7 +347,7 @@ impl Directory {
         }
     }
 
-    /// Second half of [`locate`](Self::locate): touches residuals.
+    /// Second half of [`locate`](Self::locate): uses residuals.
     #[inline]
     pub fn resolve(&self, prediction: Prediction) -> Hint {
         let Prediction {
@@ -355,7 +359,7 @@ impl Directory {
         let residuals = &self.residuals[line.leaves()];
         let last = residuals.len() as i64 - 1;
         let threshold = |leaf: i64| (leaf << self.shift) + i64::from(residuals[leaf as usize]);
-        // The residual of the leaf that the line points to tells how far the line is off near it.
+        // The residual of the leaf that the line points to shows how far the line is off near it.
         let corrected = position.saturating_sub(i64::from(residuals[pointed as usize]));
         let mut leaf = (corrected >> self.shift).clamp(0, last);
         while leaf > 0 && position < threshold(leaf) {
@@ -370,8 +374,8 @@ impl Directory {
         }
     }
 
-    /// The predicted range of leaves as the paper has it: every leaf that a key may be in given the
-    /// model's error, first and last number.
+    /// Returns the paper's predicted range: the numbers of the first and last leaf that may have a
+    /// key given the model's error.
     pub fn predicted_range(&self, key: u64) -> (u32, u32) {
         let model = self.upper.find(key);
         let line = &self.lines[model];
@@ -380,7 +384,7 @@ impl Directory {
         (line.first_leaf + from, line.first_leaf + to)
     }
 
-    /// The trained leaf with this number.
+    /// Returns the trained leaf with this number.
     #[inline]
     pub fn leaf(&self, number: u32) -> Option<Hint> {
         if number >= self.leaf_count() {
@@ -398,8 +402,8 @@ impl Directory {
         })
     }
 
-    /// The trained leaf with this number, and how many lie side by side from it on: of its model,
-    /// and no more than asked for.
+    /// Returns the trained leaf with this number, and how many leaves of its model are adjacent
+    /// from it on, at most `count_max`.
     pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         if number >= self.leaf_count() {
             return None;
@@ -424,13 +428,13 @@ impl Directory {
         Some((hint, count))
     }
 
-    /// The model that a trained leaf belongs to.
+    /// Returns the number of the model that a trained leaf belongs to.
     #[inline]
     pub fn model_of(&self, leaf: u32) -> usize {
         self.lines.partition_point(|line| line.first_leaf <= leaf) - 1
     }
 
-    /// Where a split of a leaf of this parent is announced.
+    /// Returns where a split of a leaf of this parent is announced.
     pub fn announcement(&self, parent: u32) -> Option<Announcement> {
         let model = self.model_of(parent);
         let margin = self.margins[model];
@@ -444,23 +448,23 @@ impl Directory {
         })
     }
 
-    /// The word that counts a model's synonym leaves.
+    /// Returns the address of the word that counts a model's synonym leaves.
     pub fn synonym_counter(&self, model: usize) -> WordAddr {
         self.margins[model].synonym_table.word_at(0)
     }
 
-    /// Entries of a model's synonym leaf table.
+    /// Returns the number of entries that a model's synonym leaf table has space for.
     pub fn synonym_capacity(&self, model: usize) -> u32 {
         self.margins[model].synonym_capacity
     }
 
-    /// Number of a model's first leaf.
+    /// Returns the number of a model's first leaf.
     pub fn first_leaf_of(&self, model: usize) -> u32 {
         self.lines[model].first_leaf
     }
 
     #[inline]
-    fn leaf_at(&self, line: &Line, index: u64) -> RemoteAddr {
+    fn leaf_at(&self, line: &ScaledLine, index: u64) -> RemoteAddr {
         line.base
             .offset_blocks(index * self.geometry.stride_blocks())
     }

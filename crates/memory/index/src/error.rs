@@ -1,12 +1,12 @@
-//! What can go wrong above the leaves.
+//! Errors of operations and bulk loads on a table.
 
+use farleaf_base::{NodeId, RemoteAddr, TableId};
 use farleaf_fabric::{BatchError, BatchErrorKind};
-use farleaf_leaf::LeafError;
-use farleaf_region::RegionError;
-use farleaf_types::{NodeId, RemoteAddr, TableId};
+use farleaf_leaf::words::LeafError;
+use farleaf_pool::PoolError;
 use thiserror::Error;
 
-/// An operating failure of an operation on a table.
+/// Failure of an operation on a table.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum IndexError {
@@ -15,78 +15,79 @@ pub enum IndexError {
     Leaf(#[from] LeafError),
     /// Chunks or the catalog failed.
     #[error(transparent)]
-    Region(Box<RegionError>),
+    Pool(Box<PoolError>),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] BatchError),
-    /// A retired leaf was met: there is, or was, a newer root than the one the session searches by.
-    /// Nothing has changed; whoever holds the state refreshes it and asks again.
+    /// The operation met a retired leaf: the table has, or had, a newer root than the session's.
+    /// Nothing has changed; the caller refreshes its state and retries.
     #[error("the table has been loaded anew since it was opened; open it again")]
     Outdated,
-    /// The models do not lead to a key (Y6): the memory node has to be asked. Nothing has changed.
+    /// The models do not lead to a key, so the memory node must execute the operation. Nothing has
+    /// changed.
     #[error("the models do not lead to key {key}; the memory node has to be asked")]
     FallBack {
-        /// The key.
+        /// Key of the operation.
         key: u64,
     },
-    /// The search layer's snapshot is damaged.
+    /// The search layer's snapshot is corrupted.
     #[error(transparent)]
     SnapshotDamaged(Box<SnapshotDamage>),
 }
 
 impl IndexError {
-    /// The node of the pool that is gone for good, if that is why.
+    /// Returns the lost node of the pool, if that is the cause.
     pub fn lost_node(&self) -> Option<NodeId> {
         self.fabric_failure()?.lost_node()
     }
 
-    /// Whether there was no room in the pool.
+    /// Returns whether the pool was full.
     pub fn is_full(&self) -> bool {
-        let Self::Region(error) = self else {
+        let Self::Pool(error) = self else {
             return false;
         };
-        matches!(**error, RegionError::Full { .. })
+        matches!(**error, PoolError::Full { .. })
     }
 
-    /// The fabric's failure behind it, in whichever layer it was met.
+    /// Returns the fabric's failure that caused the error, whichever layer met it.
     pub fn fabric_failure(&self) -> Option<&BatchError> {
-        let region = match self {
+        let memory = match self {
             Self::Fabric(failure) | Self::Leaf(LeafError::Fabric(failure)) => {
                 return Some(failure);
             }
-            Self::Region(region) | Self::Leaf(LeafError::Region(region)) => region,
+            Self::Pool(memory) | Self::Leaf(LeafError::Pool(memory)) => memory,
             _ => return None,
         };
-        match &**region {
-            RegionError::Fabric(failure) => Some(failure),
+        match &**memory {
+            PoolError::Fabric(failure) => Some(failure),
             _ => None,
         }
     }
 }
 
-/// What is wrong with a search layer's snapshot.
+/// Corruption of a search layer's snapshot.
 #[derive(Debug, Error)]
 #[error("the snapshot at {addr} of {table} is damaged: {what}")]
 pub struct SnapshotDamage {
-    /// Where it is.
+    /// Address of the snapshot.
     pub addr: RemoteAddr,
-    /// Whose it is.
+    /// Table that the snapshot belongs to.
     pub table: TableId,
-    /// What is wrong with it.
+    /// Description of the corruption.
     pub what: String,
 }
 
-impl From<RegionError> for IndexError {
-    fn from(error: RegionError) -> Self {
-        Self::Region(Box::new(error))
+impl From<PoolError> for IndexError {
+    fn from(error: PoolError) -> Self {
+        Self::Pool(Box::new(error))
     }
 }
 
-// Results are returned through every layer of every operation; large ones would be copied there.
+// Results pass through every layer of every operation, which would copy large ones.
 const _: () = assert!(size_of::<IndexError>() <= 32);
 
-/// Why a bulk load failed. Nothing of it is in the table then, unless the fabric failed: then all
-/// or nothing is.
+/// Failure of a bulk load. The table then has none of its records, unless the fabric failed: then
+/// it has all or none.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -96,24 +97,24 @@ pub enum LoadError {
          {previous}; a bulk load takes each key once, in ascending order"
     )]
     NotAscending {
-        /// Which record, from 0.
+        /// Number of the record, from 0.
         index: u64,
-        /// Its key.
+        /// Key of the record.
         key: u64,
-        /// The key before it.
+        /// Key of the previous record.
         previous: u64,
     },
-    /// The table has records already, or had some.
+    /// The table has or had records.
     #[error("a bulk load needs a table that has never held a record; this one has")]
     TableNotEmpty,
-    /// Something below failed.
+    /// An operation of the load failed.
     #[error(transparent)]
     Index(#[from] IndexError),
 }
 
 impl LoadError {
-    /// F5: the load may or may not be in the table, and the session may own chunks, known to it or
-    /// not.
+    /// Returns whether the outcome is unknown (FABRIC-5): the load may or may not be in the table,
+    /// and the session may own chunks that it does not know of.
     pub fn is_outcome_unknown(&self) -> bool {
         let Self::Index(error) = self else {
             return false;
@@ -123,8 +124,8 @@ impl LoadError {
     }
 }
 
-impl From<RegionError> for LoadError {
-    fn from(error: RegionError) -> Self {
+impl From<PoolError> for LoadError {
+    fn from(error: PoolError) -> Self {
         Self::Index(error.into())
     }
 }
@@ -145,8 +146,8 @@ impl From<BatchError> for LoadError {
 mod tests {
     use super::*;
 
-    /// F5: a claim of chunks fails as an error of the region; its outcome is as unknown as that of
-    /// a leaf's batch.
+    /// A failed claim of chunks is an error of the pool; its outcome is as unknown as that of a
+    /// leaf's batch (FABRIC-5).
     #[test]
     fn an_unknown_outcome_is_seen_through_every_layer() {
         let unknown = || {
@@ -156,8 +157,8 @@ mod tests {
         let errors: [LoadError; 4] = [
             unknown().into(),
             LeafError::from(unknown()).into(),
-            RegionError::from(unknown()).into(),
-            LeafError::from(RegionError::from(unknown())).into(),
+            PoolError::from(unknown()).into(),
+            LeafError::from(PoolError::from(unknown())).into(),
         ];
         for error in errors {
             assert!(error.is_outcome_unknown(), "{error:?}");

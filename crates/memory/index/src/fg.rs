@@ -1,36 +1,36 @@
-//! FG: no cache at all. Every operation descends from the root, one round trip per level (Ziegler
-//! et al., "fine-grained" design, as the papers compare with it).
+//! FG: no cache. Every operation descends from the root, one round trip per level (the
+//! "fine-grained" design of Ziegler et al., as the papers compare with it).
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
 use crate::hint::{Hint, SearchLayer};
 use crate::tree::head::Head;
 
-/// One session's FG layer on one table: where the root is.
+/// FG layer of one session on one table; holds only the address of the root.
 #[derive(Debug)]
 pub struct FgLayer {
     head: Head,
 }
 
 impl FgLayer {
-    /// A layer that begins at the root that the head named when it was read.
+    /// Creates a layer that starts at the root named by the head when it was read.
     pub fn new(head: Head) -> Self {
         Self { head }
     }
 
-    /// The tree's head; its root may have split since.
+    /// Returns the tree's head. Its root may have split since it was read.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// There is another root.
+    /// Replaces the address of the root.
     pub fn set_root(&mut self, root: RemoteAddr) {
         self.head.root = root;
     }
 }
 
 impl SearchLayer for FgLayer {
-    /// The first leaf: which leaf it is far memory has to tell.
+    /// Returns the first leaf: only far memory can tell which leaf has the key.
     fn locate(&self, _key: u64) -> Hint {
         Hint {
             addr: self.head.first_leaf,

@@ -1,54 +1,55 @@
-//! What a search layer offers to the operations.
+//! Interface between search layers and operations.
 
 use std::rc::Rc;
 
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_base::{RemoteAddr, WordAddr};
 
 use crate::snapshot::{PageRead, PagedSnapshot};
 
-/// Where a key probably is.
+/// Leaf where a key probably is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// The leaf to look at: a trained one or one of its synonyms.
+    /// Address of the leaf to read: a trained leaf or one of its synonyms.
     pub addr: RemoteAddr,
-    /// The trained leaf whose range that leaf's is a part of, counted over the whole directory.
+    /// Number, in the whole directory, of the trained leaf whose range contains this leaf's range.
     pub parent: u32,
 }
 
-/// Where a split is announced to other clients.
+/// Place where a split is announced to other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// `slot_use`: how many synonym leaves the model has. FAA.
+    /// Address of `slot_use`, the number of the model's synonym leaves, changed by FAA.
     pub counter: WordAddr,
-    /// Entries that there are room for.
+    /// Number of entries that the synonym leaf table has space for.
     pub capacity: u32,
-    /// The model's number in the directory.
+    /// Number of the model in the directory.
     pub model: u32,
-    /// The trained leaf's number in its model.
+    /// Number of the trained leaf in its model.
     pub parent_in_model: u16,
-    /// The split that makes the counter reach this makes the model due for retraining.
+    /// Value of the counter at which the model is due for retraining.
     pub due_split_count: u64,
 }
 
-/// Words of a synonym leaf table before its entries: `slot_use`, and how many of the model's leaves
-/// deletes have made underfull.
+/// Words of a synonym leaf table before its entries: `slot_use`, and the number of the model's
+/// leaves that deletes have made underfull.
 pub const SYNONYM_TABLE_HEADER_SIZE_WORDS: u64 = 2;
 
-/// Leaves of a model for each of which one may be split before the model is due for retraining.
+/// Number of leaves of a model per split that makes the model due for retraining.
 pub const LEAVES_PER_DUE_SPLIT: u64 = 8;
-/// Fewer splits make no model due.
+/// Smallest number of splits that makes a model due for retraining.
 pub const DUE_SPLIT_COUNT_MIN: u64 = 4;
 
-/// How many splits make a model due for retraining: one for eight of its leaves, where the paper
-/// has half of the entries of its synonym leaf table, whatever the model's size.
+/// Returns the number of splits that makes a model due for retraining: one per eight of its leaves.
+/// The paper uses half of the entries of the synonym leaf table, whatever the model's size.
 pub fn due_split_count(leaf_count: u32) -> u64 {
     (u64::from(leaf_count) / LEAVES_PER_DUE_SPLIT).max(DUE_SPLIT_COUNT_MIN)
 }
 
-/// Half of the 2^8 entries that the paper has.
+/// Half of the paper's 2^8 entries.
 const PAPER_DUE_SPLIT_COUNT_MAX: u64 = 128;
 
-/// The same as the paper has it: half of what its synonym leaf table has room for.
+/// Returns the paper's number of splits that makes a model due for retraining: half of the entries
+/// that its synonym leaf table has space for.
 pub fn paper_due_split_count(synonym_capacity: u32) -> u64 {
     u64::from(synonym_capacity)
         .div_ceil(2)
@@ -56,41 +57,42 @@ pub fn paper_due_split_count(synonym_capacity: u32) -> u64 {
 }
 
 impl Announcement {
-    /// The word of an entry.
+    /// Returns the address of an entry's word.
     pub fn entry(&self, slot: u64) -> WordAddr {
         self.counter.offset(SYNONYM_TABLE_HEADER_SIZE_WORDS + slot)
     }
 
-    /// How many leaves of the model deletes have made underfull. FAA.
+    /// Returns the address of the counter of the model's leaves that deletes have made underfull,
+    /// changed by FAA.
     pub fn underfull(&self) -> WordAddr {
         self.counter.offset(1)
     }
 
-    /// The table itself.
+    /// Returns the address of the synonym leaf table.
     pub fn synonym_table(&self) -> RemoteAddr {
         self.counter.block_start()
     }
 }
 
-/// What one doorbell fetches for a key, when the search layer names no single leaf.
+/// Leaves that one doorbell fetches for a key, when the search layer names no single leaf.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// The leaves; the key is probably in one of them.
+    /// Leaves, one of which probably has the key.
     pub leaves: Vec<Hint>,
-    /// So many of them, from the first on, lie side by side, and are read with one verb.
+    /// Number of leaves, from the first on, that are adjacent and are read with one verb.
     pub side_by_side: usize,
-    /// The word that tells whether the synonym leaf table has grown.
+    /// Address of the word that shows whether the synonym leaf table has grown.
     pub counter: Option<WordAddr>,
-    /// The model, if there is a counter.
+    /// Number of the model, if there is a counter.
     pub model: u32,
-    /// Residual pages to read along, of `snapshot` (L3.3).
+    /// Residual pages of `snapshot` to read in the same batch.
     pub pages: Vec<PageRead>,
-    /// Whose pages they are.
+    /// Snapshot that `pages` belong to.
     pub snapshot: Option<Rc<PagedSnapshot>>,
 }
 
 impl Candidates {
-    /// One leaf.
+    /// Returns candidates with a single leaf.
     pub fn of(leaf: Hint) -> Self {
         Self {
             leaves: vec![leaf],
@@ -99,53 +101,54 @@ impl Candidates {
     }
 }
 
-/// A search layer of one session: pure computation over what the session holds; every answer is a
-/// hint.
+/// Search layer of one session. All methods are pure computation over what the session holds, and
+/// all results are hints.
 pub trait SearchLayer {
-    /// The leaf that a key is most likely in.
+    /// Returns the leaf that the key is most likely in.
     fn locate(&self, key: u64) -> Hint;
 
-    /// The leaf to try when `failed` turned out to be too far right of the key; `None` when there
-    /// is nothing further left.
+    /// Returns the leaf to try when `failed` was too far right of the key; `None` if no leaf is
+    /// known further left.
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint>;
 
-    /// The trained leaf after `parent`; `None` also of a layer that does not know the leaves in
-    /// order.
+    /// Returns the trained leaf after `parent`; `None` if there is none, or if the layer does not
+    /// know the leaves in order.
     fn next_trained(&self, parent: u32) -> Option<Hint> {
         let _ = parent;
         None
     }
 
-    /// A leaf that a split made was met, or made by this session. A layer that knows no leaves by
-    /// itself learns nothing.
+    /// Records a leaf that a split made, by this session or another. The default does nothing, for
+    /// layers that cache no leaves.
     fn learn(&mut self, low: u64, leaf: Hint) {
         let _ = (low, leaf);
     }
 
-    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their
-    /// fences, until `found` holds `limit`.
+    /// Adds the known synonyms of a trained leaf with lower fences above `from` to `found`, in
+    /// order, until `found` has `limit` leaves.
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
         let _ = (parent, from, limit, found);
     }
 
-    /// Where a split of a leaf of this parent is announced; nowhere in a table without models.
+    /// Returns where a split of a leaf with this parent is announced; `None` in tables without
+    /// models.
     fn announcement(&self, parent: u32) -> Option<Announcement> {
         let _ = parent;
         None
     }
 
-    /// How many announcements of a model this session has read.
-    fn announced_seen(&self, model: u32) -> u32 {
+    /// Returns how many announcements of a model this session has read.
+    fn announced_read_count(&self, model: u32) -> u32 {
         let _ = model;
         0
     }
 
-    /// The first announcements of a model, `entries` since `seen`, have been read.
+    /// Records that `entries`, the announcements of a model from number `seen` on, have been read.
     fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]) {
         let _ = (model, seen, entries);
     }
 
-    /// Bytes that the session must hold to work as measured: models, upper models, residuals,
-    /// tables, synonyms. Shared structures are counted whole.
+    /// Returns the bytes that the session holds for this layer: models, upper models, residuals,
+    /// tables, synonyms. Shared structures are counted completely.
     fn metadata_bytes(&self) -> u64;
 }

@@ -1,36 +1,36 @@
-//! Inner nodes of the tree under a byte budget, found by level and key, so that one of the level
-//! above the leaves is found without those above it. What was not used lately is evicted by CLOCK,
-//! which comes near to LRU and writes nothing on a hit. Each session has a cache of its own.
+//! Layers `sherman` and `cell`: a cache of inner nodes under a byte budget. Nodes are found by
+//! level and key, so a cached node above the leaves is found without the nodes above it. CLOCK
+//! evicts nodes: it approximates LRU and writes nothing on a hit. Each session has its own cache.
 //!
-//! - `sherman` keeps nodes of all levels (Sherman, SIGMOD'22). Its hierarchical locks, by which
-//!   writers of a process wait for a leaf among themselves and hand it over, are
-//!   [`farleaf_leaf::local_locks`]. Where it departs: a lock that is handed over names its new
-//!   owner, so that it can be recovered from whichever of them dies.
-//! - `cell` keeps those of all levels but the lowest, which lists the leaves: what XStore's paper
-//!   (OSDI'20, section 7) compares itself with as Cell (ATC'16), whose clients cache the upper
-//!   four levels of a B-link tree. For the paper's 100 million keys a tree of ours has five;
-//!   counted from below, a smaller tree keeps that one READ of an inner node. Where it departs:
-//!   clients write by themselves, as in all trees of ours, where Cell's server does.
+//! - `sherman` caches nodes of all levels (Sherman, SIGMOD'22). Its hierarchical locks queue the
+//!   writers of a process for a leaf and hand the leaf over; see
+//!   [`farleaf_leaf::words::local_locks`]. Unlike in the paper, a lock that is handed over names
+//!   its new owner, so it can be recovered whichever of the two dies.
+//! - `cell` caches nodes of all levels but the lowest, which lists the leaves. It models Cell
+//!   (ATC'16) as XStore's paper (OSDI'20, section 7) compares with it: clients cache the upper four
+//!   levels of a B-link tree. For the paper's 100 million keys Farleaf's tree has five levels.
+//!   Because levels are counted from below, a smaller tree also needs that one READ of an inner
+//!   node. Unlike in Cell, where the server writes, clients write by themselves.
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
-use crate::clock::{Clock, Held};
+use crate::clock::{CachedValue, Clock};
 use crate::hint::{Hint, SearchLayer};
 use crate::tree::head::Head;
-use crate::tree::node::{Entry, InnerNode};
+use crate::tree::node::{ChildEntry, InnerNode};
 
-/// The budget of a session that does not choose one.
+/// Budget of a session that does not choose one, in bytes.
 pub const CACHE_BYTES_DEFAULT: u64 = 64 << 20;
 
-/// A node as it is cached: its entries by their fences.
+/// Cached inner node: its entries by their fences.
 #[derive(Debug)]
 struct CachedNode {
     level: u16,
     high: u64,
-    entries: Box<[Entry]>,
+    entries: Box<[ChildEntry]>,
 }
 
-impl Held for CachedNode {
+impl CachedValue for CachedNode {
     fn content_bytes(&self) -> u64 {
         size_of_val(&*self.entries) as u64
     }
@@ -43,18 +43,18 @@ impl CachedNode {
     }
 }
 
-/// One session's cache of one table's inner nodes.
+/// Cache of one session for the inner nodes of one table.
 #[derive(Debug)]
 pub struct InnerCacheLayer {
     head: Head,
     cache: Clock<(u16, u64), CachedNode>,
     budget_bytes: u64,
-    /// The lowest level of which nodes are kept; 1: that above the leaves.
+    /// Lowest level whose nodes are cached; 1 is the level above the leaves.
     level_min: u16,
 }
 
 impl InnerCacheLayer {
-    /// An empty cache of so many bytes, of the nodes of this level and those above it.
+    /// Creates an empty cache of `budget_bytes` for nodes of `level_min` and the levels above.
     pub fn new(head: Head, budget_bytes: u64, level_min: u16) -> Self {
         Self {
             head,
@@ -64,23 +64,23 @@ impl InnerCacheLayer {
         }
     }
 
-    /// The tree's head; its root may have split since.
+    /// Returns the tree's head. Its root may have split since it was read.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// There is another root.
+    /// Replaces the address of the root.
     pub fn set_root(&mut self, root: RemoteAddr) {
         self.head.root = root;
     }
 
-    /// The cached node of a level that covers a key.
+    /// Returns the cached node of a level that covers a key.
     fn held(&self, level: u16, key: u64) -> Option<&CachedNode> {
         let node = self.cache.at_or_below((level, key))?;
         (node.level == level && key <= node.high).then_some(node)
     }
 
-    /// The leaf that a key is in, as far as the cache tells.
+    /// Returns the leaf of a key, if a cached node lists it.
     #[inline]
     pub fn locate_held(&self, key: u64) -> Option<Hint> {
         let node = self.held(1, key)?;
@@ -91,8 +91,8 @@ impl InnerCacheLayer {
         })
     }
 
-    /// The node to read first on the way to a key's node of a level: a child of the lowest one that
-    /// is cached, with the level of that, or the root.
+    /// Returns the node to read first when searching the node of `level` for a key: a child of the
+    /// lowest cached node, with that node's level, or the root.
     pub fn start_for(&self, key: u64, level: u16) -> (RemoteAddr, Option<u16>) {
         let held = (level + 1..=self.head.height()).find_map(|above| {
             let node = self.held(above, key)?;
@@ -102,7 +102,7 @@ impl InnerCacheLayer {
         held.unwrap_or((self.head.root.place(), None))
     }
 
-    /// The node that a leaf with this lower fence is to be listed in, as far as the cache tells.
+    /// Returns the node in which a leaf with this lower fence is to be listed, if it is known.
     pub fn node_for(&self, low: u64) -> Option<RemoteAddr> {
         if self.head.height() == 1 {
             return Some(self.head.root.place());
@@ -111,7 +111,8 @@ impl InnerCacheLayer {
         Some(above.entries[above.index_of(low)?].child.place())
     }
 
-    /// The leaves from a key on that one cached node lists; empty: there is none.
+    /// Returns the leaves from a key on that one cached node lists; empty if no such node is
+    /// cached.
     pub fn leaves_from(&self, key: u64) -> Vec<RemoteAddr> {
         let Some(node) = self.held(1, key) else {
             return Vec::new();
@@ -121,7 +122,7 @@ impl InnerCacheLayer {
         entries.map(|entry| entry.child.place()).collect()
     }
 
-    /// Keeps a node that was read, if it is of a level that is cached.
+    /// Caches a node that was read, if its level is cached.
     pub fn keep(&mut self, node: &InnerNode) {
         if node.level() < self.level_min {
             return;
@@ -134,8 +135,8 @@ impl InnerCacheLayer {
         self.insert((node.level(), node.low()), cached);
     }
 
-    /// A child is listed now on a level: in the node that is cached, too.
-    pub fn learn_listed(&mut self, level: u16, child: Entry) {
+    /// Adds a child that is now listed on a level to the cached node.
+    pub fn learn_listed(&mut self, level: u16, child: ChildEntry) {
         let Some(place) = self.place_of(level, child.low) else {
             return;
         };
@@ -164,14 +165,14 @@ impl InnerCacheLayer {
         while self.metadata_bytes() > self.budget_bytes && self.cache.evict() {}
     }
 
-    /// The node of a level that covers a key is out of date.
+    /// Removes the outdated node of a level that covers a key.
     pub fn forget(&mut self, level: u16, key: u64) {
         if let Some(place) = self.place_of(level, key) {
             self.cache.remove(place);
         }
     }
 
-    /// The place in the cache of the node of a level that covers a key, or did.
+    /// Returns the cache key of the node of a level that covers, or covered, a key.
     fn place_of(&self, level: u16, key: u64) -> Option<(u16, u64)> {
         let below = self.cache.key_at_or_below((level, key));
         below.filter(|(of, _)| *of == level)
@@ -179,7 +180,7 @@ impl InnerCacheLayer {
 }
 
 impl SearchLayer for InnerCacheLayer {
-    /// Where the cache says, or else the first leaf: far memory has to tell.
+    /// Returns the cached leaf, or else the first leaf: then far memory must be searched.
     fn locate(&self, key: u64) -> Hint {
         self.locate_held(key).unwrap_or(Hint {
             addr: self.head.first_leaf,

@@ -1,11 +1,12 @@
-//! Which search layer a table uses, chosen when it is created.
+//! Search layers that a table can use, and the layer of a session. A table's layer is chosen when
+//! the table is created.
 
 use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
+use farleaf_leaf::words::LeafGeometry;
 
 use crate::directory::Directory;
 use crate::fg::FgLayer;
@@ -19,29 +20,30 @@ use crate::snapshot::{PagedSnapshot, SnapshotHeader};
 use crate::tree::head::Head;
 use crate::xstore::{InnerLayer, XstoreLayer};
 
-/// The search layers that a table can have.
+/// Search layer of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerKind {
     /// Runs, models and residual bytes: one leaf per get.
     #[default]
     Learned,
-    /// ROLEX as its paper has it: a range of leaves per get.
+    /// ROLEX as in its paper: a range of leaves per get.
     Rolex,
-    /// RF-tree: a tree in far memory, of which each compute node caches what lists leaves.
+    /// RF-tree: a tree in far memory; each compute node caches the level that lists leaves.
     RfTree,
-    /// The same tree without any cache, as FG has it: a round trip per level.
+    /// FG: the same tree without a cache, one round trip per level.
     Fg,
-    /// The same tree with a cache of some of its nodes, as Sherman has it.
+    /// Sherman: the same tree with a cache of some of its nodes.
     Sherman,
-    /// The same tree with a cache of all levels but the lowest, as Cell has it.
+    /// Cell: the same tree with a cache of all levels but the lowest.
     Cell,
-    /// XStore: models that the memory node trains, over leaves that it alone changes.
+    /// XStore: models that the memory node trains, over leaves that only the node changes.
     Xstore,
-    /// None: the memory node holds the records in a map of its own, and every operation is a call.
+    /// No search layer: the memory node holds the records in its own map, and every operation is a
+    /// call.
     Rpc,
 }
 
-/// A name that is no search layer's.
+/// Error for a name that is not a search layer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman', \
@@ -50,7 +52,7 @@ pub enum LayerKind {
 pub struct UnknownLayer(pub String);
 
 impl LayerKind {
-    /// All of them.
+    /// All search layers.
     pub const ALL: [Self; 8] = [
         Self::Learned,
         Self::Rolex,
@@ -62,7 +64,8 @@ impl LayerKind {
         Self::Rpc,
     ];
 
-    /// Those whose records lie in leaves in far memory that clients read and write by themselves.
+    /// Search layers whose records are in far-memory leaves that clients read and write by
+    /// themselves.
     pub const OF_LEAVES: [Self; 6] = [
         Self::Learned,
         Self::Rolex,
@@ -72,12 +75,13 @@ impl LayerKind {
         Self::Cell,
     ];
 
-    /// Whether leaves are found by a tree in far memory, and not by models.
+    /// Returns whether leaves are found by a tree in far memory instead of models.
     pub const fn has_tree(self) -> bool {
         matches!(self, Self::RfTree | Self::Fg | Self::Sherman | Self::Cell)
     }
 
-    /// The lowest level of inner nodes that sessions cache one by one; 1: that above the leaves.
+    /// Returns the lowest level whose inner nodes sessions cache one by one; 1 is the level above
+    /// the leaves.
     pub const fn cached_level_min(self) -> Option<u16> {
         match self {
             Self::Sherman => Some(1),
@@ -86,33 +90,33 @@ impl LayerKind {
         }
     }
 
-    /// Whether the records lie in leaves, which clients reach by themselves; else in the memory
-    /// node's own memory, and what is in far memory is a leaf without records.
+    /// Returns whether records are in leaves. If not, they are in the memory node's own memory, and
+    /// far memory has a leaf without records.
     pub const fn has_leaves(self) -> bool {
         !matches!(self, Self::Rpc)
     }
 
-    /// Whether tables of byte strings can have it.
+    /// Returns whether tables of byte strings support the layer.
     pub const fn has_byte_tables(self) -> bool {
         matches!(self, Self::Learned | Self::RfTree | Self::Rpc)
     }
 
-    /// Whether the memory node executes every write, and clients read by themselves.
+    /// Returns whether the memory node executes every write while clients read by themselves.
     pub const fn has_node_writes(self) -> bool {
         matches!(self, Self::Xstore)
     }
 
-    /// Whether the memory node's background thread trains what clients cache, where it is told to.
+    /// Returns whether the memory node's background thread, if enabled, trains what clients cache.
     pub const fn is_retrained(self) -> bool {
         !self.has_tree() && !self.has_calls()
     }
 
-    /// Whether some operations are calls of the memory node.
+    /// Returns whether some operations are calls of the memory node.
     pub const fn has_calls(self) -> bool {
         self.has_node_writes() || !self.has_leaves()
     }
 
-    /// The number in the catalog.
+    /// Returns the layer's number in the catalog.
     pub const fn number(self) -> u8 {
         match self {
             Self::Learned => 1,
@@ -126,7 +130,7 @@ impl LayerKind {
         }
     }
 
-    /// The layer with this number in the catalog.
+    /// Returns the layer with this number in the catalog.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Learned),
@@ -141,7 +145,7 @@ impl LayerKind {
         }
     }
 
-    /// The name for users.
+    /// Returns the name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Learned => "learned",
@@ -173,32 +177,32 @@ impl FromStr for LayerKind {
     }
 }
 
-/// The search layer of one session on one table.
+/// Search layer of one session on one table.
 #[derive(Debug)]
 pub enum Layer {
-    /// See [`LayerKind::Learned`].
+    /// Layer of a session for [`LayerKind::Learned`].
     Learned(LearnedLayer),
-    /// See [`LayerKind::Rolex`].
+    /// Layer of a session for [`LayerKind::Rolex`].
     Rolex(RolexLayer),
-    /// [`LayerKind::Learned`] under a metadata budget (L3.1 to L3.6).
+    /// Layer of a session for [`LayerKind::Learned`] under a metadata budget.
     Partial(Box<PartialLayer>),
-    /// See [`LayerKind::RfTree`].
+    /// Layer of a session for [`LayerKind::RfTree`].
     RfTree(RfTreeLayer),
-    /// See [`LayerKind::Fg`].
+    /// Layer of a session for [`LayerKind::Fg`].
     Fg(FgLayer),
-    /// See [`LayerKind::Sherman`] and [`LayerKind::Cell`].
+    /// Layer of a session for [`LayerKind::Sherman`] or [`LayerKind::Cell`].
     InnerCache(Box<InnerCacheLayer>),
-    /// See [`LayerKind::Xstore`]: a client's.
+    /// Layer of a client's session for [`LayerKind::Xstore`].
     Xstore(Box<XstoreLayer>),
-    /// The same: the memory node's own.
+    /// Layer of the memory node's own sessions for [`LayerKind::Xstore`].
     Inner(Box<InnerLayer>),
 }
 
 impl Layer {
-    /// A session's layer over a directory that its process shares.
+    /// Creates a session's layer over a directory that its process shares.
     pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
-            // Residuals name leaves of runs. Where leaves lie anywhere, ranges of them are read.
+            // Residuals name leaves of runs. If leaves are not adjacent, ranges of them are read.
             LayerKind::Learned | LayerKind::Rpc | LayerKind::Xstore
                 if !directory.has_leaf_table() =>
             {
@@ -208,8 +212,7 @@ impl Layer {
         }
     }
 
-    /// Searches in a newer directory from now on. What was learned of leaves that have stayed may
-    /// be kept.
+    /// Replaces the directory by a newer one. May keep what was learned of leaves that stayed.
     pub fn replace_directory(&mut self, directory: Arc<Directory>) {
         match self {
             Self::Learned(layer) if !directory.has_leaf_table() => {
@@ -225,7 +228,7 @@ impl Layer {
         }
     }
 
-    /// The head of the tree that the layer searches in, if it does.
+    /// Returns the head of the tree that the layer searches, if any.
     pub fn tree_head(&self) -> Option<&Head> {
         match self {
             Self::RfTree(layer) => Some(layer.cache().head()),
@@ -239,7 +242,7 @@ impl Layer {
         }
     }
 
-    /// A client's layer on a table whose models the memory node has, if it is one.
+    /// Returns a client's layer on a table whose models the memory node trains.
     pub fn as_xstore(&self) -> Option<&XstoreLayer> {
         match self {
             Self::Xstore(layer) => Some(layer),
@@ -254,12 +257,12 @@ impl Layer {
         }
     }
 
-    /// A session's layer on a `learned` table of which it holds no more than a budget.
+    /// Creates a session's layer on a `learned` table under a metadata budget.
     pub fn partial(snapshot: PagedSnapshot, budget: Budget) -> Self {
         Self::Partial(Box::new(PartialLayer::new(snapshot, budget)))
     }
 
-    /// The layer over part of a directory, if it is one.
+    /// Returns the layer under a metadata budget, if this is one.
     pub fn as_partial(&self) -> Option<&PartialLayer> {
         match self {
             Self::Partial(layer) => Some(layer),
@@ -287,7 +290,7 @@ impl Layer {
         }
     }
 
-    /// Which training made what it searches in.
+    /// Returns the generation of the training that the layer uses.
     pub fn generation(&self) -> u16 {
         match self.searched() {
             Searched::Directory(directory) => directory.generation(),
@@ -299,11 +302,11 @@ impl Layer {
         }
     }
 
-    /// How many records that was trained on.
+    /// Returns the number of records that the training saw.
     #[inline]
     pub fn record_count(&self) -> u64 {
         if let Self::Learned(layer) = self {
-            // Every scan asks.
+            // Fast path: every scan calls this.
             return layer.directory().record_count();
         }
         match self.searched() {
@@ -316,8 +319,8 @@ impl Layer {
         }
     }
 
-    /// How many trained leaves there are; of a tree without a cache of all of it, how many leaves
-    /// there were when its head was read.
+    /// Returns the number of trained leaves; for a tree without a complete cache, the number of
+    /// leaves when its head was read.
     #[inline]
     pub fn leaf_count(&self) -> u32 {
         if let Self::Learned(layer) = self {
@@ -336,7 +339,7 @@ impl Layer {
         }
     }
 
-    /// How many models there are.
+    /// Returns the number of models.
     pub fn model_count(&self) -> usize {
         match self.searched() {
             Searched::Directory(directory) => directory.model_count(),
@@ -349,7 +352,7 @@ impl Layer {
         }
     }
 
-    /// Number of a model's first leaf, if all models are held.
+    /// Returns the number of a model's first leaf, if all models are held.
     pub fn first_leaf_of(&self, model: u32) -> Option<u32> {
         match self.searched() {
             Searched::Directory(directory) => Some(directory.first_leaf_of(model as usize)),
@@ -357,8 +360,9 @@ impl Layer {
         }
     }
 
-    /// The trained leaf with this number, and how many of its model lie side by side from it on, of
-    /// `count_max` at the most; `None` when there is none, or when its model is not held.
+    /// Returns the trained leaf with this number, and how many leaves of its model are adjacent
+    /// from it on, at most `count_max`. `None` if there is no such leaf, or if its model is not
+    /// held.
     pub fn run_from(
         &self,
         geometry: LeafGeometry,
@@ -382,7 +386,7 @@ impl Layer {
         }
     }
 
-    /// The trained leaf with this number, as [`run_from`](Self::run_from) tells it.
+    /// Returns the trained leaf with this number, if [`run_from`](Self::run_from) would find it.
     pub fn leaf(&self, number: u32) -> Option<Hint> {
         match self.searched() {
             Searched::Directory(directory) => directory.leaf(number),
@@ -397,7 +401,7 @@ impl Layer {
         }
     }
 
-    /// The table's first leaf.
+    /// Returns the table's first leaf.
     pub fn first_leaf(&self) -> Hint {
         match self {
             Self::Partial(layer) => layer.first_of_page(0),
@@ -420,11 +424,11 @@ impl Layer {
         }
     }
 
-    /// Whether a leaf is the trained one of its number, or may be as far as what is held tells.
+    /// Returns whether a leaf is, or may be, the trained leaf with its number.
     pub fn may_be_trained(&self, leaf: Hint) -> bool {
         match self {
             Self::Partial(layer) => return layer.may_be_trained(leaf),
-            // There is nothing to be learned.
+            // Layers of these kinds learn no leaves.
             Self::Fg(_) | Self::InnerCache(_) | Self::Xstore(_) => return true,
             Self::Inner(_) => return false,
             Self::Learned(_) | Self::Rolex(_) | Self::RfTree(_) => {}
@@ -434,7 +438,7 @@ impl Layer {
     }
 }
 
-/// What a layer searches in.
+/// Structure that a layer searches.
 enum Searched<'a> {
     Directory(&'a Directory),
     Snapshot(&'a SnapshotHeader),
@@ -493,8 +497,8 @@ impl SearchLayer for Layer {
         delegate!(self, layer => layer.announcement(parent))
     }
 
-    fn announced_seen(&self, model: u32) -> u32 {
-        delegate!(self, layer => layer.announced_seen(model))
+    fn announced_read_count(&self, model: u32) -> u32 {
+        delegate!(self, layer => layer.announced_read_count(model))
     }
 
     fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]) {

@@ -1,31 +1,32 @@
-//! The default search layer: runs, models and residual bytes (DESIGN L1, L2).
+//! The default search layer: runs, models and residual bytes.
 //!
-//! The leaves of a trained piece lie side by side, so there is no leaf table, and a byte per leaf
-//! says at which predicted position it begins; so the layer names *the* leaf. What splits add later
-//! is kept by lower fence, as it is met.
+//! Leaves of a run are adjacent, so the layer needs no leaf table. A byte per leaf records at which
+//! predicted position the leaf begins, so the layer names exactly one leaf. Leaves that splits add
+//! later are kept by lower fence as the session meets them.
 
 use std::sync::Arc;
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
 use crate::directory::{Directory, Prediction};
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::synonyms::Synonyms;
 
-/// Keys that are located together: enough to have something to do while memory answers.
+/// Number of keys that are located together: enough to keep the processor busy during loads from
+/// memory.
 pub const GROUP_COUNT: usize = 16;
 
-/// One session's learned layer on one table.
+/// Learned layer of one session on one table.
 #[derive(Debug)]
 pub struct LearnedLayer {
     directory: Arc<Directory>,
     synonyms: Synonyms,
-    /// Announcements read, per model; empty until the first is.
+    /// Number of announcements read, per model; empty until the first is read.
     announced: Vec<u32>,
 }
 
 impl LearnedLayer {
-    /// A layer over a directory that the process shares, without a leaf table.
+    /// Creates a layer over a directory without a leaf table, which the process shares.
     pub fn new(directory: Arc<Directory>) -> Self {
         assert!(!directory.has_leaf_table(), "residuals name leaves of runs");
         Self {
@@ -35,8 +36,7 @@ impl LearnedLayer {
         }
     }
 
-    /// Searches in a newer directory from now on. What was learned of models that have stayed is
-    /// kept.
+    /// Replaces the directory by a newer one. Keeps what was learned of models that stayed.
     pub fn replace_directory(&mut self, directory: Arc<Directory>) {
         let (replaced, models) = self.directory.replaced_by(&directory);
         self.synonyms.replace(&replaced, directory.leaf_count());
@@ -47,7 +47,8 @@ impl LearnedLayer {
         self.directory = directory;
     }
 
-    /// [`locate`](SearchLayer::locate), telling `near` of a leaf nearby as soon as there is one.
+    /// Does [`locate`](SearchLayer::locate), and first calls `near` with a leaf close to the
+    /// result.
     #[inline]
     pub fn locate_early(&self, key: u64, near: impl FnOnce(RemoteAddr)) -> Hint {
         let prediction = self.directory.predict(key);
@@ -56,8 +57,8 @@ impl LearnedLayer {
         self.synonyms.find(trained, key).unwrap_or(trained)
     }
 
-    /// [`locate`](SearchLayer::locate) for up to [`GROUP_COUNT`] keys, in steps that the processor
-    /// can overlap, telling `found` of each leaf while the next ones are looked for.
+    /// Does [`locate`](SearchLayer::locate) for up to [`GROUP_COUNT`] keys, in steps that the
+    /// processor can overlap. Calls `found` with each leaf while the next ones are located.
     #[inline]
     pub fn locate_group(
         &self,
@@ -78,7 +79,7 @@ impl LearnedLayer {
         }
     }
 
-    /// The directory that it searches in.
+    /// Returns the directory that the layer uses.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
@@ -109,7 +110,7 @@ impl SearchLayer for LearnedLayer {
     }
 
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
-        // Finding the leaf costs more than seeing that there is nothing.
+        // Finding the leaf costs more than checking whether it has synonyms.
         if self.synonyms.knows(parent)
             && let Some(trained) = self.directory.leaf(parent)
         {
@@ -121,7 +122,7 @@ impl SearchLayer for LearnedLayer {
         self.directory.announcement(parent)
     }
 
-    fn announced_seen(&self, model: u32) -> u32 {
+    fn announced_read_count(&self, model: u32) -> u32 {
         self.announced.get(model as usize).copied().unwrap_or(0)
     }
 

@@ -1,30 +1,30 @@
-//! Search layers: whatever leads to a leaf.
+//! Search layers: indexes that lead to the leaf of a key.
 //!
-//! A search layer is a hint, right nearly always, allowed to be wrong at any time, and corrected by
-//! what the leaf says (`farleaf-leaf`, rules D4 and D5). So several of them stand side by side over
-//! the same leaves:
+//! A search layer is a hint. It is nearly always right, may be wrong at any time, and is corrected
+//! by the fences of the leaf (LEAF-4 and LEAF-5). Several search layers can therefore work over the
+//! same kind of leaves:
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`learned`] | the default: runs of leaves, models, a residual byte per leaf; a leaf per get |
-//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, some leaves per get |
-//! | [`rf_tree`] | RF-tree: all that lists leaves cached on the compute node |
-//! | [`fg`] | the same tree without a cache: a round trip per level |
+//! | [`rolex`] | ROLEX as in its paper: leaf table, synonym leaf tables; several leaves per get |
+//! | [`rf_tree`] | RF-tree: the whole level that lists leaves, cached on the compute node |
+//! | [`fg`] | the same tree without a cache: one round trip per level |
 //! | [`inner_cache`] | the same tree with a cache of some of its nodes: `sherman`, `cell` |
-//! | [`xstore`] | XStore: models of leaves that the node alone changes |
-//! | [`partial`] | `learned` under a metadata budget: pages of models and residuals come and go |
-//! | [`hint`] | what a search layer offers to the operations |
-//! | [`directory`] | models and residuals in this process's memory; both layers search in it |
-//! | [`synonyms`] | leaves that splits made since the training |
-//! | [`snapshot`] | the directory's format in far memory |
-//! | [`tree`] | a tree of inner nodes in far memory, which three of the layers search in |
-//! | [`load`] | bulk load: cuts leaves, trains, writes, commits |
-//! | [`retrain`] | retraining: leaves move to new runs, new models take the place of old ones |
-//! | [`operation`] | get, put, scan and the rest, over any search layer |
+//! | [`xstore`] | XStore: models of leaves that only the memory node changes |
+//! | [`partial`] | `learned` under a metadata budget: pages are fetched and evicted |
+//! | [`hint`] | the interface between search layers and operations |
+//! | [`directory`] | models and residuals in this process's memory, for `learned` and `rolex` |
+//! | [`synonyms`] | leaves that splits made since the last training |
+//! | [`snapshot`] | format of the directory in far memory |
+//! | [`tree`] | tree of inner nodes in far memory, for `rf_tree`, `fg` and `inner_cache` |
+//! | [`load`] | bulk load: cuts leaves, trains models, writes and commits |
+//! | [`retrain`] | retraining: moves leaves to new runs and replaces models |
+//! | [`operation`] | get, put, scan and other operations, over any search layer |
 //!
-//! What it is not: it holds no truth. Deleting everything here but the address of the first leaf
-//! would make operations slow, not wrong.
-#![doc = include_str!("../../../docs/learned-layer.md")]
+//! Nothing here decides which keys exist. If everything but the address of the first leaf were
+//! deleted, operations would be slow but correct.
+#![doc = include_str!("../../../../docs/explanation/learned-layer.md")]
 #![forbid(unsafe_code)]
 
 pub mod announced;

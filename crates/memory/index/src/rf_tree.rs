@@ -1,47 +1,48 @@
-//! RF-tree: all that lists leaves is cached on the compute node, and shared by its sessions (the
-//! paper's search layer cache, SLC).
+//! RF-tree: the compute node caches everything that lists leaves, and its sessions share the cache
+//! (the paper's search layer cache, SLC).
 //!
-//! The cache is the level above the leaves as it was read once: fences side by side, searched by
-//! models over them, and where the leaves are. It is never changed, only replaced, by who has
-//! followed more links with one lookup than a session allows; the others go on with theirs. What
-//! splits have made since is found by links, and each session keeps what it has met.
+//! The cache is the level above the leaves, as read at one time: adjacent fences, searched by
+//! models over them, and the addresses of the leaves. It is never changed, only replaced. A session
+//! whose lookup followed more links than it allows reads a new one, and the others continue with
+//! the old one. Leaves that splits made since are found by links, and each session remembers those
+//! it met.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_model::UpperModels;
-use farleaf_types::RemoteAddr;
 
 use crate::hint::{Hint, SearchLayer};
 use crate::synonyms::Synonyms;
 use crate::tree::head::Head;
 use crate::tree::level::Level;
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
-/// A session that has met so many leaves beside a cache wants a newer one, if they are an eighth of
-/// what that lists.
+/// Smallest number of leaves met beside the cache at which a session wants a newer one. They must
+/// also be an eighth of the leaves that the cache lists.
 const MET_COUNT_MIN: usize = 1024;
 const LEAVES_PER_MET: usize = 8;
 
-/// The level above the leaves, as a process holds it: immutable, replaced as a whole.
+/// Level above the leaves, as a process holds it: immutable, and replaced as a whole.
 #[derive(Debug)]
 pub struct SearchLayerCache {
     head: Head,
     /// Lower fences of all leaves that are listed.
     fences: UpperModels,
     leaves: Vec<RemoteAddr>,
-    /// The nodes that list them, by lower fence.
-    nodes: Vec<Entry>,
+    /// Nodes that list the leaves, by lower fence.
+    nodes: Vec<ChildEntry>,
 }
 
 impl SearchLayerCache {
-    /// Puts a cache together of what was read.
+    /// Creates a cache from a head and a level that were read.
     pub fn new(head: Head, level: Level) -> Self {
         let Level { mut entries, nodes } = level;
         if entries.first().is_none_or(|first| first.low > 0) {
-            // Nodes may be torn, or lost. The first leaf leads to all others.
+            // Nodes may be torn or lost. The first leaf leads to all others.
             let child = head.first_leaf;
-            entries.insert(0, Entry { low: 0, child });
+            entries.insert(0, ChildEntry { low: 0, child });
         }
         Self {
             head,
@@ -51,17 +52,17 @@ impl SearchLayerCache {
         }
     }
 
-    /// The head of the tree that it was read of.
+    /// Returns the head of the tree that the cache was read from.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// How many leaves it lists.
+    /// Returns the number of leaves that the cache lists.
     pub fn leaf_count(&self) -> u32 {
         self.leaves.len() as u32
     }
 
-    /// The leaf with this number.
+    /// Returns the leaf with this number.
     #[inline]
     pub fn leaf(&self, number: u32) -> Option<Hint> {
         let addr = *self.leaves.get(number as usize)?;
@@ -80,13 +81,13 @@ impl SearchLayerCache {
         }
     }
 
-    /// The node that a leaf with this lower fence is to be listed in.
-    fn node_for(&self, low: u64) -> Option<Entry> {
+    /// Returns the node in which a leaf with this lower fence is to be listed.
+    fn node_for(&self, low: u64) -> Option<ChildEntry> {
         let after = self.nodes.partition_point(|node| node.low <= low);
         self.nodes.get(after.checked_sub(1)?).copied()
     }
 
-    /// Whether a leaf is listed there.
+    /// Returns whether the cache lists a leaf.
     fn lists(&self, low: u64, leaf: RemoteAddr) -> bool {
         let number = self.fences.find(low);
         self.fences.first_keys()[number] == low && self.leaves[number] == leaf
@@ -98,17 +99,17 @@ impl SearchLayerCache {
     }
 }
 
-/// One session's RF-tree layer on one table.
+/// RF-tree layer of one session on one table.
 #[derive(Debug)]
 pub struct RfTreeLayer {
     cache: Arc<SearchLayerCache>,
     met: Synonyms,
-    /// Nodes that this session made and the cache does not have, by lower fence.
+    /// Nodes that this session made and the cache lacks, by lower fence.
     made: BTreeMap<u64, RemoteAddr>,
 }
 
 impl RfTreeLayer {
-    /// A layer over a cache that the process shares.
+    /// Creates a layer over a cache that the process shares.
     pub fn new(cache: Arc<SearchLayerCache>) -> Self {
         Self {
             cache,
@@ -117,12 +118,12 @@ impl RfTreeLayer {
         }
     }
 
-    /// The cache that it searches in.
+    /// Returns the cache that the layer uses.
     pub fn cache(&self) -> &Arc<SearchLayerCache> {
         &self.cache
     }
 
-    /// The node that a leaf with this lower fence is to be listed in, as far as is known here.
+    /// Returns the node in which a leaf with this lower fence is to be listed, if known.
     pub fn node_for(&self, low: u64) -> Option<RemoteAddr> {
         let made = self.made.range(..=low).next_back();
         let made = made.map(|(low, child)| (*low, *child));
@@ -130,17 +131,17 @@ impl RfTreeLayer {
         made.max(read).map(|(_, child)| child)
     }
 
-    /// This session has split a node, and this is the new one, which is linked to.
-    pub fn learn_node(&mut self, node: Entry) {
+    /// Records a new node that this session made by a split and linked.
+    pub fn learn_node(&mut self, node: ChildEntry) {
         self.made.insert(node.low, node.child);
     }
 
-    /// Searches in a newer cache from now on, and returns what it has met and the cache does not
-    /// list: somebody is about to list it, or has died before.
-    pub fn renew(&mut self, cache: Arc<SearchLayerCache>) -> Vec<Entry> {
+    /// Replaces the cache by a newer one. Returns the leaves that the session met and the cache
+    /// does not list: another session is about to list them, or died before it could.
+    pub fn renew(&mut self, cache: Arc<SearchLayerCache>) -> Vec<ChildEntry> {
         let met = std::mem::take(&mut self.met);
         self.cache = cache;
-        let read = |low, child| self.cache.node_for(low) == Some(Entry { low, child });
+        let read = |low, child| self.cache.node_for(low) == Some(ChildEntry { low, child });
         self.made.retain(|low, child| !read(*low, *child));
         let mut unlisted = Vec::new();
         for (low, child, _) in met.iter() {
@@ -151,19 +152,20 @@ impl RfTreeLayer {
                     parent,
                 };
                 self.learn(low, hint);
-                unlisted.push(Entry { low, child });
+                unlisted.push(ChildEntry { low, child });
             }
         }
         unlisted
     }
 
-    /// Whether so much was met beside the cache that a newer one is worth reading.
+    /// Returns whether the session met so many leaves beside the cache that a newer one is worth
+    /// reading.
     pub fn is_outgrown(&self) -> bool {
         let met = self.met.len();
         met >= MET_COUNT_MIN && met * LEAVES_PER_MET >= self.cache.leaves.len()
     }
 
-    /// The leaf with this number, and how many lie side by side from it on.
+    /// Returns the leaf with this number, and how many leaves are adjacent from it on.
     pub fn run_from(&self, number: u32, count_max: u32, stride_blocks: u64) -> Option<(Hint, u32)> {
         let first = self.cache.leaf(number)?;
         let rest = &self.cache.leaves[number as usize..];

@@ -1,44 +1,45 @@
-//! ROLEX as its paper has it (FAST'23, section 4): a leaf table and synonym leaf tables on the
-//! compute node, and all leaves that the models' error allows fetched with one doorbell.
+//! ROLEX as in its paper (FAST'23, section 4). The compute node holds a leaf table and synonym leaf
+//! tables, and one doorbell fetches all leaves that the models' error allows.
 //!
-//! Where it departs: the leaf table maps the number of a trained leaf to its address, as in the
-//! paper, but locks are in the leaves, and fences decide (see `docs/rolex.md`). A synonym leaf's
-//! parent is named in the spare bits of its table entry. A client that meets more synonyms than the
-//! table lists follows links.
+//! Departures from the paper (see `docs/explanation/rolex.md`): the leaf table only maps the number
+//! of a trained leaf to its address. Locks are in the leaves, and fences decide. The spare bits of
+//! a table entry name the synonym leaf's parent. A client that meets more synonyms than the table
+//! lists follows links.
 //!
-//! Leaves never move and are never retired (rules X1 to X9 of [`crate::retrain::paper`]), so what a
-//! session has met stays true under a newer directory; only whose synonym it is changes.
+//! Leaves never move and are never retired ([`crate::retrain::paper`]). Leaves that a session has
+//! met therefore stay valid under a newer directory; only the parents of synonyms change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
 use crate::directory::Directory;
 use crate::hint::{Announcement, Candidates, Hint, SearchLayer, paper_due_split_count};
 use crate::synonyms::Synonyms;
 
-/// Leaves fetched with one doorbell at the most; what is not among them is found by links.
+/// Largest number of leaves that one doorbell fetches; links lead to others.
 const CANDIDATE_COUNT_MAX: usize = 64;
 
-/// One session's ROLEX layer on one table.
+/// ROLEX layer of one session on one table.
 #[derive(Debug)]
 pub struct RolexLayer {
     directory: Arc<Directory>,
-    /// LT: one address of 8 bytes per trained leaf.
+    /// Leaf table (LT): one address of 8 bytes per trained leaf.
     leaf_table: Arc<[RemoteAddr]>,
-    /// SLTs of all models side by side, each with room for all its entries, as the paper has them.
+    /// Synonym leaf tables (SLTs) of all models, adjacent, each with space for all its entries, as
+    /// in the paper.
     synonym_tables: Vec<RemoteAddr>,
-    /// Where each model's SLT starts in `synonym_tables`.
+    /// Index in `synonym_tables` at which each model's SLT starts.
     synonym_starts: Vec<u32>,
-    /// `slot_use` as last read, per model.
+    /// Last read value of `slot_use`, per model.
     announced: Vec<u32>,
-    /// Lower fences that were met on the way; only to go left and to scan.
+    /// Leaves that the session met, by lower fence; used only to go left and to scan.
     met: Synonyms,
 }
 
 impl RolexLayer {
-    /// A layer over a directory that the process shares; its tables are this session's own.
+    /// Creates a layer over a directory that the process shares. The tables belong to this session.
     pub fn new(directory: Arc<Directory>) -> Self {
         let leaf_table = directory.leaf_table();
         let mut synonym_starts = Vec::with_capacity(directory.model_count());
@@ -57,8 +58,8 @@ impl RolexLayer {
         }
     }
 
-    /// A layer over a newer directory, with what is still true: synonym leaf tables of models that
-    /// have stayed, and leaves that were met and are not trained yet.
+    /// Creates a layer over a newer directory, with what is still valid: synonym leaf tables of
+    /// models that stayed, and leaves that were met and are not trained yet.
     #[must_use]
     pub fn with_directory(&self, directory: Arc<Directory>) -> Self {
         let mut newer = Self::new(directory);
@@ -67,8 +68,9 @@ impl RolexLayer {
         newer
     }
 
-    /// A model has stayed if its synonym leaf table and its first leaf have: such a table is in no
-    /// other's place while anybody still knows it (D7).
+    /// Takes over the synonym leaf tables of models that stayed. A model has stayed if its synonym
+    /// leaf table and its first leaf have: such a table is not reused while a session can know it
+    /// (LEAF-7).
     fn keep_announcements(&mut self, older: &Self) {
         let name = |layer: &Self, model: usize| {
             let first = layer.directory.first_leaf_of(model);
@@ -93,10 +95,10 @@ impl RolexLayer {
         }
     }
 
-    /// X7: a leaf that is not trained belongs to the trained leaf to its left: the last one that
-    /// was met, or else the one that it belonged to before.
+    /// Takes over the untrained leaves that were met. Each belongs to the trained leaf to its left:
+    /// the last one that was met, or else its previous parent.
     fn keep_met(&mut self, older: &Self) {
-        // Of the trained leaf before: what it belonged to, and its number now.
+        // Previous trained leaf: the old parent's address, and its number in the new directory.
         let mut trained: Option<(RemoteAddr, u32)> = None;
         for (low, leaf, parent) in older.met.iter() {
             // A trained leaf's number is in the range that is predicted for its lower fence.
@@ -119,12 +121,12 @@ impl RolexLayer {
         }
     }
 
-    /// The directory that it searches in.
+    /// Returns the directory that the layer uses.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// Every leaf that may hold a key: the predicted range and its synonyms.
+    /// Returns every leaf that may have a key: the predicted range and its synonyms.
     pub fn candidates(&self, key: u64) -> Candidates {
         let (from, to) = self.directory.predicted_range(key);
         let model = self.directory.model_of(from);
@@ -136,7 +138,8 @@ impl RolexLayer {
                 addr: self.leaf_table[parent as usize],
                 parent,
             });
-            // An entry is empty while, or for ever if, its splitter has not written it.
+            // An entry is empty until its splitter has written it, and forever if the splitter
+            // died.
             let written = synonyms.iter().filter(|entry| !entry.is_null());
             let own = written.filter(|entry| u32::from(entry.spare()) == parent - first);
             leaves.extend(own.map(|entry| Hint {
@@ -170,7 +173,7 @@ impl RolexLayer {
         Hint { addr, parent }
     }
 
-    /// Entries of a model's synonym leaf table that are cached and not empty.
+    /// Returns the nonempty cached entries of a model's synonym leaf table.
     fn synonyms_of(&self, model: usize) -> &[RemoteAddr] {
         let start = self.synonym_starts[model] as usize;
         let capacity = self.directory.synonym_capacity(model);
@@ -179,8 +182,8 @@ impl RolexLayer {
 }
 
 impl SearchLayer for RolexLayer {
-    /// The leaf in the middle of the predicted range: what a write starts with when it has not read
-    /// the range first.
+    /// Returns the leaf in the middle of the predicted range. A write starts there if it has not
+    /// read the range.
     fn locate(&self, key: u64) -> Hint {
         let (from, to) = self.directory.predicted_range(key);
         let parent = from + (to - from) / 2;
@@ -216,7 +219,7 @@ impl SearchLayer for RolexLayer {
         self.met.above(self.trained(parent), from, limit, found);
     }
 
-    /// The paper's threshold: half of the table's entries.
+    /// Uses the paper's threshold: half of the table's entries.
     fn announcement(&self, parent: u32) -> Option<Announcement> {
         let announcement = self.directory.announcement(parent)?;
         Some(Announcement {
@@ -225,8 +228,8 @@ impl SearchLayer for RolexLayer {
         })
     }
 
-    fn announced_seen(&self, model: u32) -> u32 {
-        // An operation that began under an older directory may ask for a model of that.
+    fn announced_read_count(&self, model: u32) -> u32 {
+        // An operation that began under an older directory may name one of that directory's models.
         self.announced.get(model as usize).copied().unwrap_or(0)
     }
 
@@ -253,14 +256,15 @@ impl SearchLayer for RolexLayer {
 mod tests {
     use super::*;
     use crate::directory::Model;
-    use farleaf_leaf::LeafGeometry;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
+    use farleaf_leaf::words::LeafGeometry;
 
     fn place(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
     }
 
-    /// Leaves that begin at multiples of 100, four or more to a model, at these places.
+    /// Creates a directory with leaves that begin at multiples of 100, four or more per model, at
+    /// these addresses.
     fn directory(models: &[(u32, u64)], leaves: &[u64]) -> Arc<Directory> {
         let mut first = 0;
         let models: Vec<Model> = models
@@ -294,8 +298,8 @@ mod tests {
         }
     }
 
-    /// Leaves lie where the leaf table says, whichever way they are asked for, and every key's
-    /// leaf is among its candidates.
+    /// Every way to look up a leaf uses the leaf table, and every key's leaf is among its
+    /// candidates.
     #[test]
     fn leaves_are_where_the_leaf_table_says() {
         let leaves = [900, 30, 33, 36, 700, 10, 13, 500];
@@ -311,7 +315,7 @@ mod tests {
         assert_eq!(layer.left_of(0, hint(700, 4)), Some(hint(36, 3)));
     }
 
-    /// What is read at once lies side by side, in one model, and is no more than asked for.
+    /// A run contains only adjacent leaves of one model, and no more than requested.
     #[test]
     fn runs_end_where_the_next_leaf_is_elsewhere() {
         let directory = directory(&[(5, 5000), (3, 6000)], &[900, 30, 33, 36, 39, 42, 13, 500]);
@@ -331,8 +335,8 @@ mod tests {
         assert_eq!(run(8, 9), None);
     }
 
-    /// After a retraining a session goes on with what it had met: a leaf that is trained now is no
-    /// synonym any more, one that is not belongs to the trained leaf to its left.
+    /// After a retraining a session keeps what it met. A leaf that is trained now is not a synonym
+    /// any more; one that is not belongs to the trained leaf to its left.
     #[test]
     fn what_was_met_follows_a_newer_directory() {
         let mut older = RolexLayer::new(directory(&[(2, 5000), (2, 6000)], &[900, 30, 700, 10]));
@@ -349,8 +353,8 @@ mod tests {
         assert_eq!(met, expected);
     }
 
-    /// Announcements of a model that has stayed need not be read again; those of another that has
-    /// its number must be.
+    /// Announcements of a model that stayed need not be read again; those of a different model with
+    /// the same number must be.
     #[test]
     fn announcements_of_models_that_stayed_are_kept() {
         let mut older = RolexLayer::new(directory(&[(2, 5000), (2, 6000)], &[900, 30, 700, 10]));
@@ -361,9 +365,9 @@ mod tests {
             &[(1, 8000), (2, 9000), (2, 6000)],
             &[900, 50, 30, 700, 10],
         ));
-        let seen = [0, 1, 2].map(|model| newer.announced_seen(model));
+        let seen = [0, 1, 2].map(|model| newer.announced_read_count(model));
         assert_eq!(seen, [0, 0, 6]);
         assert_eq!(newer.synonyms_of(2), older.synonyms_of(1));
-        assert_eq!(newer.announced_seen(3), 0, "there is no such model");
+        assert_eq!(newer.announced_read_count(3), 0, "there is no such model");
     }
 }

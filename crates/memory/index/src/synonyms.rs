@@ -3,46 +3,45 @@
 use core::ops::{Bound, Range};
 use std::collections::BTreeMap;
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
 use crate::hint::Hint;
 
-/// A session's knowledge of synonym leaves, by their lower fences.
+/// Synonym leaves that a session knows, by their lower fences.
 #[derive(Debug, Default)]
 pub struct Synonyms {
-    /// One bit per trained leaf: whether the map holds synonyms of it. Empty until there are some,
-    /// so that a table that does not grow pays nothing.
+    /// One bit per trained leaf: whether the map has synonyms of it. Empty until there are some, so
+    /// that a table that does not grow pays nothing.
     split: Vec<u64>,
     by_low: BTreeMap<u64, Synonym>,
 }
 
-/// A leaf, and the trained leaf whose range its is a part of: by address, as numbers change with
-/// every training.
+/// Synonym leaf, and the trained leaf whose range contains its range. Named by address, because
+/// numbers change with every training.
 #[derive(Clone, Copy, Debug)]
 struct Synonym {
     addr: RemoteAddr,
     trained: RemoteAddr,
 }
 
-/// What one entry of the map takes, nodes' slack included (B-tree nodes are two thirds full).
+/// Bytes of one entry of the map, including slack of nodes (B-tree nodes are two thirds full).
 const ENTRY_SIZE_BYTES: u64 = 36;
 
-/// Trained leaves that a newer training has replaced by others: numbers, and keys.
+/// Trained leaves that a newer training has replaced: their numbers and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// Their numbers before.
+    /// Numbers of the replaced leaves in the older directory.
     pub before: Range<u32>,
-    /// Those of the leaves that took their place; begins where `before` does.
+    /// Numbers of the new leaves in the newer directory; starts where `before` does.
     pub after: Range<u32>,
-    /// The lowest key that they cover.
+    /// Smallest key that the leaves cover.
     pub low: u64,
-    /// The lowest key behind them; `None`: there is none.
+    /// Smallest key after the leaves; `None` if they extend to the last key.
     pub end: Option<u64>,
 }
 
 impl Synonyms {
-    /// Notes a leaf with this lower fence that is part of the range of a trained leaf, one of
-    /// `leaf_count`.
+    /// Adds a leaf with this lower fence in the range of a trained leaf, one of `leaf_count`.
     pub fn insert(&mut self, low: u64, addr: RemoteAddr, trained: Hint, leaf_count: u32) {
         if self.split.is_empty() {
             self.split = vec![0; (leaf_count as usize).div_ceil(64)];
@@ -52,8 +51,7 @@ impl Synonyms {
         self.by_low.insert(low, Synonym { addr, trained });
     }
 
-    /// The synonym of a trained leaf that a key is in; `None` when it is in the trained leaf
-    /// itself, as far as is known.
+    /// Returns the synonym of a trained leaf that has a key; `None` if no known synonym does.
     #[inline]
     pub fn find(&self, trained: Hint, key: u64) -> Option<Hint> {
         if !self.knows(trained.parent) {
@@ -67,15 +65,15 @@ impl Synonyms {
         (found.trained == trained.addr).then_some(hint)
     }
 
-    /// Whether any synonym of the trained leaf is known.
+    /// Returns whether any synonym of the trained leaf is known.
     #[inline]
     pub fn knows(&self, parent: u32) -> bool {
         let word = self.split.get(parent as usize / 64).copied().unwrap_or(0);
         word >> (parent % 64) & 1 != 0
     }
 
-    /// Adds the known synonyms of a trained leaf with lower fences above `from`, in order, until
-    /// there are `limit`.
+    /// Adds the known synonyms of a trained leaf with lower fences above `from` to `found`, in
+    /// order, until it has `limit` leaves.
     pub fn above(&self, trained: Hint, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
         if self.knows(trained.parent) {
             let above = self.by_low.range((Bound::Excluded(from), Bound::Unbounded));
@@ -85,8 +83,8 @@ impl Synonyms {
         }
     }
 
-    /// Forgets what belongs to leaves that were replaced, and counts the others anew. The work is
-    /// that of what is forgotten, and a bit per leaf.
+    /// Removes the synonyms of replaced leaves, and renumbers the others. The cost is proportional
+    /// to what is removed, and a bit per leaf.
     pub fn replace(&mut self, replaced: &Replaced, leaf_count: u32) {
         if self.by_low.is_empty() {
             self.split.clear();
@@ -106,30 +104,29 @@ impl Synonyms {
         self.split = split;
     }
 
-    /// All that are known, by lower fence: where they are, and the trained leaf that each belongs
-    /// to.
+    /// Returns all known synonyms by lower fence: fence, address, and address of the trained leaf.
     pub fn iter(&self) -> impl Iterator<Item = (u64, RemoteAddr, RemoteAddr)> {
         let known = self.by_low.iter();
         known.map(|(low, leaf)| (*low, leaf.addr, leaf.trained))
     }
 
-    /// How many are known.
+    /// Returns the number of known synonyms.
     pub fn len(&self) -> usize {
         self.by_low.len()
     }
 
-    /// True when none is known.
+    /// Returns whether no synonym is known.
     pub fn is_empty(&self) -> bool {
         self.by_low.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn size_bytes(&self) -> u64 {
         size_of_val(&*self.split) as u64 + self.by_low.len() as u64 * ENTRY_SIZE_BYTES
     }
 }
 
-/// Copies `count` bits; those of `to` are zero before.
+/// Copies `count` bits to `to`, where they must be zero.
 fn copy_bits(from: &[u64], from_bit: u32, to: &mut [u64], to_bit: u32, count: u32) {
     let word_at = |bit: u32| {
         let (word, shift) = ((bit / 64) as usize, bit % 64);
@@ -153,7 +150,7 @@ fn copy_bits(from: &[u64], from_bit: u32, to: &mut [u64], to_bit: u32, count: u3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn leaf(block: u64, parent: u32) -> Hint {
         Hint {
@@ -162,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Trained leaf `parent` lies at block `1000 + parent`.
+    /// Returns trained leaf `parent`, at block `1000 + parent`.
     fn trained(parent: u32) -> Hint {
         leaf(1000 + u64::from(parent), parent)
     }
@@ -195,8 +192,8 @@ mod tests {
         assert_eq!(above.len(), 2, "no more than the limit");
     }
 
-    /// What belongs to leaves that stayed is found under their new numbers, and what belongs to
-    /// those that were replaced is forgotten, wherever the bits lie.
+    /// Synonyms of leaves that stayed are found under the leaves' new numbers, and those of
+    /// replaced leaves are removed, wherever their bits are.
     #[test]
     fn what_has_stayed_is_found_under_its_new_number() {
         for (from, to, grown) in [

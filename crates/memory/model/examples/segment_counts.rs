@@ -1,7 +1,7 @@
 //! Counts the segments, and measures the upper models, for the leaf lows of 10 M keys.
 //!
-//! Every 6th key is a leaf's low fence (8 slots, 6 filled). Run it in release:
-//! `cargo run --release -p farleaf-model --example segment_counts`.
+//! Every 6th key is a leaf's lower fence (8 slots, 6 used). Run it in release mode: `cargo run
+//! --release -p farleaf-model --example segment_counts`.
 
 use farleaf_model::{SegmentBuilder, UpperModels};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -20,7 +20,7 @@ fn main() {
     });
 }
 
-/// A drawn number as a key.
+/// A random number as a key.
 #[expect(
     clippy::cast_sign_loss,
     reason = "a negative key, far out in the tail, saturates to 0"
@@ -29,7 +29,7 @@ fn to_key(number: f64) -> u64 {
     number as u64
 }
 
-/// Standard normal, by Box and Muller.
+/// Returns a standard normal number (Box and Muller).
 fn normal(prng: &mut Xoshiro256PlusPlus) -> f64 {
     let mut fraction = || ((prng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     let radius = (-2.0 * fraction().ln()).sqrt();

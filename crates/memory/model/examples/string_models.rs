@@ -1,7 +1,7 @@
 //! Measures models over strings: segments, bytes per key, keys predicted right, time per lookup.
 //!
-//! Run it in release: `cargo run --release -p farleaf-model --example string_models`; with a file's
-//! name behind `--`, over that file's lines.
+//! Run it in release mode: `cargo run --release -p farleaf-model --example string_models`; with a
+//! file's name behind `--`, it uses that file's lines.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 const KEY_COUNT: u64 = 1_000_000;
 const LOOKUP_COUNT: usize = 400_000;
-/// Repetitions; the fastest counts, as others use the machine too.
+/// Number of repetitions; the fastest counts, because other processes use the machine too.
 const ROUND_COUNT: usize = 5;
 
 fn main() -> std::io::Result<()> {
@@ -49,7 +49,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// FNV-1a of a number's eight bytes, low ones first, as YCSB has it.
+/// Returns FNV-1a of a number's eight bytes, low ones first, as in YCSB.
 fn hash(number: u64) -> u64 {
     number
         .to_le_bytes()
@@ -59,7 +59,7 @@ fn hash(number: u64) -> u64 {
         })
 }
 
-/// What segments are made of.
+/// Kind of segments.
 #[derive(Clone, Copy)]
 enum Kind {
     Lines(&'static [Alphabet]),
@@ -188,7 +188,8 @@ fn train(
     StringDirectory::build(&segments, residuals).expect("a training fits together")
 }
 
-/// Nanoseconds per lookup of random present keys, which lie side by side in the order of lookups.
+/// Returns the nanoseconds per lookup of random present keys, which are adjacent in memory in the
+/// order of lookups.
 fn time_locate(directory: &StringDirectory, keys: &[Vec<u8>]) -> f64 {
     let (mut queries, mut ends) = (Vec::new(), vec![0]);
     let mut prng = Xoshiro256PlusPlus::seed_from_u64(2);

@@ -1,6 +1,6 @@
 //! Measures the time per push into a `SegmentBuilder` and per `UpperModels::find`.
 //!
-//! Run it in release: `cargo run --release -p farleaf-model --example timing`.
+//! Run it in release mode: `cargo run --release -p farleaf-model --example timing`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 const PUSH_COUNT: usize = 10_000_000;
 const FIND_COUNT: usize = 4_000_000;
-/// Repetitions; the fastest counts, as others use the machine too.
+/// Number of repetitions; the fastest counts, because other processes use the machine too.
 const ROUND_COUNT: usize = 5;
 
 fn main() {
@@ -63,7 +63,8 @@ fn time_find(prng: &mut Xoshiro256PlusPlus, name: &str, first_keys: &[u64]) {
     let upper = UpperModels::build(first_keys.to_vec());
     let queries: Vec<u64> = (0..FIND_COUNT).map(|_| prng.next_u64()).collect();
     let independent_ns = best_time_ns(&queries, |query, _| upper.find(query));
-    // The low bit of the last answer enters the next key: a chain, as a single session has it.
+    // The low bit of the last result enters the next key: dependent lookups, as in a single
+    // session.
     let chained_ns = best_time_ns(&queries, |query, last| {
         upper.find(query ^ (last as u64 & 1))
     });

@@ -1,17 +1,17 @@
-//! The stream of keys that closes segments.
+//! Builder that cuts a stream of keys into segments.
 
 use crate::region::Region;
 use crate::segment::{Segment, evaluate, rounding_tolerance};
 
 /// Streaming optimal piecewise linear regression.
 ///
-/// Takes keys in ascending order and returns a segment whenever the next key cannot join it: so
-/// each is as long as it can be, and as part of a set of points that fits a line fits that line
-/// too, their number is the smallest possible. Papers: O'Rourke 1981; Xie et al., `OptimalPLR`,
-/// VLDB J. 2014; as in PGM-index (the crate's documentation has the deviations).
+/// Takes keys in ascending order and returns a segment when the next key cannot join it. So each
+/// segment is as long as possible. Because a subset of points that fit a line fits that line too,
+/// the number of segments is the smallest possible. Papers: O'Rourke 1981; Xie et al.,
+/// `OptimalPLR`, VLDB J. 2014; as in PGM-index (the crate's documentation lists deviations).
 ///
-/// Cost: amortized constant time per key; 8 bytes per pending key, and at most 32 for the hulls,
-/// before the slack of growing buffers, which are kept from segment to segment.
+/// Cost: amortized constant time per key; 8 bytes per pending key, and at most 32 for the hulls.
+/// Buffers may be larger, and are kept from segment to segment.
 ///
 /// ```
 /// use farleaf_model::SegmentBuilder;
@@ -31,16 +31,18 @@ pub struct SegmentBuilder {
     point_count_max: u32,
     region: Region,
     first_x: u64,
-    /// The pending segment's x's, relative to `first_x`; the index is the position.
+    /// x's of the pending segment, relative to `first_x`; the index is the position.
     xs_relative: Vec<u64>,
 }
 
 impl SegmentBuilder {
-    /// A builder of segments with an error of at most `epsilon` positions (e.g. 2.67), apart from
-    /// [`rounding_tolerance`], and at most `point_count_max` points each.
+    /// Creates a builder of segments with an error of at most `epsilon` positions (e.g. 2.67),
+    /// apart from [`rounding_tolerance`], and at most `point_count_max` points each. Epsilon is
+    /// rounded down to a multiple of 2^-16.
     ///
-    /// Epsilon is rounded down to a multiple of 2^-16. It must be a number and not negative,
-    /// `point_count_max` at least 1 (asserted).
+    /// # Panics
+    ///
+    /// If epsilon is NaN or negative, or `point_count_max` is 0.
     pub fn new(epsilon: f64, point_count_max: u32) -> Self {
         assert!(point_count_max >= 1, "a segment has at least one point");
         Self {
@@ -52,10 +54,12 @@ impl SegmentBuilder {
         }
     }
 
-    /// Adds the next x, which must not be less than the one before it (asserted).
+    /// Adds the next x. Returns the closed segment if x does not fit into it, or if it is full: x
+    /// is then the first point of the next one.
     ///
-    /// Returns the closed segment when x does not fit into it, or when it is full: x then is the
-    /// first point of the next one.
+    /// # Panics
+    ///
+    /// If x is less than the previous one.
     #[inline]
     pub fn push(&mut self, x: u64) -> Option<Segment> {
         let Some(&last_relative) = self.xs_relative.last() else {
@@ -74,7 +78,7 @@ impl SegmentBuilder {
         Some(segment)
     }
 
-    /// Closes the last segment; `None` if no point is pending. The builder then is ready for new
+    /// Closes the last segment; `None` if no point is pending. The builder is then ready for new
     /// input, which may begin at any x.
     pub fn finish(&mut self) -> Option<Segment> {
         if self.xs_relative.is_empty() {
@@ -85,13 +89,12 @@ impl SegmentBuilder {
         Some(segment)
     }
 
-    /// Forgets all pending points. The builder then is ready for new input, which may begin at any
-    /// x.
+    /// Drops all pending points. The builder is then ready for new input, which may begin at any x.
     pub(crate) fn abandon(&mut self) {
         self.xs_relative.clear();
     }
 
-    /// Number of points in the segment that is not closed yet.
+    /// Returns the number of points in the segment that is not closed yet.
     pub fn pending_count(&self) -> u32 {
         self.xs_relative.len() as u32
     }
@@ -103,7 +106,7 @@ impl SegmentBuilder {
         self.region.restart();
     }
 
-    /// Turns the pending points into a segment and verifies the bound at each of them.
+    /// Converts the pending points to a segment and verifies the bound at each of them.
     fn close(&self) -> Segment {
         let line = self.region.line();
         let point_count = self.pending_count();
@@ -128,7 +131,7 @@ impl SegmentBuilder {
     }
 }
 
-/// The greatest distance between a prediction and the position it is for.
+/// Returns the greatest distance between a prediction and its position.
 fn measure_error_max(slope: f64, intercept: f64, xs_relative: &[u64]) -> f64 {
     xs_relative
         .iter()
@@ -143,7 +146,7 @@ fn measure_error_max(slope: f64, intercept: f64, xs_relative: &[u64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// What is stored as error is the error: measured on a line whose errors are known.
+    /// The stored error is measured correctly, on a line whose errors are known.
     #[test]
     fn error_is_measured_at_every_point() {
         // Predictions 0.25, 1.25, 2.25, 4.25 for positions 0, 1, 2, 3.
@@ -169,7 +172,7 @@ mod tests {
         }
     }
 
-    /// `pending_count` follows push and finish, and a finished builder takes smaller keys again.
+    /// `pending_count` follows push and finish, and a finished builder accepts smaller keys again.
     #[test]
     fn finish_makes_ready_for_new_input() {
         let mut builder = SegmentBuilder::new(1.0, 3);
@@ -186,7 +189,7 @@ mod tests {
         assert_eq!(builder.finish().map(|segment| segment.first_x), Some(0));
     }
 
-    /// Descending keys are a broken invariant of the caller.
+    /// Descending keys violate the caller's contract and panic.
     #[test]
     #[should_panic(expected = "x must not descend")]
     fn descending_keys_are_refused() {
@@ -195,7 +198,7 @@ mod tests {
         builder.push(9);
     }
 
-    /// No number is no epsilon.
+    /// NaN is rejected as epsilon.
     #[test]
     #[should_panic(expected = "epsilon must be a number")]
     fn epsilon_must_be_a_number() {

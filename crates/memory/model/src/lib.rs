@@ -1,63 +1,72 @@
 //! Error-bounded piecewise linear regression over sorted `u64` keys, and models over the models.
 //!
-//! # The story
+//! # Overview
 //!
 //! A sorted sequence of keys is a monotone function from key to position. [`SegmentBuilder`] reads
 //! the keys once, in order, and cuts the sequence into the smallest possible number of
-//! [`Segment`]s, each one straight line that is nowhere further than `epsilon` positions from the
-//! truth. Who holds the segments finds a position by one multiplication and one addition, and knows
-//! how far it can be wrong. [`UpperModels`] finds the right segment for a key: it is built of the
-//! same segments, over the segments' first keys, level upon level, until few enough keys are left
-//! to search plainly.
+//! [`Segment`]s. Each is a straight line that is nowhere further than `epsilon` positions from the
+//! true position. With the segments, one multiplication and one addition predict a position with a
+//! known error bound. [`UpperModels`] finds the segment for a key. It consists of the same kind of
+//! segments, over the segments' first keys, level upon level, until a plain search of the remaining
+//! keys is cheap.
 //!
-//! The bound is the whole promise of the crate:
+//! The crate makes these promises:
 //!
-//! 1. *Verified.* [`Segment::error_max`] is no estimate. When a segment closes, the error of every
-//!    one of its points is measured with the very arithmetic of [`Segment::predict`].
+//! 1. *Verified.* [`Segment::error_max`] is not an estimate. When a segment closes, the error of
+//!    every one of its points is measured with the arithmetic of [`Segment::predict`].
 //! 2. *Bounded.* `error_max <= epsilon + rounding_tolerance(epsilon, point_count)`. The tolerance
 //!    is 1.2e-10 positions for a segment of 65,535 points; [`rounding_tolerance`] has its
 //!    derivation.
 //! 3. *Exact near 2^64.* Keys are made relative to the segment's first key in `u64`, before
-//!    anything becomes a float, and what fits is decided in integers (module `region`).
+//!    conversion to floats, and integer arithmetic decides what fits (module `region`).
 //! 4. *Minimal.* No cut of the same keys into segments of the same bound has fewer segments, where
 //!    `epsilon` counts as rounded down to a multiple of 2^-16.
 //! 5. *Monotone.* Slopes are finite and never negative, so a key between two keys is predicted
 //!    between their predictions. This costs nothing: positions rise with the keys, so the mean of
-//!    the extreme lines does (its derivation is in module `region`).
+//!    the extreme lines does (module `region` has the derivation).
 //!
-//! # What it is not
+//! # Limits
 //!
-//! It does no input or output and knows nothing of leaves, residuals, runs or retraining: a
-//! position is a number. It does not clamp predictions, does not store keys that it was trained on
-//! (apart from the first keys in [`UpperModels`]), and is not updatable: new keys mean a new
-//! segment.
+//! The crate performs no I/O and does not know leaves, residuals, runs or retraining: a position is
+//! a number. It does not clamp predictions or store the training keys (except the first keys in
+//! [`UpperModels`]). Models cannot be updated: new keys need new segments.
 //!
 //! # Modules
 //!
-//! `segment` is one line and its prediction; `region` the set of all lines that fit the points so
-//! far, in exact arithmetic; `builder` the stream that closes segments; `upper` the search for a
-//! segment. [`recursive`] has XStore's two-level models, which the memory node trains: a top model
-//! of one line or several, and under it lines of their own kind. [`strings`] has the same lines
-//! over byte strings, what makes numbers of them, what finds a leaf by them, and what does where
-//! they do not fit.
+//! | module | contents |
+//! |---|---|
+//! | `segment` | one line and its prediction |
+//! | `region` | the set of all lines that fit the points so far, in exact arithmetic |
+//! | `builder` | the stream that closes segments |
+//! | `upper` | the search for a segment |
+//! | [`recursive`] | XStore's two-level models, which the memory node trains |
+//! | [`strings`] | models over byte strings |
 //!
-//! # Papers, and where we deviate
+//! # Papers and deviations
 //!
 //! - J. O'Rourke, *An on-line algorithm for fitting straight lines between data ranges*, CACM
 //!   24(9), 1981: the region of feasible lines and its two extreme lines.
 //! - Q. Xie, C. Pang, X. Zhou, X. Zhang, K. Deng, *Maximum error-bounded Piecewise Linear
 //!   Representation for online stream approximation*, VLDB J. 23(6), 2014: `OptimalPLR`, convex
-//!   hulls that make the update constant time, amortized. Taken as it is.
+//!   hulls that make the update amortized constant time. Unchanged here.
 //! - P. Ferragina, G. Vinciguerra, *The PGM-index*, PVLDB 13(8), 2020: the same algorithm over keys
 //!   and positions, and the recursion of models over the models' first keys.
 //!
-//! Deviations: equal keys at different positions are allowed (PGM-index wants distinct keys); the
-//! line is the mean of the two extreme lines, in slope and in intercept, which is cheaper than
-//! their intersection and just as feasible (the region is convex); positions restart at 0 in every
-//! segment; epsilon may be a fraction; the number of points of a segment can be capped. In
-//! [`UpperModels`] the recursion stops at a root of up to 256 keys, as a plain search of those is
-//! faster than one more model; and the search around a prediction quarters a window of fixed size
-//! instead of halving one as large as the bound.
+//! Deviations of segments:
+//!
+//! - Equal keys at different positions are allowed (PGM-index requires distinct keys).
+//! - The line is the mean of the two extreme lines, in slope and in intercept. This is cheaper than
+//!   their intersection and also feasible (the region is convex).
+//! - Positions restart at 0 in every segment.
+//! - Epsilon may be a fraction.
+//! - The number of points of a segment can be limited.
+//!
+//! Deviations of [`UpperModels`]:
+//!
+//! - The recursion stops at a root of up to 256 keys, because a plain search of these is faster
+//!   than one more model.
+//! - The search around a prediction quarters a window of fixed size instead of halving one of the
+//!   bound's size.
 
 #![forbid(unsafe_code)]
 

@@ -1,31 +1,31 @@
-//! The lines that fit the points so far: O'Rourke's region, kept as two extreme lines and two
+//! Lines that fit the points so far: O'Rourke's region, represented by two extreme lines and two
 //! hulls.
 //!
 //! A point (x, y) puts a *ceiling* at y + epsilon and a *floor* at y - epsilon over x; a line fits
-//! if it stays between them at every point. The fitting lines are bounded by two: the *steepest*,
-//! held by a floor on its left and a ceiling on its right, and the *flattest*, held by a ceiling on
-//! its left and a floor on its right. A new point, right of all others, fits some line exactly if
-//! its floor is not above the steepest line and its ceiling not below the flattest. When its
-//! ceiling is below the steepest line, that line turns down, until it rests on the floors' hull;
-//! and the same upside down. Points that turn neither line can never matter again and are not kept.
+//! if it stays between them at every point. Two lines bound the fitting lines. A floor on its left
+//! and a ceiling on its right hold the *steepest*; a ceiling on its left and a floor on its right
+//! hold the *flattest*. A new point, right of all others, fits some line exactly if its floor is
+//! not above the steepest line and its ceiling not below the flattest. If its ceiling is below the
+//! steepest line, that line turns down, until it touches the floors' hull; the flattest line
+//! symmetrically turns up. Points that turn neither line can never matter again and are dropped.
 //!
 //! # Arithmetic
 //!
-//! Everything that decides is integer and exact. x is relative to the segment's first x: 0..2^64.
-//! y is in fixed point with 16 fractional bits: positions are below 2^32, so y is below 2^48, and
-//! epsilon is at most 2^48. Hence floors and ceilings lie within -2^48..=2^49, their differences
-//! within 2^50, and each term of a cross product (y difference by x difference) within 2^114; the
-//! comparison of two terms fits `i128` with room to spare. So does an intercept's numerator,
-//! y * (x difference) - (y difference) * x, which stays within 2^115.
+//! All decisions use exact integers. x is relative to the segment's first x: 0..2^64. y is in fixed
+//! point with 16 fractional bits: positions are below 2^32, so y is below 2^48, and epsilon is at
+//! most 2^48. Hence floors and ceilings lie within -2^48..=2^49, their differences within 2^50, and
+//! each term of a cross product (y difference by x difference) within 2^114. So the comparison of
+//! two terms fits `i128` with a margin, as does an intercept's numerator, y * (x difference) - (y
+//! difference) * x, which stays within 2^115.
 
-/// Fractional bits of y and of epsilon.
+/// Number of fractional bits of y and of epsilon.
 const FRACTION_BITS: u32 = 16;
 /// One position in fixed point.
 const ONE: i64 = 1 << FRACTION_BITS;
 /// Largest epsilon, in positions. Positions stay below it, so the level line y = 0 fits everything.
 const EPSILON_MAX: f64 = 4_294_967_296.0;
 
-/// A floor or a ceiling: x relative to the segment's first, y in fixed point.
+/// Floor or ceiling: x relative to the segment's first, y in fixed point.
 #[derive(Clone, Copy, Debug)]
 struct Corner {
     x: u64,
@@ -34,7 +34,7 @@ struct Corner {
 
 impl Corner {
     /// Compares the slope from `self` to `near` with that to `far`, both at or right of `self`:
-    /// positive if the line to `far` is the steeper. Exact; 0 if `self` and one of them coincide.
+    /// positive if the line to `far` is steeper. Exact; 0 if `self` and one of them coincide.
     #[inline]
     fn turn(self, near: Self, far: Self) -> i128 {
         rise(self, far) * run(self, near) - rise(self, near) * run(self, far)
@@ -51,7 +51,7 @@ fn run(left: Corner, right: Corner) -> i128 {
     i128::from(right.x - left.x)
 }
 
-/// A line through two corners, `left.x < right.x`.
+/// Straight line through two corners, `left.x < right.x`.
 #[derive(Clone, Copy, Debug)]
 struct Extreme {
     left: Corner,
@@ -59,32 +59,33 @@ struct Extreme {
 }
 
 impl Extreme {
-    /// Positive if `corner`, not left of `self.right`, lies above the line, negative if below.
+    /// Returns a positive number if `corner`, not left of `self.right`, lies above the line, a
+    /// negative one if below.
     #[inline]
     fn side(&self, corner: Corner) -> i128 {
         self.left.turn(self.right, corner)
     }
 
-    fn to_line(self) -> Line {
+    fn to_line(self) -> FittedLine {
         let width = run(self.left, self.right);
         let height = rise(self.left, self.right);
         let offset = i128::from(self.left.y) * width - height * i128::from(self.left.x);
         let scale = width as f64 * ONE as f64;
-        Line {
+        FittedLine {
             slope: height as f64 / scale,
             intercept: offset as f64 / scale,
         }
     }
 }
 
-/// A line in floats: y = intercept + slope * x, y in positions.
+/// Straight line in floats: y = intercept + slope * x, y in positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct FittedLine {
     pub(crate) slope: f64,
     pub(crate) intercept: f64,
 }
 
-/// A convex chain of corners, of which those before `start` can hold no line any more.
+/// Convex chain of corners, of which those before `start` cannot hold any line any more.
 #[derive(Debug, Default)]
 struct Chain {
     corners: Vec<Corner>,
@@ -105,7 +106,7 @@ impl Chain {
     fn seek_tangent<const SIGN: i128>(&mut self, corner: Corner) -> Corner {
         let mut best = self.corners[self.start];
         while let Some(&next) = self.corners.get(self.start + 1) {
-            // A corner over the same x (equal keys) holds no line through this one.
+            // A corner over the same x (equal keys) cannot hold a line through this one.
             if next.x == corner.x {
                 break;
             }
@@ -120,9 +121,8 @@ impl Chain {
         best
     }
 
-    /// Appends `corner`, dropping what it makes superfluous: corners not above (`SIGN` 1, floors)
-    /// or not below (`SIGN` -1, ceilings) the line over them. That includes an equal x's lower
-    /// floor.
+    /// Appends `corner` and drops superfluous corners: those not above (`SIGN` 1, floors) or not
+    /// below (`SIGN` -1, ceilings) the line over them, including an equal x's lower floor.
     #[inline]
     fn append<const SIGN: i128>(&mut self, corner: Corner) {
         while let [.., before, last] = self.corners[self.start..] {
@@ -138,18 +138,19 @@ impl Chain {
 const FLOORS: i128 = 1;
 const CEILINGS: i128 = -1;
 
-/// The region of fitting lines.
+/// Region of fitting lines.
 #[derive(Debug)]
 pub(crate) struct Region {
     epsilon_fixed: i64,
     floors: Chain,
     ceilings: Chain,
-    /// The extreme lines, steepest and flattest; absent while all points share one x.
+    /// Extreme lines, steepest and flattest; absent while all points share one x.
     extremes: Option<(Extreme, Extreme)>,
 }
 
 impl Region {
-    /// Epsilon in positions, at least 0; it is rounded down to a multiple of 2^-16.
+    /// Creates an empty region. Epsilon is in positions, at least 0, and rounded down to a multiple
+    /// of 2^-16.
     pub(crate) fn new(epsilon: f64) -> Self {
         assert!(
             epsilon >= 0.0,
@@ -164,7 +165,7 @@ impl Region {
         }
     }
 
-    /// Forgets all points and takes (0, 0) as the first.
+    /// Drops all points and takes (0, 0) as the first.
     pub(crate) fn restart(&mut self) {
         self.floors.reset(Corner {
             x: 0,
@@ -177,8 +178,8 @@ impl Region {
         self.extremes = None;
     }
 
-    /// Adds the point (x, y) if a line fits it and all before it; says whether it did. Otherwise
-    /// the region is unchanged. x must not be less than before, y must be greater.
+    /// Adds the point (x, y) if a line fits it and all points before it; returns whether it did.
+    /// Otherwise the region is unchanged. x must not be less than before, y must be greater.
     #[inline]
     pub(crate) fn admit(&mut self, x: u64, y: u32) -> bool {
         let y = i64::from(y) << FRACTION_BITS;
@@ -196,7 +197,7 @@ impl Region {
         if steepest.side(floor) > 0 || flattest.side(ceiling) < 0 {
             return false;
         }
-        // An equal x's later ceiling is above its earlier one, so it does nothing here.
+        // An equal x's later ceiling is above its earlier one, so it changes nothing here.
         if steepest.side(ceiling) < 0 {
             steepest.left = self.floors.seek_tangent::<FLOORS>(ceiling);
             steepest.right = ceiling;
@@ -210,7 +211,7 @@ impl Region {
         true
     }
 
-    /// Adds a point while all before it are over x = 0.
+    /// Adds a point while all points before it are at x = 0.
     fn admit_early(&mut self, floor: Corner, ceiling: Corner) -> bool {
         let ceiling_first = self.ceilings.corners[0];
         let floor_first = self.floors.corners[0];
@@ -235,24 +236,24 @@ impl Region {
         true
     }
 
-    /// The mean of the steepest and the flattest line, in slope and in intercept: it fits as both
-    /// do.
+    /// Returns the mean of the steepest and the flattest line, in slope and in intercept, which
+    /// fits because both do.
     ///
-    /// It rises even if the flattest line falls. With d the difference of two points' positions and
-    /// r that of their x's, the steepest slope is the minimum of (2 epsilon + d) / r over all pairs
-    /// of points, and the flattest one's negative the minimum of (2 epsilon - d) / r. At the pair
-    /// that bounds the steepest, their mean is at least d / r; and as that is more than 2^-34 of
-    /// the steepest slope, rounding does not make it negative.
-    pub(crate) fn line(&self) -> Line {
+    /// The mean rises even if the flattest line falls. With d the difference of two points'
+    /// positions and r that of their x's, the steepest slope is the minimum of (2 epsilon + d) / r
+    /// over all pairs of points, and the flattest one's negative the minimum of (2 epsilon - d) /
+    /// r. At the pair that bounds the steepest, their mean is at least d / r. This is more than
+    /// 2^-34 of the steepest slope, so rounding does not make it negative.
+    pub(crate) fn line(&self) -> FittedLine {
         let Some((steepest, flattest)) = self.extremes else {
             let sum = self.floors.corners[0].y + self.ceilings.corners[0].y;
-            return Line {
+            return FittedLine {
                 slope: 0.0,
                 intercept: sum as f64 / (2.0 * ONE as f64),
             };
         };
         let (steepest, flattest) = (steepest.to_line(), flattest.to_line());
-        Line {
+        FittedLine {
             slope: 0.5 * (steepest.slope + flattest.slope),
             intercept: 0.5 * (steepest.intercept + flattest.intercept),
         }
@@ -271,7 +272,7 @@ mod tests {
             .count()
     }
 
-    /// Equal keys fit as long as their positions span at most twice epsilon, to the point.
+    /// Equal keys fit as long as their positions span at most twice epsilon, exactly.
     #[test]
     fn equal_keys_fit_twice_epsilon() {
         assert_eq!(admitted_count(0.5, &[0; 9]), 2);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     /// The largest values that the module's comment allows do not overflow (this test is built with
-    /// overflow checks), and any epsilon above 2^32 means no bound at all.
+    /// overflow checks), and any epsilon above 2^32 means no bound.
     #[test]
     fn largest_values_do_not_overflow() {
         let mut region = Region::new(f64::INFINITY);
@@ -307,7 +308,7 @@ mod tests {
         assert!(!region.admit(u64::MAX, u32::MAX));
     }
 
-    /// The line rises even where the flattest line falls, almost as steeply as the steepest rises.
+    /// The line rises even if the flattest line falls almost as steeply as the steepest rises.
     #[test]
     fn mean_rises_though_flattest_falls() {
         for epsilon in [1.0, 100.0, 4e9] {

@@ -1,25 +1,26 @@
-//! The search for a segment: models over the segments' first keys, and models over those.
+//! Search for a segment: models over the segments' first keys, and models over those.
 //!
-//! Level 0 predicts an index into the first keys, level 1 a model of level 0, and so on; a plain
-//! search over the last level's few keys, the root, starts it off. Each step reads one model (32
-//! bytes) and searches a window of fixed size around what it predicts, without a branch that
-//! depends on keys.
+//! The models of level 0 predict an index into the first keys, those of level 1 a model of level 0,
+//! and so on. A plain search of the last level's few keys, the root, comes first. Each step reads
+//! one model (32 bytes) and searches a window of fixed size around its prediction, without branches
+//! that depend on keys.
 //!
 //! Why the window suffices: let key have the true index i among the keys that a model was fitted
 //! to. As predictions p are monotone, and clamped to the model's last index, i - e <= p <= i + 1 +
 //! e, e being [`EPSILON`] and rounding. The window's start s is p - `WINDOW_COUNT` / 2 = p - (e +
 //! 2), rounded to nearest; so s + 1/2 <= i <= s + 2e + 5/2, that is s + 1 ..= s + `WINDOW_COUNT` -
-//! 2: the answer is never at a window's edge. Should it ever be, it is checked against the
-//! neighbours and searched anew: the models decide how long a search takes, never what it finds.
+//! 2: the result is never at a window's edge. A result at an edge would still be checked against
+//! its neighbors and searched again. So the models determine the time of a search, never its
+//! result.
 
 use crate::builder::SegmentBuilder;
 use crate::segment::evaluate;
 
-/// Keys in a search window: a power of four, as it is searched by quartering.
+/// Number of keys in a search window: a power of four, because it is searched by quartering.
 const WINDOW_COUNT: usize = 16;
 /// Error bound of the models, in keys: the largest that the window covers.
 const EPSILON: usize = WINDOW_COUNT / 2 - 2;
-/// Keys in the root, which is searched without models: a power of four, too.
+/// Number of keys in the root, which is searched without models: also a power of four.
 const ROOT_COUNT_MAX: usize = 256;
 
 const _: () = assert!(is_power_of_four(WINDOW_COUNT) && is_power_of_four(ROOT_COUNT_MAX));
@@ -32,27 +33,27 @@ const fn is_power_of_four(count: usize) -> bool {
     count.is_power_of_two() && count.trailing_zeros() & 1 == 0
 }
 
-/// One line of an upper level.
+/// Line of an upper level.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     first_key: u64,
     slope: f64,
-    /// Where the window for the first key starts, not yet clamped, in the keys below.
+    /// Start of the window for the first key, not yet clamped, as an index into the keys below.
     start_intercept: f64,
-    /// Where the last window starts, that for the last key that this model was fitted to.
+    /// Start of the last window, for the last key that this model was fitted to.
     start_max: f64,
 }
 
 impl Model {
-    /// Where the window for `key` starts, at most `start_max`.
+    /// Returns the start of the window for `key`, at most `start_max`.
     #[inline]
     fn window_start(&self, key: u64) -> usize {
-        // 2^52 has the weight of one in a float's last bit: adding it rounds to an integer, which
-        // then stands in the low bits. A cast saturates, and took twice as long in all.
+        // Adding 2^52, whose last float bit weighs one, rounds to an integer, which is then in the
+        // low bits. A cast saturates, and made the whole search take twice as long.
         const ROUNDER: f64 = (1_u64 << 52) as f64;
         let key_relative = key.saturating_sub(self.first_key);
         let start = evaluate(self.slope, self.start_intercept, key_relative);
-        // Not `f64::min` and `max`, whose care for NaN is not free.
+        // Not `f64::min` and `max`, because their NaN handling costs time.
         let start = if start < self.start_max {
             start
         } else {
@@ -63,14 +64,14 @@ impl Model {
     }
 }
 
-/// Models, with the keys that they are over.
+/// Models, and the keys that they predict.
 #[derive(Debug)]
-struct Level {
+struct UpperLevel {
     keys: Box<[u64]>,
     models: Box<[Model]>,
 }
 
-/// The models over `keys`.
+/// Builds the models over `keys`.
 fn build_models(keys: &[u64]) -> Box<[Model]> {
     let mut builder = SegmentBuilder::new(EPSILON as f64, u32::MAX);
     let mut segments: Vec<_> = keys.iter().filter_map(|&key| builder.push(key)).collect();
@@ -91,8 +92,8 @@ fn build_models(keys: &[u64]) -> Box<[Model]> {
     models.collect()
 }
 
-/// Finds the last of many first keys that is not above a key, as one has to for finding the segment
-/// that predicts the key. Immutable.
+/// Finds the last of many first keys that is not above a key, and thus the segment that predicts
+/// the key. Immutable.
 ///
 /// ```
 /// use farleaf_model::UpperModels;
@@ -104,18 +105,21 @@ fn build_models(keys: &[u64]) -> Box<[Model]> {
 #[derive(Debug)]
 pub struct UpperModels {
     first_keys: Box<[u64]>,
-    /// Level 0, over `first_keys`; empty if they fit the root.
+    /// Models of level 0, over `first_keys`; empty if these fit into the root.
     bottom: Box<[Model]>,
-    /// Levels 1 and up, each with the keys it is over: the first keys of the models below.
-    middle: Vec<Level>,
-    /// The first keys of the last level, filled up with `u64::MAX`.
+    /// Levels 1 and up, each with its keys: the first keys of the models below.
+    middle: Vec<UpperLevel>,
+    /// First keys of the last level, padded with `u64::MAX`.
     root: Box<[u64; ROOT_COUNT_MAX]>,
     root_count: usize,
 }
 
 impl UpperModels {
-    /// Builds the levels over `first_keys`, which must be strictly ascending and at least one
-    /// (asserted). Cost: linear in their number.
+    /// Builds the levels over `first_keys`. Cost: linear in their number.
+    ///
+    /// # Panics
+    ///
+    /// If there is no first key, or they are not strictly ascending.
     pub fn build(first_keys: Vec<u64>) -> Self {
         assert!(!first_keys.is_empty(), "there must be a first key");
         assert!(
@@ -135,7 +139,7 @@ impl UpperModels {
         while root_keys.len() > ROOT_COUNT_MAX {
             let models = build_models(&root_keys);
             let above = models.iter().map(|model| model.first_key).collect();
-            middle.push(Level {
+            middle.push(UpperLevel {
                 keys: root_keys,
                 models,
             });
@@ -154,7 +158,8 @@ impl UpperModels {
         }
     }
 
-    /// The index of the last first key that is not above `key`; 0 if none is. Always exact.
+    /// Returns the index of the last first key that is not above `key`; 0 if there is none. Always
+    /// exact.
     #[inline]
     pub fn find(&self, key: u64) -> usize {
         let mut index = self.search_root(key);
@@ -167,8 +172,8 @@ impl UpperModels {
         search_window(&self.first_keys, self.bottom[index].window_start(key), key)
     }
 
-    /// Searches no more of the root than is filled, roughly: its fill is always the same, so that
-    /// the branches cost nothing, and each search is unrolled.
+    /// Searches little more of the root than its used part. The size of that part never changes, so
+    /// the branches are predicted, and each search is unrolled.
     #[inline]
     fn search_root(&self, key: u64) -> usize {
         let index = match (self.root.first_chunk::<16>(), self.root.first_chunk::<64>()) {
@@ -176,16 +181,17 @@ impl UpperModels {
             (_, Some(medium)) if self.root_count <= 64 => search_quarters(medium, key),
             _ => search_quarters(&self.root, key),
         };
-        // The filling counts as not above `u64::MAX`.
+        // The padding counts as not above `u64::MAX`.
         index.min(self.root_count - 1)
     }
 
-    /// The first keys, ascending, as they were given.
+    /// Returns the first keys in ascending order.
     pub fn first_keys(&self) -> &[u64] {
         &self.first_keys
     }
 
-    /// All memory held, in bytes: this value itself, the first keys and all upper levels.
+    /// Returns the size in bytes of all memory held: this value itself, the first keys and all
+    /// upper levels.
     pub fn size_bytes(&self) -> usize {
         let middle = self.middle.iter().map(|level| {
             size_of_val(level) + size_of_val(&*level.keys) + size_of_val(&*level.models)
@@ -198,9 +204,9 @@ impl UpperModels {
     }
 }
 
-/// The last index whose key is not above `key`, or 0, of a power of four of keys. Quartering takes
-/// half as many dependent steps as halving, and its three comparisons a step do not wait for each
-/// other.
+/// Returns the last index whose key is not above `key`, or 0, for a power of four of keys.
+/// Quartering takes half as many dependent steps as halving, and its three comparisons per step are
+/// independent.
 #[inline]
 fn search_quarters<const COUNT: usize>(keys: &[u64; COUNT], key: u64) -> usize {
     let mut start = 0;
@@ -216,7 +222,8 @@ fn search_quarters<const COUNT: usize>(keys: &[u64; COUNT], key: u64) -> usize {
     start
 }
 
-/// The last index whose key is not above `key`, or 0, looked for in the window at `start` first.
+/// Returns the last index whose key is not above `key`, or 0, searching the window at `start`
+/// first.
 #[inline]
 fn search_window(keys: &[u64], start: usize, key: u64) -> usize {
     let Some(window) = keys[start..].first_chunk::<WINDOW_COUNT>() else {
@@ -229,8 +236,7 @@ fn search_window(keys: &[u64], start: usize, key: u64) -> usize {
     start + index
 }
 
-/// At a window's edge the answer may lie outside: confirms it by its neighbours, or searches all
-/// keys.
+/// Checks a result at a window's edge by its neighbors, and searches all keys if it is wrong.
 #[cold]
 #[inline(never)]
 fn check_edge(keys: &[u64], found: usize, key: u64) -> usize {
@@ -270,8 +276,8 @@ mod tests {
         }
     }
 
-    /// The window holds the answer, off its edges, for every key that a model was fitted to and
-    /// every key between: the search of all keys is not needed.
+    /// For every key that a model was fitted to, and every key between, the window contains the
+    /// result, off its edges: the search of all keys is not needed.
     #[test]
     fn windows_hold_the_answer() {
         let keys = squares(20_000);
@@ -297,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Rounding by the float's last bit rounds to the nearest, clamps, and takes any key.
+    /// Rounding by the float's last bit rounds to nearest, clamps, and accepts any key.
     #[test]
     fn window_starts_are_rounded_and_clamped() {
         let model = Model {
@@ -336,7 +342,7 @@ mod tests {
         assert_eq!(upper.find(u64::MAX), 999);
     }
 
-    /// The levels are models: few, and small against the keys they lead to.
+    /// The levels are few, and small compared with their keys.
     #[test]
     fn levels_are_small() {
         let upper = UpperModels::build(squares(20_000));

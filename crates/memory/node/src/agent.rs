@@ -1,4 +1,5 @@
-//! The node's background thread: sweeps after deaths, frees dropped tables, retrains.
+//! The node's background thread: sweeps after sessions have died, frees dropped tables, and
+//! retrains.
 
 use core::fmt::Display;
 use farleaf_executor::block_on;
@@ -10,163 +11,181 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::calls::Receptionist;
+use crate::calls::RingAssigner;
 use crate::members::Draining;
 use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
-use crate::sweep::Keeper;
+use crate::sweep::MemoryMaintainer;
 
-/// Time between two looks at the catalog for dropped tables.
+/// Interval between checks of the catalog for dropped tables.
 const TICK: Duration = Duration::from_millis(20);
-/// Time after which a sweep that failed, or gave something up, is tried again.
+/// Number of ticks after which a sweep that failed or skipped something is retried.
 const RETRY_TICK_COUNT: u32 = 50;
 
-/// Starts the agent, which retrains if there is a policy for it, and gives sessions rings if there
-/// is somebody for that; it runs until it is told
-/// [`AgentEvent::Stop`] or nobody can tell it anything. Between two things that it does, `renew`
-/// may give it another endpoint, if the one that it has is broken.
-/// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
-/// time of a sweep that waits for nobody.
+/// Starts the agent. It retrains if there is a policy, and assigns rings to sessions if the node
+/// executes calls. It runs until it receives [`AgentEvent::Stop`] or all senders are gone.
+///
+/// Between two steps, `renew` may replace the agent's endpoint if it is broken. The agent receives
+/// no events during a sweep; `stop`, set before the event is sent, shortens the sweep. The agent
+/// then ends within the time of a sweep that does not wait.
 ///
 /// # Errors
 /// The system has no thread left.
 pub fn start<E: Endpoint + Send + 'static>(
-    keeper: Keeper<E>,
+    maintainer: MemoryMaintainer<E>,
     renew: impl Fn(&E) -> Option<E> + Send + 'static,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
-    (policy, receptionist): (Option<RetrainPolicy>, Option<Receptionist>),
+    (policy, ring_assigner): (Option<RetrainPolicy>, Option<RingAssigner>),
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
-        .spawn(move || run(keeper, renew, &events, &stop, (policy, receptionist)))
+        .spawn(move || run(maintainer, renew, &events, &stop, (policy, ring_assigner)))
 }
 
 fn run<E: Endpoint>(
-    mut keeper: Keeper<E>,
+    mut maintainer: MemoryMaintainer<E>,
     renew: impl Fn(&E) -> Option<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
-    (policy, receptionist): (Option<RetrainPolicy>, Option<Receptionist>),
+    (policy, ring_assigner): (Option<RetrainPolicy>, Option<RingAssigner>),
 ) {
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
-    let (mut draining, mut told) = (Draining::default(), Told::default());
+    let (mut draining, mut logged_failures) = (Draining::default(), LoggedFailures::default());
     let mut next_sweep: Option<NextSweep> = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
-        // Until a moment, not for a while: sessions that keep dying must not keep the ticks off.
+        // Wait until a point in time, not for a duration: sessions that keep dying must not delay
+        // the ticks.
         match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
-            // Deaths come in groups; one sweep serves all that have been heard of.
+            // Sessions often die in groups; one sweep handles all that were reported.
             Ok(AgentEvent::Fenced(_)) => next_sweep = Some(NextSweep::NOW),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
+                let drained = block_on(
+                    draining.tick(&maintainer),
+                    maintainer.endpoint.completions(),
+                );
                 let what = "tell whether a node has been drained";
-                tell_once(what, &drained, &mut told.draining);
+                log_once(what, &drained, &mut logged_failures.draining);
                 let had_sweep = next_sweep.is_some_and(|sweep| sweep.in_ticks == 0);
                 let had_deaths = next_sweep == Some(NextSweep::NOW);
-                if let Some(receptionist) = &receptionist {
-                    receive(receptionist, &keeper, &mut told.receiving);
+                if let Some(ring_assigner) = &ring_assigner {
+                    receive(ring_assigner, &maintainer, &mut logged_failures.receiving);
                     if had_sweep {
-                        receptionist.look_again();
+                        ring_assigner.rescan();
                     }
                 }
-                next_sweep = tick(&keeper, next_sweep, stop, &mut told.reclaiming);
-                // T5.
+                next_sweep = tick(
+                    &maintainer,
+                    next_sweep,
+                    stop,
+                    &mut logged_failures.reclaiming,
+                );
+                // Retraining starts after the sweep has finished with dead sessions.
                 let is_more_due = match &retrainer {
-                    Some(retrainer) if !next_sweep.is_some_and(|it| it.is_waited_for) => {
+                    Some(retrainer) if !next_sweep.is_some_and(|it| it.blocks_retraining) => {
                         if had_deaths {
-                            retrainer.look_again();
+                            retrainer.rescan();
                         }
-                        let more = retrain(retrainer, &keeper, stop, &mut told.retraining);
+                        let more = retrain(
+                            retrainer,
+                            &maintainer,
+                            stop,
+                            &mut logged_failures.retraining,
+                        );
                         if retrainer.take_left_blocks() {
                             next_sweep.get_or_insert(NextSweep::retry(false));
                         }
-                        // W6: what it gave up is tried again like what a sweep did.
+                        // Work that the retrainer gave up is retried like that of a sweep.
                         if retrainer.take_wanted_sweep() {
                             next_sweep = Some(NextSweep::retry(true));
                         }
                         more
                     }
                     Some(retrainer) => {
-                        reuse(retrainer, &keeper);
+                        reuse(retrainer, &maintainer);
                         false
                     }
                     None => false,
                 };
-                if let Some(endpoint) = renew(&keeper.endpoint) {
-                    keeper.endpoint = endpoint;
-                    // W5: what was cut off is swept, as nobody else does that.
+                if let Some(endpoint) = renew(&maintainer.endpoint) {
+                    maintainer.endpoint = endpoint;
+                    // An interrupted retraining is swept; nothing else cleans up after it.
                     let sweep = next_sweep.get_or_insert(NextSweep::retry(true));
-                    sweep.is_waited_for = true;
+                    sweep.blocks_retraining = true;
                 }
-                // Events are heard, and dropped tables freed, between two retrainings.
+                // Between two retrainings the agent handles events and frees dropped tables.
                 next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
             }
         }
     }
 }
 
-/// What fails at every tick is told when it begins.
+/// Tasks whose current failure has been logged. Failures that repeat at every tick are logged once.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "one for each thing that it does"
 )]
-struct Told {
+struct LoggedFailures {
     draining: bool,
     receiving: bool,
     reclaiming: bool,
     retraining: bool,
 }
 
-fn tell_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_told: &mut bool) {
+fn log_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_logged: &mut bool) {
     let failed = outcome.as_ref().err();
-    if let Some(error) = failed.filter(|_| !*is_told) {
+    if let Some(error) = failed.filter(|_| !*is_logged) {
         tracing::error!(%error, "cannot {what}; trying again");
     }
-    *is_told = failed.is_some();
+    *is_logged = failed.is_some();
 }
 
-/// When the next sweep is.
+/// Time of the next sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextSweep {
     in_ticks: u32,
-    /// T5: not if value blocks alone are left, whose grace period is not over.
-    is_waited_for: bool,
+    /// Whether retraining waits for this sweep. False if only value blocks are left whose grace
+    /// period is not over.
+    blocks_retraining: bool,
 }
 
 impl NextSweep {
     const NOW: Self = Self {
         in_ticks: 0,
-        is_waited_for: true,
+        blocks_retraining: true,
     };
 
-    const fn retry(is_waited_for: bool) -> Self {
+    const fn retry(blocks_retraining: bool) -> Self {
         Self {
             in_ticks: RETRY_TICK_COUNT,
-            is_waited_for,
+            blocks_retraining,
         }
     }
 }
 
-/// What is due now; returns when the next sweep is.
+/// Does the work that is due; returns when the next sweep is.
 fn tick<E: Endpoint>(
-    keeper: &Keeper<E>,
+    maintainer: &MemoryMaintainer<E>,
     next_sweep: Option<NextSweep>,
     stop: &AtomicBool,
-    is_told: &mut bool,
+    is_logged: &mut bool,
 ) -> Option<NextSweep> {
-    let freed = block_on(keeper.reclaim(), keeper.endpoint.completions());
-    tell_once("free dropped tables", &freed, is_told);
+    let freed = block_on(maintainer.reclaim(), maintainer.endpoint.completions());
+    log_once("free dropped tables", &freed, is_logged);
     let mut sweep = next_sweep?;
     if let Some(ticks) = sweep.in_ticks.checked_sub(1) {
         sweep.in_ticks = ticks;
         return Some(sweep);
     }
-    match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
+    match block_on(
+        maintainer.sweep_until(stop),
+        maintainer.endpoint.completions(),
+    ) {
         Ok(report) => {
             let (locks, chunks) = (report.lock_count, report.chunk_count);
             tracing::info!(
@@ -176,7 +195,7 @@ fn tick<E: Endpoint>(
                 given_up = report.given_up_count,
                 "swept after dead sessions"
             );
-            // What it waited for too long is tried again, like a sweep that failed.
+            // Work that was skipped after a long wait is retried, like a sweep that failed.
             let is_left = report.given_up_count + report.waiting_count > 0;
             is_left.then(|| NextSweep::retry(report.given_up_count > 0))
         }
@@ -187,27 +206,40 @@ fn tick<E: Endpoint>(
     }
 }
 
-/// J1.
-fn receive<E: Endpoint>(receptionist: &Receptionist, keeper: &Keeper<E>, is_told: &mut bool) {
-    let received = block_on(receptionist.tick(keeper), keeper.endpoint.completions());
-    tell_once("give sessions rings for calls", &received, is_told);
+/// Assigns rings to sessions and takes them back.
+fn receive<E: Endpoint>(
+    ring_assigner: &RingAssigner,
+    maintainer: &MemoryMaintainer<E>,
+    is_logged: &mut bool,
+) {
+    let received = block_on(
+        ring_assigner.tick(maintainer),
+        maintainer.endpoint.completions(),
+    );
+    log_once("give sessions rings for calls", &received, is_logged);
 }
 
-/// A sweep that does not come to its end may wait for the room that this makes.
-fn reuse<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
-    if let Err(error) = block_on(retrainer.reuse(keeper), keeper.endpoint.completions()) {
+/// Reuses memory freed by retrainings. A sweep that cannot finish may need this free space.
+fn reuse<E: Endpoint>(retrainer: &Retrainer, maintainer: &MemoryMaintainer<E>) {
+    if let Err(error) = block_on(
+        retrainer.reuse(maintainer),
+        maintainer.endpoint.completions(),
+    ) {
         tracing::error!(%error, "cannot free what retraining has left");
     }
 }
 
-/// Whether more is due at once.
+/// Retrains; returns whether more is due at once.
 fn retrain<E: Endpoint>(
     retrainer: &Retrainer,
-    keeper: &Keeper<E>,
+    maintainer: &MemoryMaintainer<E>,
     stop: &AtomicBool,
-    is_told: &mut bool,
+    is_logged: &mut bool,
 ) -> bool {
-    let ticked = block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions());
-    tell_once("retrain", &ticked, is_told);
+    let ticked = block_on(
+        retrainer.tick(maintainer, stop),
+        maintainer.endpoint.completions(),
+    );
+    log_once("retrain", &ticked, is_logged);
     ticked.unwrap_or(false)
 }

@@ -1,15 +1,15 @@
-//! The catalog, as the node and audits read it: all entries at once, without its lock.
+//! Reads all entries of the catalog at once, without its lock, for the node and for audits.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
-use farleaf_region::{PoolLayout, RegionError};
+use farleaf_pool::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
+use farleaf_pool::{PoolError, PoolLayout};
 
-/// Every place of the catalog: a table, nothing, or an entry that is being written or is damaged.
-/// One round trip.
+/// Reads every entry of the catalog: a table, a free entry, or one that is being written or is
+/// corrupted. Costs one round trip.
 pub(crate) async fn read_catalog<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
-) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
+) -> Result<Vec<Result<Option<CatalogEntry>, PoolError>>, PoolError> {
     let mut batch = Batch::new();
     let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
     let read = batch.read(layout.catalog_entry(0), word_count);

@@ -1,38 +1,38 @@
-//! A node inside the process that uses it, on memory of that process alone.
+//! A node inside the process that uses it, with memory private to that process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::OwnerWord;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_fabric::{Doors, Endpoint, SessionService};
-use farleaf_region::PoolLayout;
-use farleaf_types::OwnerWord;
+use farleaf_fabric::{Endpoint, SessionService, WindowRegistry};
+use farleaf_pool::PoolLayout;
 
-use crate::calls::{CallOptions, CallThreads, Desk, Receptionist, TableServer};
+use crate::calls::{CallOptions, CallThreads, RingAssigner, RingRegistry, TableServer};
 use crate::endpoint::NodeEndpoint;
-use crate::hiring::NodeEmployer;
 use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
-use crate::sessions::{AgentEvent, Sessions, format_region};
-use crate::sweep::Keeper;
+use crate::sessions::{AgentEvent, Sessions, format_memory};
+use crate::sweep::MemoryMaintainer;
+use crate::worker_sessions::NodeSessionFactory;
 use crate::{NodeError, agent};
 
-/// What a node does beside serving its memory.
+/// Tasks of a node beyond serving its memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeOptions {
-    /// Which tables it retrains, and when; `None`: it retrains none.
+    /// Policy that selects tables to retrain, and when; `None` disables retraining.
     pub retraining: Option<RetrainPolicy>,
-    /// How it answers calls.
+    /// Options for executing calls.
     pub calls: CallOptions,
 }
 
 impl From<Option<RetrainPolicy>> for NodeOptions {
-    /// Calls are answered as if nothing was said of them.
+    /// Uses the default options for calls.
     fn from(retraining: Option<RetrainPolicy>) -> Self {
         Self {
             retraining,
@@ -41,84 +41,84 @@ impl From<Option<RetrainPolicy>> for NodeOptions {
     }
 }
 
-/// The core of every node: sessions and agent over one region.
+/// Core of every node: sessions and agent of one node's memory.
 #[derive(Debug)]
 pub(crate) struct NodeCore {
     pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
     pub(crate) layout: PoolLayout,
     events: Sender<AgentEvent>,
-    /// Tells the agent in the middle of a sweep, where it hears no events.
+    /// Flag that stops the agent during a sweep, when it receives no events.
     stop: Arc<AtomicBool>,
     agent: Option<JoinHandle<()>>,
-    /// Ends after the agent.
+    /// Threads that execute calls; they end after the agent.
     _calls: CallThreads,
-    /// Into the windows of sessions that come over a network (F10).
-    pub(crate) doors: Arc<Doors>,
-    /// The other nodes, where this one is the home of a pool that may have several.
+    /// Windows of sessions that are connected over a network (FABRIC-10).
+    pub(crate) windows: Arc<WindowRegistry>,
+    /// Membership of the pool, if this node is the home of a pool that may have several nodes.
     pub(crate) home: Option<Arc<PoolHome>>,
 }
 
 impl NodeCore {
-    /// Makes a region of fresh memory and starts its agent. With a device, words are changed by it
-    /// alone (F4).
+    /// Formats fresh memory and starts the agent. If there is a device, only it changes words
+    /// (FABRIC-4).
     pub(crate) fn start(
-        region: &Arc<MappedRegion>,
+        memory: &Arc<MappedMemory>,
         device: Option<&Arc<VerbsNode>>,
         options: NodeOptions,
         home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
         let retraining = options.retraining;
-        let region_layout = format_region(region)?;
+        let region_layout = format_memory(memory)?;
         let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
         let own_device = device.map(Arc::as_ref);
-        let own = NodeEndpoint::new(region, own_device)?;
+        let own = NodeEndpoint::new(memory, own_device)?;
         let mut sessions = Sessions::new(own, region_layout, events.clone());
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (own, told) = (NodeEndpoint::new(region, own_device)?, Arc::clone(&stop));
+        let (own, told) = (NodeEndpoint::new(memory, own_device)?, Arc::clone(&stop));
         let (home, endpoint) = match home {
             None => (None, own),
             Some(options) => {
                 let home =
                     PoolHome::new(layout.clone(), own, (options, retraining.is_some()), owner)?;
                 let nodes: Arc<dyn NodeDirectory> = Arc::clone(&home) as _;
-                let endpoint = NodeEndpoint::in_pool(region, own_device, owner, nodes)?;
+                let endpoint = NodeEndpoint::in_pool(memory, own_device, owner, nodes)?;
                 (Some(home), endpoint)
             }
         };
-        let renewing = home.clone().map(|home| Renewing {
-            region: Arc::clone(region),
+        let renewing = home.clone().map(|home| EndpointRenewal {
+            memory: Arc::clone(memory),
             device: device.map(Arc::clone),
             owner,
             home,
         });
         let renew = move |broken: &NodeEndpoint| renewing.as_ref()?.renew(broken);
-        let keeper = Keeper {
+        let maintainer = MemoryMaintainer {
             blocks: crate::sweep::BlockSweepers::default(),
             endpoint,
             layout: layout.clone(),
             owner,
         };
-        let (desk, server) = (
-            Arc::<Desk>::default(),
-            Arc::new(TableServer::new(region.word_count() * 8)),
+        let (ring_registry, server) = (
+            Arc::<RingRegistry>::default(),
+            Arc::new(TableServer::new(memory.word_count() * 8)),
         );
-        let receptionist = Receptionist::new(Arc::clone(&desk), Arc::clone(&server));
+        let ring_assigner = RingAssigner::new(Arc::clone(&ring_registry), Arc::clone(&server));
         let sessions = Arc::new(Mutex::new(sessions));
-        let employer = NodeEmployer {
-            region: Arc::clone(region),
+        let session_factory = NodeSessionFactory {
+            memory: Arc::clone(memory),
             device: device.map(Arc::clone),
             home: home.clone(),
             sessions: Arc::clone(&sessions),
         };
-        let doors = Arc::<Doors>::default();
-        let served = (desk, server, Arc::clone(&doors));
-        let calls = CallThreads::start(region, &layout, served, &employer, options.calls);
+        let windows = Arc::<WindowRegistry>::default();
+        let served = (ring_registry, server, Arc::clone(&windows));
+        let calls = CallThreads::start(memory, &layout, served, &session_factory, options.calls);
         let calls = calls.map_err(NodeError::Thread)?;
-        let tasks = (retraining, Some(receptionist));
-        let agent = agent::start(keeper, renew, heard, told, tasks);
+        let tasks = (retraining, Some(ring_assigner));
+        let agent = agent::start(maintainer, renew, heard, told, tasks);
         let agent = agent.map_err(NodeError::Thread)?;
         Ok(Self {
             sessions,
@@ -127,29 +127,29 @@ impl NodeCore {
             stop,
             agent: Some(agent),
             _calls: calls,
-            doors,
+            windows,
             home,
         })
     }
 }
 
-/// V6: what is needed to open an endpoint anew whose way to a guest is broken.
-struct Renewing {
-    region: Arc<MappedRegion>,
+/// Data for reopening an endpoint whose connection to a guest is broken.
+struct EndpointRenewal {
+    memory: Arc<MappedMemory>,
     device: Option<Arc<VerbsNode>>,
     owner: OwnerWord,
     home: Arc<PoolHome>,
 }
 
-impl Renewing {
+impl EndpointRenewal {
     fn renew(&self, endpoint: &NodeEndpoint) -> Option<NodeEndpoint> {
-        let is_open = |node| endpoint.region_word_count(node).is_some();
-        if !self.home.is_way_broken(is_open) {
+        let is_open = |node| endpoint.memory_word_count(node).is_some();
+        if !self.home.is_agent_connection_broken(is_open) {
             return None;
         }
         let nodes: Arc<dyn NodeDirectory> = Arc::clone(&self.home) as _;
         let device = self.device.as_deref();
-        match NodeEndpoint::in_pool(&self.region, device, self.owner, nodes) {
+        match NodeEndpoint::in_pool(&self.memory, device, self.owner, nodes) {
             Ok(endpoint) => Some(endpoint),
             Err(error) => {
                 tracing::error!(%error, "the node's agent cannot reach a node of its pool anew");
@@ -162,7 +162,7 @@ impl Renewing {
 impl Drop for NodeCore {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // An agent that has ended already does not hear it.
+        // An agent that has already ended does not receive it.
         let _ = self.events.send(AgentEvent::Stop);
         if let Some(agent) = self.agent.take()
             && agent.join().is_err()
@@ -172,34 +172,34 @@ impl Drop for NodeCore {
     }
 }
 
-/// A memory node on memory of this process: the `mem` backend's.
+/// Memory node on memory of this process, for the `mem` backend.
 #[derive(Debug)]
 pub struct MemNode {
-    region: Arc<MappedRegion>,
+    memory: Arc<MappedMemory>,
     core: NodeCore,
 }
 
 impl MemNode {
-    /// Maps `size_bytes` and starts; tables are retrained if there is a policy for it.
+    /// Maps `size_bytes` and starts the node. Retrains tables if there is a policy.
     ///
     /// # Errors
-    /// The size is too small, or the system has not so much.
+    /// The size is too small, or the system does not have enough memory.
     pub fn start(size_bytes: u64, options: impl Into<NodeOptions>) -> Result<Self, NodeError> {
-        let region = MappedRegion::anonymous(size_bytes)
+        let memory = MappedMemory::anonymous(size_bytes)
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
-        let region = Arc::new(region);
+        let memory = Arc::new(memory);
         Ok(Self {
-            core: NodeCore::start(&region, None, options.into(), None)?,
-            region,
+            core: NodeCore::start(&memory, None, options.into(), None)?,
+            memory,
         })
     }
 
-    /// The memory.
-    pub fn region(&self) -> &Arc<MappedRegion> {
-        &self.region
+    /// Returns the node's memory.
+    pub fn memory(&self) -> &Arc<MappedMemory> {
+        &self.memory
     }
 
-    /// Where things are in it.
+    /// Returns the layout of the memory.
     pub fn layout(&self) -> PoolLayout {
         self.core.layout.clone()
     }

@@ -1,5 +1,5 @@
-//! The node's own way into its region (F4): its processor, or a queue pair of its RDMA device; and
-//! from the home of a pool of several nodes into those of the others.
+//! The node's own endpoints (FABRIC-4): to its memory by its processor, or by a queue pair of its
+//! RDMA device; and from the home of a pool to the memories of the other nodes.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -7,29 +7,30 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_executor::Wait;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::verbs::{VerbsEndpoint, VerbsError, VerbsExecute, VerbsNode};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, Verb, VerbKind};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
-/// An endpoint of the node itself.
+/// Endpoint of the node itself.
 #[derive(Debug)]
 pub struct NodeEndpoint {
     processor: MappedEndpoint,
-    /// Where words are changed by the device, the node changes them by it, too, and so those of its
-    /// pool's other nodes by theirs. It still READs its own by its processor, which sees what has
-    /// completed.
+    /// Device that executes the node's verbs, if clients' verbs are executed by it too; the pool's
+    /// other nodes use theirs. READs of the node's own memory still use its processor, which sees
+    /// all completed writes.
     device: Option<VerbsEndpoint>,
-    /// Where that is not so: to its own region and those of its pool's other nodes.
+    /// Endpoint to the node's own memory and those of the pool's other nodes, if no device executes
+    /// verbs.
     pool: Option<Box<TcpEndpoint>>,
 }
 
-/// A batch of either kind.
+/// Batch of either kind of endpoint.
 enum NodeExecute<'a> {
-    /// Done; `None` once that has been told.
+    /// Result of a completed batch; `None` once it has been returned.
     Processor(Option<Result<(), BatchError>>),
     Device(VerbsExecute<'a>),
     Pool(TcpExecute<'a>),
@@ -49,29 +50,29 @@ impl Future for NodeExecute<'_> {
 }
 
 impl NodeEndpoint {
-    /// Through the device if the node has one for its region.
+    /// Creates an endpoint, which uses the device if the node has one for its memory.
     ///
     /// # Errors
     /// The device has no queue pair left.
-    pub fn new(region: &Arc<MappedRegion>, device: Option<&VerbsNode>) -> Result<Self, VerbsError> {
+    pub fn new(memory: &Arc<MappedMemory>, device: Option<&VerbsNode>) -> Result<Self, VerbsError> {
         Ok(Self {
-            processor: MappedEndpoint::new(Arc::clone(region)),
+            processor: MappedEndpoint::new(Arc::clone(memory)),
             device: device.map(VerbsNode::loopback).transpose()?,
             pool: None,
         })
     }
 
-    /// An endpoint of a pool's home to all nodes, in the name of a session of it.
+    /// Creates an endpoint from a pool's home to all nodes, for one of the home's sessions.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Fails like [`new`](Self::new).
     pub(crate) fn in_pool(
-        region: &Arc<MappedRegion>,
+        memory: &Arc<MappedMemory>,
         device: Option<&VerbsNode>,
         owner: OwnerWord,
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<Self, VerbsError> {
-        let mapped = || MappedEndpoint::new(Arc::clone(region));
+        let mapped = || MappedEndpoint::new(Arc::clone(memory));
         let (device, pool) = if let Some(device) = device {
             (Some(device.pool_endpoint(owner, nodes)?), None)
         } else {
@@ -86,7 +87,7 @@ impl NodeEndpoint {
     }
 }
 
-/// What the node's processor does by itself beside a device.
+/// Returns whether the node's processor executes the verb although the node has a device.
 #[inline]
 fn reads_here(verb: &Verb) -> bool {
     verb.kind == VerbKind::Read && verb.addr.node() == NodeId(0)
@@ -153,11 +154,11 @@ impl Endpoint for NodeEndpoint {
     }
 
     #[inline]
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
         match (&self.pool, &self.device) {
-            (Some(pool), _) => pool.region_word_count(node),
-            (None, Some(device)) => device.region_word_count(node),
-            (None, None) => self.processor.region_word_count(node),
+            (Some(pool), _) => pool.memory_word_count(node),
+            (None, Some(device)) => device.memory_word_count(node),
+            (None, None) => self.processor.memory_word_count(node),
         }
     }
 }

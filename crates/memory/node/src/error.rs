@@ -1,4 +1,4 @@
-//! Why a memory node cannot start.
+//! Errors at the start of a memory node.
 
 use std::io;
 
@@ -6,43 +6,43 @@ use farleaf_fabric::BatchError;
 use farleaf_fabric::shm::{ListenError, NameError};
 use farleaf_fabric::tcp::TcpListenError;
 use farleaf_fabric::verbs::VerbsError;
-use farleaf_region::SuperblockError;
+use farleaf_pool::SuperblockError;
 use thiserror::Error;
 
-/// Why a memory node cannot start.
+/// Error at the start of a memory node.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The name is no pool name.
+    /// The pool name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The size is too small.
     #[error(transparent)]
     Size(#[from] SuperblockError),
-    /// The host has not so much memory to give.
+    /// The host does not have enough memory.
     #[error(
         "cannot get {size_bytes} bytes of memory for the pool: {source}; serve a smaller pool, or \
          free memory"
     )]
     Memory {
-        /// What was asked for.
+        /// Requested size in bytes.
         size_bytes: u64,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The socket.
+    /// Failure of the local socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The network.
+    /// Failure of the network listener.
     #[error(transparent)]
     Network(#[from] TcpListenError),
-    /// The RDMA device.
+    /// Failure of the RDMA device.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// A thread could not be started, or the system cannot wait.
     #[error("the memory node's thread failed: {0}")]
     Thread(io::Error),
-    /// The region refused the node's own verbs.
+    /// The memory refused the node's own verbs.
     #[error(transparent)]
     Fabric(#[from] BatchError),
 }

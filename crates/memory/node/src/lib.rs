@@ -1,28 +1,27 @@
-//! The memory node: what little the machine that owns the memory does.
+//! The memory node: the process that owns node memory and does background work on it.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`sessions`] | registration and fencing of sessions (F6) |
-//! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
-//! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
-//! | [`audit`] | whether a region in which nobody works keeps its promises |
-//! | [`calls`] | sessions whose requests the node answers |
-//! | [`xstore`] | tables whose leaves the node alone changes, and models of them |
-//! | [`retrain`] | which models are retrained when, and when their memory is reused |
+//! | [`sessions`] | registration and fencing of sessions (FABRIC-6) |
+//! | [`sweep`] | reclamation of dead sessions' locks, leased leaves and unfinished loads (LEAF-8) |
+//! | [`reclaim`] | memory of dropped tables, after the grace period (LEAF-7) |
+//! | [`audit`] | checks of all invariants in an idle node memory |
+//! | [`calls`] | sessions whose requests the node executes |
+//! | [`xstore`] | tables whose leaves only the node changes, and their models |
+//! | [`retrain`] | scheduling of retrainings, and reuse of the memory that they free |
 //! | `redirected` | old synonym leaf tables that sessions may still write to |
-//! | [`agent`] | the thread that does all of it |
-//! | `catalog` | all tables at once |
-//! | `patience` | waiting for what living clients hold, but never for ever |
-//! | `endpoint` | the node's own way into its region |
-//! | `hiring` | sessions of the node's threads that change leaves |
+//! | [`agent`] | the thread that does the background work |
+//! | `catalog` | reads all tables of the catalog at once |
+//! | `wait_limit` | bounded waiting for live clients |
+//! | `endpoint` | the node's own endpoints to its memory |
+//! | `worker_sessions` | sessions of the node's threads that change leaves |
 //! | [`embedded`] | a node inside the process that uses it |
-//! | [`shm`] | a node for other processes of the host, and of others |
-//! | [`members`] | pools of several nodes: how nodes come in, are lost, and leave |
-//! | `network` | its door to the network |
-//! | `endpoint` | what the agent works with |
+//! | [`shm`] | a node for other processes of the host, and of other hosts |
+//! | [`members`] | pools of several nodes: joins, losses and drains of nodes |
+//! | `network` | the network listener |
 //!
-//! None of it is on the path of an operation. The node works on its own region like any client,
-//! through an endpoint, in the name of a session of its own (F4).
+//! None of it is on the path of an operation. The node accesses its memory like any client: through
+//! an endpoint, and in a session of its own (FABRIC-4).
 
 #![forbid(unsafe_code)]
 
@@ -32,16 +31,16 @@ pub mod calls;
 mod catalog;
 pub mod embedded;
 mod endpoint;
-mod hiring;
 pub mod members;
 mod network;
-mod patience;
 pub mod reclaim;
 mod redirected;
 pub mod retrain;
 pub mod sessions;
 pub mod shm;
 pub mod sweep;
+mod wait_limit;
+mod worker_sessions;
 pub mod xstore;
 
 mod error;
@@ -50,11 +49,11 @@ pub use calls::CallOptions;
 pub use embedded::{MemNode, NodeOptions};
 pub use endpoint::NodeEndpoint;
 pub use error::NodeError;
+pub use farleaf_base::NodeId;
 pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::shm::ListenError;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
-pub use farleaf_types::NodeId;
-pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions, check_region};
+pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions, check_memory};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

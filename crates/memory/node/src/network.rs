@@ -1,59 +1,61 @@
-//! The node's door to the network: the `tcp` backend's.
+//! The node's network listener, for the `tcp` backend.
 
 use core::ops::Range;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
     Grant, JoinRequest, Joined, MemberReply, Pass, Rights, TcpListenOptions, TcpListener,
     TcpService,
 };
 use farleaf_fabric::verbs::VerbsNode;
-use farleaf_fabric::{Doors, SessionService, StopSignal};
-use farleaf_region::RegionLayout;
-use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{heartbeat_addr, wants_rings_addr};
-use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
+use farleaf_fabric::{SessionService, StopSignal, WindowRegistry};
+use farleaf_pool::NodeLayout;
+use farleaf_pool::catalog::{TABLE_COUNT_MAX, root_addr};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session::{heartbeat_addr, ring_request_addr};
 
 use crate::NodeError;
 use crate::members::{FencingThread, GuestState, PoolHome};
 use crate::shm::SharedSessions;
 
-/// A listener at work; stopped when dropped.
+/// Running network listener; stopped when dropped.
 #[derive(Debug)]
-pub(crate) struct NetworkDoor {
+pub(crate) struct NetworkListener {
     pub(crate) address: SocketAddr,
     stop: StopSignal,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
 
-impl NetworkDoor {
-    /// Listens, and serves from threads of its own until it is dropped or `stop` is heard.
+impl NetworkListener {
+    /// Starts a listener, which serves from its own threads until it is dropped or `stop` is
+    /// signaled.
     pub(crate) fn open(
-        region: &Arc<MappedRegion>,
-        role: Role,
-        layout: RegionLayout,
+        memory: &Arc<MappedMemory>,
+        role: PoolRole,
+        layout: NodeLayout,
         options: &TcpListenOptions,
-        (verbs, doors): (Option<Arc<VerbsNode>>, Option<Arc<Doors>>),
+        (verbs, windows): (Option<Arc<VerbsNode>>, Option<Arc<WindowRegistry>>),
         stop: StopSignal,
     ) -> Result<Self, NodeError> {
-        let mut listener = TcpListener::bind(region, options)?;
+        let mut listener = TcpListener::bind(memory, options)?;
         if let Some(verbs) = verbs {
             listener.offer_verbs(verbs);
         }
-        if let Some(doors) = doors {
-            listener.offer_windows(doors);
+        if let Some(windows) = windows {
+            listener.offer_windows(windows);
         }
-        if let Role::Home { home, .. } = &role {
+        if let PoolRole::Home { home, .. } = &role {
             home.give_pass_key(listener.pass_key(home.pool_id()));
         }
         let address = listener.address();
         let heard = stop.clone();
-        // Nobody reaches such a node in another way; its process ends, and is started again.
-        let end = EndOfNode((!matches!(role, Role::Alone(_))).then(|| stop.clone()));
+        // Clients reach such a node only through this listener. If it ends, the process ends and is
+        // restarted.
+        let end = StopNodeOnDrop((!matches!(role, PoolRole::Alone(_))).then(|| stop.clone()));
         let mut service = NetworkService { role, layout };
         let thread = std::thread::Builder::new().name("farleaf-tcp".to_owned());
         let thread = thread
@@ -74,11 +76,11 @@ impl NetworkDoor {
     }
 }
 
-impl NetworkDoor {
-    /// Waits until it has been stopped.
+impl NetworkListener {
+    /// Waits until the listener has stopped.
     ///
     /// # Errors
-    /// The listener could not go on.
+    /// The listener failed.
     pub(crate) fn wait(&mut self) -> Result<(), NodeError> {
         match self.thread.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => Ok(()),
@@ -90,10 +92,10 @@ impl NetworkDoor {
     }
 }
 
-/// Stops a node when it is dropped, by a panic, too.
-struct EndOfNode(Option<StopSignal>);
+/// Guard that stops a node when it is dropped, also by a panic.
+struct StopNodeOnDrop(Option<StopSignal>);
 
-impl Drop for EndOfNode {
+impl Drop for StopNodeOnDrop {
     fn drop(&mut self) {
         if let Some(stop) = &self.0 {
             stop.stop();
@@ -101,7 +103,7 @@ impl Drop for EndOfNode {
     }
 }
 
-impl Drop for NetworkDoor {
+impl Drop for NetworkListener {
     fn drop(&mut self) {
         self.stop.stop();
         if let Err(error) = self.wait() {
@@ -110,31 +112,31 @@ impl Drop for NetworkDoor {
     }
 }
 
-/// What a node is to its pool.
-pub(crate) enum Role {
-    /// All of it.
+/// Role of a node in its pool.
+pub(crate) enum PoolRole {
+    /// The only node.
     Alone(SharedSessions),
-    /// Its home.
+    /// The home of a pool of several nodes.
     Home {
         sessions: SharedSessions,
         home: Arc<PoolHome>,
         fencing: FencingThread,
     },
-    /// One of the others.
+    /// A guest of a pool.
     Guest(Arc<GuestState>),
 }
 
-/// The sessions, and what of the region who may change (F7).
+/// Service of the listener: sessions, and the words that clients may change (FABRIC-7).
 struct NetworkService {
-    role: Role,
-    layout: RegionLayout,
+    role: PoolRole,
+    layout: NodeLayout,
 }
 
 impl SessionService for NetworkService {
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
         match &mut self.role {
-            Role::Alone(sessions) | Role::Home { sessions, .. } => sessions.register(pid),
-            Role::Guest(guest) => Err(format!(
+            PoolRole::Alone(sessions) | PoolRole::Home { sessions, .. } => sessions.register(pid),
+            PoolRole::Guest(guest) => Err(format!(
                 "sessions are registered at the pool's home node, {}",
                 guest.home_address
             )),
@@ -143,9 +145,9 @@ impl SessionService for NetworkService {
 
     fn fence(&mut self, owner: OwnerWord) {
         match &mut self.role {
-            Role::Alone(sessions) => sessions.fence(owner),
-            // V3.
-            Role::Home {
+            PoolRole::Alone(sessions) => sessions.fence(owner),
+            // A session of the home may have verbs in flight at guests, which must bar it first.
+            PoolRole::Home {
                 sessions,
                 home,
                 fencing,
@@ -154,29 +156,32 @@ impl SessionService for NetworkService {
                     fencing.begin(owner);
                 }
             }
-            // V3: that a client is gone says nothing of the session, which the home fences.
-            Role::Guest(_) => {}
+            // The end of a client's connection does not fence its session; the home does that.
+            PoolRole::Guest(_) => {}
         }
     }
 
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
         match &mut self.role {
-            Role::Alone(sessions) | Role::Home { sessions, .. } => sessions.process_of(owner),
-            // Only the home can tell that a session is fenced everywhere.
-            Role::Guest(_) => Some(0),
+            PoolRole::Alone(sessions) | PoolRole::Home { sessions, .. } => {
+                sessions.process_of(owner)
+            }
+            // Only the home knows whether a session is fenced on all nodes.
+            PoolRole::Guest(_) => Some(0),
         }
     }
 }
 
-/// From one word up to another, by their indexes.
+/// Returns the range of word indexes from one word up to another.
 fn words(from: WordAddr, to: WordAddr) -> Range<u64> {
     from.index()..to.index()
 }
 
 impl TcpService for NetworkService {
-    /// Nobody changes the superblock, the node's own counters, or the life of a session. Writers
-    /// change chunks, what belongs to them, roots and the retraining queue. Who takes the catalog's
-    /// lock, to create or drop a table, has to be an administrator.
+    /// Returns the words that a client with these rights may change. No client may change the
+    /// superblock, the node's own counters, or the life of a session. Writers may change chunks,
+    /// their entries, roots and the retraining queue. Creating or dropping a table takes the
+    /// catalog's lock, which needs administrator rights.
     fn grant(&self, rights: Rights) -> Grant {
         let layout = &self.layout;
         let hot = |at: WordAddr| words(at, at.offset(BLOCK_SIZE_WORDS));
@@ -185,10 +190,11 @@ impl TcpService for NetworkService {
             hot(layout.sequence()),
             hot(layout.table_num()),
             hot(layout.queue_tail()),
-            hot(layout.rings_wanted()),
+            hot(layout.ring_request_count()),
             words(layout.queue_entries(), layout.sessions()),
         ];
-        // Of an entry, the roots; all of it only for who may take the lock before it.
+        // Roots of an entry are open to writers; the whole entry only to those who may take the
+        // catalog's lock.
         for entry in 0..TABLE_COUNT_MAX {
             open.push(words(
                 root_addr(layout, entry),
@@ -219,44 +225,44 @@ impl TcpService for NetworkService {
         let layout = &self.layout;
         let (first, last) = (
             heartbeat_addr(layout, session),
-            wants_rings_addr(layout, session),
+            ring_request_addr(layout, session),
         );
         words(first, last.offset(1))
     }
 
     fn home_address(&self) -> Option<String> {
         match &self.role {
-            Role::Guest(guest) => Some(guest.home_address.clone()),
-            Role::Alone(_) | Role::Home { .. } => None,
+            PoolRole::Guest(guest) => Some(guest.home_address.clone()),
+            PoolRole::Alone(_) | PoolRole::Home { .. } => None,
         }
     }
 
     fn pool_id(&self) -> u64 {
         match &self.role {
-            Role::Home { home, .. } => home.pool_id(),
-            Role::Alone(_) | Role::Guest(_) => 0,
+            PoolRole::Home { home, .. } => home.pool_id(),
+            PoolRole::Alone(_) | PoolRole::Guest(_) => 0,
         }
     }
 
     fn is_being_fenced(&self, owner: OwnerWord) -> bool {
         match &self.role {
-            Role::Home { fencing, .. } => fencing.is_under_way(owner),
-            Role::Alone(_) | Role::Guest(_) => false,
+            PoolRole::Home { fencing, .. } => fencing.is_under_way(owner),
+            PoolRole::Alone(_) | PoolRole::Guest(_) => false,
         }
     }
 
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         match &self.role {
-            Role::Guest(guest) => guest.admit(owner, pass),
+            PoolRole::Guest(guest) => guest.admit(owner, pass),
             _ => Err(format!("{owner} is none of this client's sessions")),
         }
     }
 
     fn bar(&mut self, owner: OwnerWord) -> bool {
-        if let Role::Guest(guest) = &self.role {
+        if let PoolRole::Guest(guest) = &self.role {
             guest.bar(owner);
         }
-        matches!(self.role, Role::Guest(_))
+        matches!(self.role, PoolRole::Guest(_))
     }
 
     fn join(&mut self, request: &JoinRequest) -> Result<Joined, String> {
@@ -271,7 +277,7 @@ impl TcpService for NetworkService {
 
     fn member(&mut self, node: NodeId) -> MemberReply {
         match &self.role {
-            Role::Home { home, .. } => home.member(node),
+            PoolRole::Home { home, .. } => home.member(node),
             _ => MemberReply {
                 state: 0,
                 pool_id: 0,
@@ -284,12 +290,14 @@ impl TcpService for NetworkService {
 impl NetworkService {
     fn home(&self) -> Result<&PoolHome, String> {
         match &self.role {
-            Role::Home { home, .. } => Ok(home),
-            Role::Guest(guest) => Err(format!(
+            PoolRole::Home { home, .. } => Ok(home),
+            PoolRole::Guest(guest) => Err(format!(
                 "that is for the pool's home node, {}",
                 guest.home_address
             )),
-            Role::Alone(_) => Err("its pool has one node: it is served without --pool".to_owned()),
+            PoolRole::Alone(_) => {
+                Err("its pool has one node: it is served without --pool".to_owned())
+            }
         }
     }
 }

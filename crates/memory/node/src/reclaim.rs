@@ -1,28 +1,28 @@
-//! Memory of dropped tables (D7, C3).
+//! Reclamation of the memory of dropped tables (LEAF-7).
 //!
-//! - **G1.** Once the catalog says "dropped", the node zeroes the entry's roots (C5), then draws
-//!   the next sequence number and notes it in the entry. No session that follows to that number, or
-//!   registers later, works on the table.
-//! - **G2.** When every session that is not fenced has published that number or a later one, no
-//!   operation on the table is under way anywhere, and its chunks are zeroed and free (A4).
-//! - **G3.** When all of them are, the catalog entry is free.
+//! 1. Once the catalog says "dropped", the node zeroes the entry's roots, draws the next sequence
+//!    number and records it in the entry. Sessions that follow to that number, or register later,
+//!    do not use the table.
+//! 2. When every session that is not fenced has published that number or a later one, no operation
+//!    on the table is running anywhere. The node zeroes the table's chunks and frees them.
+//! 3. When all chunks are free, the catalog entry is freed.
 
+use farleaf_base::{SequenceNumber, SessionId};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::{self, CatalogEntry, EntryState};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::session::{SessionRecord, asked_addr, read_sessions};
-use farleaf_types::{SequenceNumber, SessionId};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::{self, CatalogEntry, EntryState};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::session::{SessionRecord, awaited_sequence_addr, read_sessions};
 
-use crate::sweep::Keeper;
+use crate::sweep::MemoryMaintainer;
 
-impl<E: Endpoint> Keeper<E> {
-    /// One step for every dropped table. Returns how many chunks became free.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Does one step for every dropped table. Returns the number of chunks freed.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn reclaim(&self) -> Result<u64, RegionError> {
+    pub async fn reclaim(&self) -> Result<u64, PoolError> {
         let mut chunk_count = 0;
         let catalog = self.catalog().await?;
         let is_of_bytes = |entry: &CatalogEntry| entry.record.kind.slots().is_none();
@@ -42,10 +42,10 @@ impl<E: Endpoint> Keeper<E> {
         Ok(chunk_count)
     }
 
-    /// G1.
-    async fn draw_sequence(&self, entry: &CatalogEntry) -> Result<(), RegionError> {
+    /// Zeroes the roots of a dropped table and draws its sequence number.
+    async fn draw_sequence(&self, entry: &CatalogEntry) -> Result<(), PoolError> {
         let mut batch = Batch::new();
-        // F2: before the number is drawn.
+        // FABRIC-2: the roots are zeroed before the number is drawn.
         batch.write_word(catalog::root_addr(&self.layout, entry.index), 0);
         batch.write_word(catalog::pending_root_addr(&self.layout, entry.index), 0);
         let slot = batch.fetch_add(self.layout.sequence(), 1);
@@ -59,20 +59,20 @@ impl<E: Endpoint> Keeper<E> {
         Ok(self.endpoint.execute(&mut batch).await?)
     }
 
-    /// G2.
-    async fn is_grace_period_over(&self, entry: &CatalogEntry) -> Result<bool, RegionError> {
+    /// Returns whether every session has published the number of a dropped table.
+    async fn is_grace_period_over(&self, entry: &CatalogEntry) -> Result<bool, PoolError> {
         let is_over = self.published_by_all().await? >= entry.dropped_at;
-        Ok(is_over || self.endpoint.leaves_out(ProtocolCheck::GracePeriodIsOver))
+        Ok(is_over || self.endpoint.skips_check(ProtocolCheck::GracePeriodIsOver))
     }
 
-    /// G2: the smallest number that a session which is not fenced has published. The node's own
-    /// session has no operation under way here.
-    pub(crate) async fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
+    /// Returns the smallest number that a session which is not fenced has published. The node's own
+    /// session runs no operation at this point.
+    pub(crate) async fn published_by_all(&self) -> Result<SequenceNumber, PoolError> {
         let mut batch = Batch::new();
         let records = read_sessions(&self.endpoint, &self.layout, &mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
         let mut least = SequenceNumber(u64::MAX);
-        let is_last_ignored = self.endpoint.leaves_out(ProtocolCheck::EverySessionCounts);
+        let is_last_ignored = self.endpoint.skips_check(ProtocolCheck::EverySessionCounts);
         let mut next = least;
         for (session, record) in records {
             if record.alive().is_some() && Some(session) != own {
@@ -83,8 +83,8 @@ impl<E: Endpoint> Keeper<E> {
         Ok(if is_last_ignored { next } else { least })
     }
 
-    /// S4: asks the sessions that have not published a number yet. Returns how many there are.
-    pub(crate) async fn ask_silent(&self, wanted: SequenceNumber) -> Result<u64, RegionError> {
+    /// Asks the sessions that have not published a number yet to do so. Returns how many there are.
+    pub(crate) async fn ask_silent(&self, wanted: SequenceNumber) -> Result<u64, PoolError> {
         let mut batch = Batch::new();
         let records = read_sessions(&self.endpoint, &self.layout, &mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
@@ -101,7 +101,7 @@ impl<E: Endpoint> Keeper<E> {
                 "memory cannot be reused: an operation of this session that began before does not \
                  go on; if its process is stopped, continue or kill it"
             );
-            batch.write_word(asked_addr(&self.layout, *session), wanted.0);
+            batch.write_word(awaited_sequence_addr(&self.layout, *session), wanted.0);
         }
         if !batch.is_empty() {
             self.endpoint.execute(&mut batch).await?;
@@ -109,8 +109,8 @@ impl<E: Endpoint> Keeper<E> {
         Ok(silent.len() as u64)
     }
 
-    /// G2 and G3.
-    async fn free_table(&self, entry: &CatalogEntry) -> Result<u64, RegionError> {
+    /// Frees the chunks of a dropped table, and its entry when all are free.
+    async fn free_table(&self, entry: &CatalogEntry) -> Result<u64, PoolError> {
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
         let chunks = allocator.entries().await?;
         let table = entry.record.id;
@@ -121,8 +121,8 @@ impl<E: Endpoint> Keeper<E> {
             if !is_used || chunk.table != table {
                 continue;
             }
-            // A leased chunk is given back by its session, or swept when that is fenced.
-            // Its own is left by a reclamation or a sweep that failed (W5).
+            // A leased chunk is given back by its session, or swept when the session is fenced.
+            // Chunks of the node itself were left by a reclamation or a sweep that failed.
             let taken = (chunk.owner.is_free() || chunk.owner == self.owner)
                 && allocator.take_over(index, chunk.owner).await?.is_some();
             if !taken {

@@ -1,26 +1,28 @@
-//! Old synonym leaf tables in which splits may still be announced: sessions that have not taken a
-//! new root go on with what they have (X6). At every tick what is new there is announced in the
-//! tables that are in force (X7), until the old ones' memory is reused: what was announced last is
-//! read after every session has passed, and before the group is freed (T3).
+//! Old synonym leaf tables in which splits may still be announced. Sessions that have not taken a
+//! new root continue to use the old ones. At every tick the node copies new announcements to the
+//! tables of the current root. It stops before the old tables' memory is reused: the last
+//! announcements are read after every session has passed, and before the garbage group is freed.
 //!
-//! Whoever retrains next knows nothing of them (T4); then links lead to those leaves (X8).
+//! The list is not stored: the next agent starts with an empty one, and clients then find those
+//! leaves by links.
 
 use std::cell::RefCell;
 
+use farleaf_base::TableId;
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
-use farleaf_region::PoolLayout;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::TableId;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::layout::ChunkIndex;
 
-/// Old tables of all tables that were retrained where their leaves are.
+/// Old synonym leaf tables of all tables that were retrained without moving leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Redirected(RefCell<Vec<(TableId, OldCounter)>>);
 
 impl Redirected {
-    /// Announces what has been announced in a table's old tables since. Returns how many leaves.
+    /// Announces the leaves that sessions have announced in a table's old tables since the last
+    /// call. Returns the number of leaves.
     pub(crate) async fn announce<E: Endpoint>(
         &self,
         work: &Retraining<'_, E>,
@@ -45,13 +47,14 @@ impl Redirected {
         own.map(|(_, old)| *old).collect()
     }
 
-    /// These tables are old from now on.
+    /// Adds old synonym leaf tables.
     pub(crate) fn note(&self, table: TableId, old: &[OldCounter]) {
         let old = old.iter().map(|old| (table, *old));
         self.0.borrow_mut().extend(old);
     }
 
-    /// These chunks are about to be reused: no session can announce anything there.
+    /// Removes the old tables in these chunks, which are about to be reused: no session can
+    /// announce anything there.
     pub(crate) fn forget(&self, layout: &PoolLayout, table: TableId, chunks: &[ChunkIndex]) {
         let is_gone = |old: &OldCounter| {
             let chunk = layout.chunk_of(old.table);
@@ -61,17 +64,17 @@ impl Redirected {
         tables.retain(|(own, old)| *own != table || !is_gone(old));
     }
 
-    /// Whether a table has any.
+    /// Returns whether a table has old synonym leaf tables.
     pub(crate) fn has(&self, table: TableId) -> bool {
         self.0.borrow().iter().any(|(own, _)| *own == table)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no old synonym leaf tables.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// Keeps only what is of these tables.
+    /// Keeps only the old tables of tables for which `is_there` returns true.
     pub(crate) fn retain(&self, is_there: impl Fn(TableId) -> bool) {
         self.0.borrow_mut().retain(|(table, _)| is_there(*table));
     }

@@ -1,69 +1,66 @@
-//! The session table, as the node keeps it (rules S1 to S3 of the session blocks).
+//! The session table, as the node maintains it.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use farleaf_base::{Incarnation, NodeId, OwnerWord, SessionId};
 use farleaf_executor::block_on;
 use farleaf_fabric::SessionService;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, BatchError, Endpoint, SessionLife};
-use farleaf_region::session::{
+use farleaf_pool::session::{
     HEARTBEAT_DRAINED, SESSION_COUNT, SESSION_SIZE_WORDS, SessionRecord, alive_word, fenced_word,
     session_ids,
 };
-use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId};
+use farleaf_pool::{NodeLayout, Superblock};
 
 use crate::NodeError;
 
-/// What the agent is told when a session ends.
+/// Event for the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// The session is fenced; it may have held something.
+    /// The session is fenced; it may hold locks or chunks.
     Fenced(OwnerWord),
-    /// The node stops.
+    /// The node shuts down.
     Stop,
 }
 
-/// Registers and fences sessions in the region's session table.
+/// Registers and fences sessions in the memory's session table.
 #[derive(Debug)]
 pub struct Sessions<E = MappedEndpoint> {
     endpoint: E,
-    layout: RegionLayout,
+    layout: NodeLayout,
     events: Sender<AgentEvent>,
-    /// Where the search for a free number goes on, so that numbers are reused late.
+    /// Index at which the search for a free number continues, so that numbers are reused late.
     next_index: usize,
 }
 
-/// Makes a fresh region: writes its superblock. All other words are zero already, which is an empty
-/// catalog, no session and no chunk handed out.
+/// Formats fresh memory: writes its superblock. All other words are zero already, which means an
+/// empty catalog, no sessions and no chunks in use.
 ///
 /// # Errors
-/// The region is too small.
-pub fn format_region(region: &Arc<MappedRegion>) -> Result<RegionLayout, NodeError> {
-    let size_bytes = region.word_count() * 8;
+/// The memory is too small.
+pub fn format_memory(memory: &Arc<MappedMemory>) -> Result<NodeLayout, NodeError> {
+    let size_bytes = memory.word_count() * 8;
     let mut seed = [0; 8];
-    // A region's number only has to differ from those of other regions; zero is as good as any if
-    // the system has no randomness left.
+    // The number only has to differ from those of other memories. Zero is acceptable if the system
+    // has no randomness.
     let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
     let superblock = Superblock::new(size_bytes, u64::from_le_bytes(seed))?;
-    let endpoint = MappedEndpoint::new(Arc::clone(region));
+    let endpoint = MappedEndpoint::new(Arc::clone(memory));
     let mut batch = Batch::new();
-    batch.write(
-        RegionLayout::superblock_addr(NodeId(0)),
-        &superblock.encode(),
-    );
+    batch.write(NodeLayout::superblock_addr(NodeId(0)), &superblock.encode());
     endpoint.execute_now(&mut batch)?;
-    Ok(RegionLayout {
+    Ok(NodeLayout {
         node: NodeId(0),
         superblock,
     })
 }
 
 impl<E: Endpoint> Sessions<E> {
-    /// The table of a region that has just been made, through the node's own endpoint. `events`
-    /// hears of sessions that ended.
-    pub fn new(endpoint: E, layout: RegionLayout, events: Sender<AgentEvent>) -> Self {
+    /// Creates the session table of a freshly formatted memory, accessed through the node's own
+    /// endpoint. `events` receives the sessions that ended.
+    pub fn new(endpoint: E, layout: NodeLayout, events: Sender<AgentEvent>) -> Self {
         Self {
             endpoint,
             layout,
@@ -84,10 +81,10 @@ impl<E: Endpoint> Sessions<E> {
         Ok(SessionRecord::decode(&words))
     }
 
-    /// Brings a session to life: S1.
+    /// Registers a session.
     ///
     /// # Errors
-    /// All numbers are in use, or the region refused.
+    /// All session numbers are in use, or the memory refused.
     pub fn open(&mut self, pid: u32) -> Result<OwnerWord, String> {
         let refused = |error: BatchError| error.to_string();
         let ids: Vec<SessionId> = session_ids().collect();
@@ -123,10 +120,11 @@ impl<E: Endpoint> Sessions<E> {
         ))
     }
 
-    /// S3: whether a session is fenced, as its block says.
+    /// Returns the life of a session, read from its block.
     ///
     /// # Errors
-    /// The region refused: nobody can tell, and the session must not be taken for fenced.
+    /// The memory refused. The session's state is then unknown, and it must not be treated as
+    /// fenced.
     pub fn life(&self, owner: OwnerWord) -> Result<SessionLife, BatchError> {
         let Some((session, incarnation)) = owner.holder() else {
             return Ok(SessionLife::Fenced);
@@ -142,7 +140,8 @@ impl<E: Endpoint> Sessions<E> {
         })
     }
 
-    /// S2: says that a session is fenced. The caller knows that no verb of it can take effect.
+    /// Marks a session as fenced. The caller ensures that none of its verbs can take effect any
+    /// more.
     pub fn close(&mut self, owner: OwnerWord) {
         let Some((session, incarnation)) = owner.holder() else {
             return;
@@ -170,7 +169,7 @@ impl<E: Endpoint> Sessions<E> {
         let drained = record.heartbeat == HEARTBEAT_DRAINED;
         tracing::debug!(%owner, pid = record.pid, drained, "session fenced");
         if !drained {
-            // Without an agent, clients still recover what they meet.
+            // Without an agent, clients still recover the locks that they encounter.
             let _ = self.events.send(AgentEvent::Fenced(owner));
         }
     }
@@ -187,8 +186,8 @@ impl<E: Endpoint + Send> SessionService for Sessions<E> {
         self.close(owner);
     }
 
-    /// Of a session whose block cannot be read, nobody can tell that it is fenced: it counts as
-    /// alive, in a process without number.
+    /// Returns the process of a session that is alive. A session whose block cannot be read counts
+    /// as alive, in a process without a number.
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
         match self.life(owner) {
             Ok(SessionLife::Alive { pid }) => Some(pid),
@@ -208,23 +207,23 @@ mod tests {
 
     const REGION_SIZE_BYTES: u64 = 4 << 20;
 
-    /// F6: who cannot be looked at is not fenced.
+    /// Promise (FABRIC-6): a session whose block cannot be read is not treated as fenced.
     #[test]
     fn a_session_whose_block_cannot_be_read_is_not_taken_for_fenced() {
         let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
         let owner = OwnerWord::new(SessionId::new(1).expect("a number"), Incarnation::new(1));
         let sessions_of = |node| {
-            let region = MappedRegion::anonymous(REGION_SIZE_BYTES).expect("memory");
+            let memory = MappedMemory::anonymous(REGION_SIZE_BYTES).expect("memory");
             Sessions::new(
-                MappedEndpoint::new(Arc::new(region)),
-                RegionLayout { node, superblock },
+                MappedEndpoint::new(Arc::new(memory)),
+                NodeLayout { node, superblock },
                 channel().0,
             )
         };
         let mut sessions = sessions_of(NodeId(0));
         assert_eq!(sessions.life(owner).ok(), Some(SessionLife::Fenced), "S3");
         assert_eq!(sessions.process_of(owner), None);
-        // Of a node that the pool does not have, nothing can be read.
+        // Memory of a node that does not exist cannot be read.
         let mut sessions = sessions_of(NodeId(1));
         assert!(sessions.life(owner).is_err());
         assert_eq!(sessions.process_of(owner), Some(0));

@@ -1,54 +1,56 @@
-//! A node for other processes: of its host by the `shm` backend, and if it has a door to the
-//! network of others by `tcp`, or by `verbs` alone.
+//! A node for other processes: those of its host use the `shm` backend; if it has a network
+//! listener, those of other hosts use `tcp`. With an RDMA device all of them use `verbs`.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::{MappedRegion, PageKind};
+use farleaf_base::OwnerWord;
+use farleaf_fabric::mapped::{MappedMemory, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmListener};
 use farleaf_fabric::tcp::TcpListenOptions;
 use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
 use farleaf_fabric::{SessionService, StopSignal};
-use farleaf_types::OwnerWord;
 
 use crate::NodeError;
 use crate::embedded::{NodeCore, NodeOptions};
 use crate::endpoint::NodeEndpoint;
 use crate::members::{FencingThread, HomeOptions, MemberThreads};
-use crate::network::{NetworkDoor, Role};
+use crate::network::{NetworkListener, PoolRole};
 use crate::sessions::Sessions;
 
-/// A memory node that other processes reach by its name.
+/// Memory node that other processes reach by its name.
 #[derive(Debug)]
 pub struct ShmNode {
     name: PoolName,
     size_bytes: u64,
     pages: PageKind,
     stop: StopSignal,
-    region: Arc<MappedRegion>,
-    /// Closed before the core ends, which sweeps after the sessions that are fenced then.
-    door: Option<NetworkDoor>,
+    memory: Arc<MappedMemory>,
+    /// Network listener. Closed before the core ends, whose last sweep covers the sessions that are
+    /// fenced then.
+    network_listener: Option<NetworkListener>,
     members: Option<MemberThreads>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
     core: NodeCore,
-    /// Forgets the region after everybody who reaches it so has ended.
+    /// RDMA node. Releases the memory after all its clients have ended.
     verbs: Option<Arc<VerbsNode>>,
 }
 
-/// What those are told who would map memory that is another's to change.
+/// Error for processes that try to map memory that only an RDMA device changes.
 const NOT_BY_SHM: &str = "the memory of this node is changed by its RDMA device alone, whose \
     atomics a processor's would break: open the pool as verbs:HOST:PORT";
-/// What processes of the host are told that look for one of several nodes.
+/// Error for processes of the host that try to map one of several nodes.
 const NOT_ALONE: &str = "this is one of several nodes of a pool, which are reached over the \
     network: open the pool by tcp:HOST:PORT of any of them";
 
 impl ShmNode {
-    /// Takes the name, gets the memory, and serves from threads of its own until it is dropped.
-    /// Tables are retrained if there is a policy for it.
+    /// Claims the name, allocates the memory, and serves from its own threads until it is dropped.
+    /// Retrains tables if there is a policy.
     ///
     /// # Errors
-    /// The name is bad or taken, the size too small, or the host has not so much memory.
+    /// The name is invalid or taken, the size is too small, or the host does not have enough
+    /// memory.
     pub fn start(
         name: &str,
         size_bytes: u64,
@@ -57,12 +59,12 @@ impl ShmNode {
         Self::start_on(name, size_bytes, node.into(), (None, None))
     }
 
-    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
-    /// words of it then (F4): processes of this host find the name taken and are told to use verbs,
-    /// which [`listen`](Self::listen) lets clients do.
+    /// Does the same as [`start`](Self::start), with an RDMA device that serves the memory. Only
+    /// the device changes words then (FABRIC-4): processes of this host find the name taken and are
+    /// told to use verbs, which [`listen`](Self::listen) permits.
     ///
     /// # Errors
-    /// As for [`start`](Self::start); there is no device that fits the options, or it cannot
+    /// Fails like [`start`](Self::start), or if no device fits the options, or if the device cannot
     /// register so much memory.
     pub fn start_with_verbs(
         name: &str,
@@ -73,11 +75,11 @@ impl ShmNode {
         Self::start_on(name, size_bytes, node.into(), (Some(options), None))
     }
 
-    /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients
-    /// come over the network, all of them, by tcp or by verbs: [`listen`](Self::listen).
+    /// Does the same as [`start`](Self::start), as the home of a pool that may have several nodes.
+    /// All clients are connected over the network, by tcp or verbs: see [`listen`](Self::listen).
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// Fails like [`start`](Self::start).
     pub fn start_home(
         name: &str,
         size_bytes: u64,
@@ -95,21 +97,21 @@ impl ShmNode {
         (verbs, home): (Option<&VerbsOptions>, Option<HomeOptions>),
     ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
-        farleaf_region::Superblock::new(size_bytes, 0)?;
+        farleaf_pool::Superblock::new(size_bytes, 0)?;
         let memory_error = |source| NodeError::Memory { size_bytes, source };
-        let created = MappedRegion::create_shared(name.as_str(), size_bytes);
-        let (memory, size_bytes, pages) = created.map_err(memory_error)?;
-        let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
-        let mut listener = ShmListener::bind(&name, memory, size_bytes)?;
-        let region = Arc::new(region);
-        let verbs = verbs.map(|options| VerbsNode::start(&region, options));
+        let created = MappedMemory::create_shared(name.as_str(), size_bytes);
+        let (descriptor, size_bytes, pages) = created.map_err(memory_error)?;
+        let memory = MappedMemory::map_shared(&descriptor, size_bytes).map_err(memory_error)?;
+        let mut listener = ShmListener::bind(&name, descriptor, size_bytes)?;
+        let memory = Arc::new(memory);
+        let verbs = verbs.map(|options| VerbsNode::start(&memory, options));
         let verbs = verbs.transpose()?.map(Arc::new);
         if verbs.is_some() {
-            listener.turn_away_all(NOT_BY_SHM);
+            listener.refuse_all(NOT_BY_SHM);
         } else if home.is_some() {
-            listener.turn_away_all(NOT_ALONE);
+            listener.refuse_all(NOT_ALONE);
         }
-        let core = NodeCore::start(&region, verbs.as_ref(), options, home)?;
+        let core = NodeCore::start(&memory, verbs.as_ref(), options, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -122,8 +124,8 @@ impl ShmNode {
             size_bytes,
             pages,
             stop,
-            region,
-            door: None,
+            memory,
+            network_listener: None,
             members: None,
             listener: Some(listener),
             core,
@@ -131,19 +133,19 @@ impl ShmNode {
         })
     }
 
-    /// Lets clients of other hosts in, too, by `tcp`; as long as the node serves.
+    /// Accepts clients of other hosts by `tcp`, as long as the node serves.
     ///
     /// # Errors
-    /// The address is taken, or is none of this host's, or can be reached from others and there is
-    /// no secret.
+    /// The address is in use, or is not one of this host, or it is reachable from other hosts and
+    /// there is no secret.
     pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
         let role = match &self.core.home {
-            None => Role::Alone(sessions),
+            None => PoolRole::Alone(sessions),
             Some(home) => {
                 let fencing = FencingThread::start(Arc::clone(home), sessions.clone());
                 let fencing = fencing.map_err(NodeError::Thread)?;
-                Role::Home {
+                PoolRole::Home {
                     sessions,
                     home: Arc::clone(home),
                     fencing,
@@ -152,54 +154,58 @@ impl ShmNode {
         };
         let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
         let verbs = self.verbs.clone();
-        let ways = (verbs, Some(Arc::clone(&self.core.doors)));
-        let door = NetworkDoor::open(&self.region, role, layout, options, ways, stop)?;
+        let ways = (verbs, Some(Arc::clone(&self.core.windows)));
+        let network_listener =
+            NetworkListener::open(&self.memory, role, layout, options, ways, stop)?;
         if let Some(home) = &self.core.home {
             let threads = MemberThreads::start(home).map_err(NodeError::Thread)?;
             self.members = Some(threads);
         }
-        Ok(self.door.insert(door).address)
+        Ok(self.network_listener.insert(network_listener).address)
     }
 
-    /// Where it listens for other hosts, if it does.
+    /// Returns the address of the network listener, if there is one.
     pub fn network_address(&self) -> Option<SocketAddr> {
-        self.door.as_ref().map(|door| door.address)
+        self.network_listener
+            .as_ref()
+            .map(|network_listener| network_listener.address)
     }
 
-    /// What serves its memory, if that is an RDMA device: device, port, address, packet size.
+    /// Returns device, port, address and packet size of the RDMA device that serves the memory, if
+    /// any.
     pub fn verbs(&self) -> Option<String> {
         self.verbs.as_ref().map(|verbs| verbs.describe())
     }
 
-    /// Its name.
+    /// Returns the name of the node.
     pub fn name(&self) -> &PoolName {
         &self.name
     }
 
-    /// Size of its region in bytes.
+    /// Returns the size of the memory in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// What its memory is made of.
+    /// Returns the kind of the memory's pages.
     pub fn page_kind(&self) -> PageKind {
         self.pages
     }
 
-    /// Stops it from any thread.
+    /// Returns a signal that stops the node from any thread.
     pub fn stop_signal(&self) -> StopSignal {
         self.stop.clone()
     }
 
-    /// Waits until it has been stopped. Clients that have mapped the memory keep it as long as they
-    /// live, but nobody can register, and the dead are not noticed any more.
+    /// Waits until the node has stopped. Clients that have mapped the memory keep it as long as
+    /// they live, but no session can register any more, and dead sessions are not detected.
     ///
     /// # Errors
-    /// The system could not wait for clients any more.
+    /// The system can no longer wait for clients.
     pub fn wait(mut self) -> Result<(), NodeError> {
         self.join()?;
-        match &mut self.door {
-            Some(door) => door.wait(),
+        match &mut self.network_listener {
+            Some(network_listener) => network_listener.wait(),
             None => Ok(()),
         }
     }
@@ -222,7 +228,7 @@ impl Drop for ShmNode {
     }
 }
 
-/// The sessions, as several listeners share them.
+/// Sessions shared by several listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedSessions(Arc<Mutex<Sessions<NodeEndpoint>>>);
 

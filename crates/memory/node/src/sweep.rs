@@ -1,45 +1,49 @@
-//! What dead sessions left behind: locks, leased leaves, chunks of unfinished loads.
+//! Reclamation of what dead sessions left: locks, leased leaves, and chunks of unfinished loads.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `tables` | what is known of the tables before a chunk is touched: catalog, roots, locks |
-//! | `chunks` | what becomes of the chunks |
+//! | `tables` | reads catalog, roots and locks before chunks are touched |
+//! | `chunks` | settles the chunks of dead sessions |
 //! | `bytes` | tables of byte strings: pages, their chunks, value blocks |
-//! | `trees` | inner nodes, of tables that have them |
+//! | `trees` | inner nodes, for tables that have them |
 //!
-//! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
-//!   a search that meets one recovers it by itself (D8).
-//! - **W2.** Only what belongs to a fenced owner is touched, and only after the sweep has swapped
-//!   the owner word to its own (A1, D8). Whose chunks are swept is settled before the catalog and
-//!   the roots are read: all that their owners committed, tables and loads, is then in what was
-//!   read. Who is fenced later is for the next sweep.
-//! - **W3.** A leased leaf is in use if it is intact, not retired, and a search for its low arrives
-//!   at it, once nobody recovers the leaf at which it arrives instead; else nothing points to it
-//!   (D3: a sibling is reachable only through a committed split), it is overwritten as retired, and
-//!   is free again. The table's first leaf is never free: who opened the table before it was loaded
-//!   starts there, and whether it is retired decides of B2 and B4.
-//! - **W4.** Chunks of a run or a snapshot are kept if what the table's root, finished first (B4),
-//!   leads to lies in them; else their load never committed, or a retrainer has left them (R6).
-//!   Those of other trees of a table that was compacted may have been named, and wait for their
-//!   grace period (K5).
-//! - **W5.** What the node itself holds when a sweep begins was left by one that failed, and is
-//!   swept like what a fenced owner left: the node works on nothing but one sweep at a time. In
-//!   particular it never waits for its own locks: recovery waits for nobody (D8), and all locks of
-//!   a table that are left over are swept before the first search in it, but for that of its first
-//!   leaf, which is swept alone before.
-//! - **W6.** A living client may be stopped with a lock in hand. A search that has waited for too
-//!   long is given up, and with it the table (its root cannot be told) or the chunk (its leaves
-//!   cannot) for this sweep. Nothing of it is freed: it stays the node's, and is for the next (W5).
-//! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on
-//!   to the other leaves, chunks and tables. No further sweep is due for that: it would find the
-//!   same. A page that cannot be recovered, in a chunk that is about to be sorted, is damaged only
-//!   if it is in use: else its maker died in the middle of its WRITE, with its lock (W3, BP2).
-//! - **W8.** The living give chunks back, and lease them for other things, while a sweep has them
-//!   in a listing: an unfinished load, a lease of which nothing was used. So what looks like the
-//!   lock of a dead owner is one only if the chunk, asked after the word was read, still is what
-//!   the listing said. A chunk that has been something else meanwhile was zeroed between (A4),
-//!   and recovery, which is a CAS of that very word, finds it changed; one in which the dead do
-//!   hold a lock is given back by nobody but the node.
+//! - **Order.** Locks are swept before chunks, so that searches do not wait long for dead owners. A
+//!   search that finds such a lock recovers it itself (LEAF-8).
+//! - **Ownership.** A sweep touches only what belongs to a fenced owner, and only after it has
+//!   swapped the owner word to the node's own (LEAF-8). The set of chunks is determined before the
+//!   catalog and the roots are read; everything that their owners committed (tables and loads) is
+//!   then in what was read. Owners fenced later are left to the next sweep.
+//! - **Leased leaves.** A leased leaf is in use if it is intact and not retired, and a search for
+//!   its lower fence arrives at it. If the search arrives at a leaf that is being recovered, it
+//!   waits for the recovery. Otherwise nothing links to the leased leaf (LEAF-3: a sibling is
+//!   reachable only through a committed split). It is overwritten as retired, and is free again.
+//!   The table's first leaf is never freed: clients that opened the table before it was loaded
+//!   start there, and its retirement decides whether a load committed.
+//! - **Runs and snapshots.** The sweep first finishes the swap of the table's root if a committed
+//!   load left it. Chunks of runs and snapshots that the root leads to are kept. The others belong
+//!   to a load that never committed, or were left by a retrainer. Chunks of other trees of a
+//!   compacted table may have been named earlier, and wait for their grace period.
+//! - **The node's own leftovers.** What the node itself holds when a sweep begins was left by a
+//!   sweep that failed, and is treated like that of a fenced owner: the node runs one sweep at a
+//!   time and nothing else. It never waits for its own locks, because recovery does not wait
+//!   (LEAF-8). All remaining locks of a table are swept before the first search in it; only the
+//!   search for the table's root comes earlier, and the first leaf, which it needs, is swept before
+//!   that.
+//! - **Live lock holders.** A live client may be stopped while it holds a lock. A search that has
+//!   waited too long is given up for this sweep. The sweep then skips the table, if its root is
+//!   unknown, or the chunk, if the state of its leaves is. Nothing of it is freed. It stays the
+//!   node's until the next sweep.
+//! - **Corruption.** If a corrupted leaf or snapshot hides what is in use, the sweep skips it the
+//!   same way and continues with other leaves, chunks and tables. It does not schedule another
+//!   sweep, which would find the same. A page that cannot be recovered, in a chunk that is about to
+//!   be sorted, is corrupted only if it is in use. Otherwise its creator died in the middle of its
+//!   WRITE, while it held the page's lock.
+//! - **Concurrent changes.** Live sessions give chunks back, and lease them for other uses, while a
+//!   sweep works on a listing: after an unfinished load, or for an unused lease. So a word that
+//!   looks like the lock of a dead owner is one only if the chunk's entry, read after the word,
+//!   still matches the listing. A chunk that had another use in between was zeroed, and recovery, a
+//!   CAS of that very word, then fails. A chunk in which a dead session does hold a lock is given
+//!   back only by the node.
 
 mod bytes;
 mod chunks;
@@ -48,57 +52,58 @@ mod trees;
 
 use std::sync::atomic::AtomicBool;
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::IndexError;
-use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session;
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_leaf::words::{LeafAccess, LeafError, LeafGeometry};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session;
+use farleaf_pool::{PoolError, PoolLayout};
 
 use crate::catalog::read_catalog;
-use crate::patience::Patience;
+use crate::wait_limit::WaitLimit;
 pub use bytes::BlockSweepers;
 
-/// What is logged with the leaf that a search was for.
+/// Log message with the leaf that a search was for.
 const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
     the lock of a leaf on the way and does not go on; if it is stopped, continue or kill it; \
     trying again";
 
-/// What a sweep found.
+/// Result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Leaf locks of fenced owners that were freed.
+    /// Number of leaf locks of fenced owners that were freed.
     pub lock_count: u64,
-    /// Chunks of fenced owners that were given back.
+    /// Number of chunks of fenced owners that were given back.
     pub chunk_count: u64,
-    /// Leased leaves in them that are free again.
+    /// Number of leased leaves in these chunks that are free again.
     pub leaf_count: u64,
-    /// Tables and chunks that were given up for now (W6); another sweep is due.
+    /// Number of tables and chunks that were skipped because a live client holds a lock; another
+    /// sweep is due.
     pub given_up_count: u64,
-    /// Value blocks that wait for their grace period; another sweep is due, which nothing else has
-    /// to wait for.
+    /// Number of value blocks that wait for their grace period. Another sweep is due; nothing else
+    /// has to wait for it.
     pub waiting_count: u64,
-    /// Value blocks of fenced sessions that nothing refers to, and that become free after their
-    /// grace period.
+    /// Number of unreferenced value blocks of fenced sessions, which become free after their grace
+    /// period.
     pub block_count: u64,
-    /// Leaves, tables and chunks that damage kept from being swept (W7).
+    /// Number of leaves, tables and chunks that could not be swept because of corruption.
     pub damaged_count: u64,
 }
 
 impl SweepReport {
-    /// W7: counts damage, and goes on; anything else ends the sweep.
+    /// Counts corruption, and continues; returns any other error, which ends the sweep.
     fn note_damage(&mut self, error: IndexError) -> Result<(), IndexError> {
         let is_damage = matches!(
             error,
             IndexError::SnapshotDamaged(_)
                 | IndexError::Leaf(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
         );
-        // What is lost with its node (U4) says nothing either.
+        // Data lost with its node gives no answer either.
         if !is_damage && error.lost_node().is_none() {
             return Err(error);
         }
@@ -108,33 +113,33 @@ impl SweepReport {
     }
 }
 
-/// The node's own way into its region.
+/// The node's access to its own memory.
 #[derive(Debug)]
-pub struct Keeper<E = MappedEndpoint> {
-    /// Its loopback endpoint (F4).
+pub struct MemoryMaintainer<E = MappedEndpoint> {
+    /// Loopback endpoint (FABRIC-4).
     pub endpoint: E,
-    /// Its region.
+    /// Layout of the memory.
     pub layout: PoolLayout,
-    /// Its own session.
+    /// Session of the node.
     pub owner: OwnerWord,
-    /// Value blocks that it has taken over.
+    /// Value blocks that the node has taken over.
     pub blocks: BlockSweepers,
 }
 
-impl<E: Endpoint> Keeper<E> {
-    /// All catalog entries that are not free, as far as they can be read: one that is being
-    /// written, or is damaged, is left out.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Returns all catalog entries in use that can be read; omits entries that are being written or
+    /// are corrupted.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+    pub async fn catalog(&self) -> Result<Vec<CatalogEntry>, PoolError> {
         let entries = read_catalog(&self.endpoint, &self.layout)
             .await?
             .into_iter();
         Ok(entries.filter_map(|entry| entry.ok()?).collect())
     }
 
-    /// Access to a table's leaves; `None` when the catalog names a geometry that there is not.
+    /// Returns access to a table's leaves; `None` if the catalog names an unsupported geometry.
     pub fn access<'a>(&'a self, entry: &CatalogEntry) -> Option<LeafAccess<'a, E>> {
         Some(LeafAccess {
             endpoint: &self.endpoint,
@@ -148,23 +153,24 @@ impl<E: Endpoint> Keeper<E> {
     /// Sweeps everything that belongs to fenced owners.
     ///
     /// # Errors
-    /// The fabric failed, or a table is damaged; what was swept before stays swept.
+    /// The fabric failed, or a table is corrupted; what was swept before stays swept.
     pub async fn sweep(&self) -> Result<SweepReport, IndexError> {
         self.sweep_until(&AtomicBool::new(false)).await
     }
 
-    /// [`sweep`](Self::sweep) that ends early, and waits for nobody, once `stop` is set.
+    /// Does the same as [`sweep`](Self::sweep), but ends early and does not wait once `stop` is
+    /// set.
     ///
     /// # Errors
-    /// As for [`sweep`](Self::sweep).
+    /// Fails like [`sweep`](Self::sweep).
     pub async fn sweep_until(&self, stop: &AtomicBool) -> Result<SweepReport, IndexError> {
-        let patience = Patience::new(stop);
+        let wait_limit = WaitLimit::new(stop);
         let mut report = SweepReport::default();
         self.sweep_catalog_lock().await?;
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
         let left = self.chunks_of_fenced(&allocator.entries().await?).await?;
-        // W2: from here on, everything is read that the owners of `left` may have committed.
-        let known = self.know_tables(&patience, &mut report).await?;
+        // Everything that the owners of `left` may have committed is read from here on.
+        let known = self.read_tables(&wait_limit, &mut report).await?;
         let chunks = allocator.entries().await?;
         for table in &known.tables {
             let leaves = self.leaf_places(&table.access, &table.state, &chunks);
@@ -176,14 +182,14 @@ impl<E: Endpoint> Keeper<E> {
                 .await?;
         }
         for (index, owner) in left {
-            if patience.is_over() {
+            if wait_limit.is_over() {
                 break;
             }
             let Some(entry) = allocator.take_over(index, owner).await? else {
                 continue;
             };
             let sorted = self
-                .sort_chunk(&known, index, &entry, &patience, &mut report)
+                .sort_chunk(&known, index, &entry, &wait_limit, &mut report)
                 .await?;
             let Some((purpose, free)) = sorted else {
                 continue;
@@ -199,23 +205,23 @@ impl<E: Endpoint> Keeper<E> {
         }
         self.keep_block_sweeps(&known.byte_tables, &known.unknown);
         for table in &known.byte_tables {
-            if patience.is_over() {
+            if wait_limit.is_over() {
                 break;
             }
-            self.sweep_blocks(table, &patience, &mut report).await?;
+            self.sweep_blocks(table, &wait_limit, &mut report).await?;
         }
         for table in &known.tables {
             let entry = known.catalog.iter();
             let mut entry = entry.filter(|entry| entry.record.id == table.access.table);
             let Some(entry) = entry.next() else { continue };
             if table.tree.is_some() {
-                // Nothing is moved into runs there.
+                // In these tables, leaves are not moved into runs.
                 continue;
             }
-            match self.adopt_orphans(entry, &patience).await {
+            match self.adopt_orphans(entry, &wait_limit).await {
                 Ok(Some(count)) => report.chunk_count += count,
                 Ok(None) => report.given_up_count += 1,
-                // The run stays, and is tried again.
+                // The run stays, and is retried.
                 Err(error) if error.is_full() => report.given_up_count += 1,
                 Err(error) => report.note_damage(error)?,
             }
@@ -223,8 +229,8 @@ impl<E: Endpoint> Keeper<E> {
         Ok(report)
     }
 
-    /// C1: a dead holder's catalog lock needs no repair.
-    async fn sweep_catalog_lock(&self) -> Result<(), RegionError> {
+    /// Frees a dead holder's catalog lock, which needs no repair.
+    async fn sweep_catalog_lock(&self) -> Result<(), PoolError> {
         let mut batch = Batch::new();
         let read = batch.read(self.layout.catalog_lock(), 1);
         self.endpoint.execute(&mut batch).await?;
@@ -237,13 +243,13 @@ impl<E: Endpoint> Keeper<E> {
         Ok(())
     }
 
-    /// W8: whether the chunk of a piece is for this now.
+    /// Returns whether the chunk still has the listed purpose.
     async fn is_still(
         &self,
         batch: &mut Batch,
         piece: RemoteAddr,
         (table, is_meant): (TableId, impl Fn(ChunkPurpose) -> bool),
-    ) -> Result<bool, RegionError> {
+    ) -> Result<bool, PoolError> {
         let Some(chunk) = self.layout.chunk_of(piece) else {
             return Ok(false);
         };
@@ -254,8 +260,8 @@ impl<E: Endpoint> Keeper<E> {
         Ok(entry.table == table && entry.purpose.is_some_and(is_meant))
     }
 
-    /// W5: whether nobody works in the name of an owner any more.
-    async fn is_left(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
+    /// Returns whether an owner is fenced or is the node itself.
+    async fn is_left(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, PoolError> {
         if owner == self.owner {
             return Ok(true);
         }

@@ -1,8 +1,8 @@
-//! Waiting for what living clients hold, but never for ever.
+//! Bounded waiting for resources that live clients hold.
 //!
-//! A client may be stopped while it holds a lock; it is not dead (F6), so nobody may take the lock
-//! from it, and it may never go on. Clients wait for it: they have asked for that one leaf. The
-//! node has others to care for, and has to stop when it is told.
+//! A client may be stopped while it holds a lock. It is not dead (FABRIC-6), so its lock must not
+//! be recovered, and it may never continue. Clients wait for such a lock, because they need that
+//! one leaf. The node has other work, and must stop when it is shut down.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -11,39 +11,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farleaf_executor::is_resting;
 
-/// Polls in which it rested after which something is given up for now. All but the first few lie
-/// 0.1 ms apart where other tasks do not keep the thread awake: about a tenth of a second, where a
-/// lock is held for microseconds.
+/// Number of idle polls after which a wait is given up for now. All but the first few are 0.1 ms
+/// apart unless other tasks keep the thread awake: about a tenth of a second in all, while locks
+/// are held for microseconds.
 const REST_COUNT_MAX: u32 = 500;
 
-/// How long the node waits, and whether it still should.
+/// Limit on how long the node waits.
 #[derive(Debug)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct WaitLimit<'a> {
     stop: &'a AtomicBool,
 }
 
-impl<'a> Patience<'a> {
-    /// Ends at once when `stop` is set.
+impl<'a> WaitLimit<'a> {
+    /// Creates a limit that also ends at once when `stop` is set.
     pub(crate) fn new(stop: &'a AtomicBool) -> Self {
         Self { stop }
     }
 
-    /// What says that the node is to stop.
+    /// Returns the flag that stops the node.
     pub(crate) fn stop(&self) -> &'a AtomicBool {
         self.stop
     }
 
-    /// Whether the node has been told to stop.
+    /// Returns whether the node is shutting down.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Runs a future; `None`: it has waited for too long, or the node stops, and it was dropped.
+    /// Runs a future. Returns `None` if it waited too long or the node shuts down; the future is
+    /// then dropped.
     ///
-    /// It is dropped only while it rests, between two batches: the verbs of a batch that is under
-    /// way would take effect later, when the next sweep does not expect them any more (W5). A lock
-    /// that it held then, which it does not while it waits for another (D5), is the node's, and is
-    /// for the next sweep.
+    /// The future is dropped only while it is idle between two batches. The verbs of a batch in
+    /// flight could otherwise take effect later, when the next sweep no longer expects them. A lock
+    /// that the future held belongs to the node and is released by the next sweep. While it waits
+    /// for one lock, the future holds no other (LEAF-5).
     pub(crate) async fn wait<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut rests_left = REST_COUNT_MAX;
@@ -78,25 +79,25 @@ mod tests {
     #[test]
     fn what_never_ends_is_given_up() {
         let stop = AtomicBool::new(false);
-        let patience = Patience::new(&stop);
-        assert_eq!(block_on(patience.wait(forever()), || 0), None);
-        assert_eq!(block_on(patience.wait(async { 42 }), || 0), Some(42));
+        let wait_limit = WaitLimit::new(&stop);
+        assert_eq!(block_on(wait_limit.wait(forever()), || 0), None);
+        assert_eq!(block_on(wait_limit.wait(async { 42 }), || 0), Some(42));
     }
 
     #[test]
     fn nothing_is_waited_for_when_the_node_stops() {
         let stop = AtomicBool::new(true);
-        let patience = Patience::new(&stop);
-        assert_eq!(block_on(patience.wait(forever()), || 0), None);
-        let ready = patience.wait(async { 42 });
+        let wait_limit = WaitLimit::new(&stop);
+        assert_eq!(block_on(wait_limit.wait(forever()), || 0), None);
+        let ready = wait_limit.wait(async { 42 });
         assert_eq!(block_on(ready, || 0), Some(42), "it need not wait");
     }
 
-    /// A batch that is under way is waited for, however long it takes.
+    /// Promise: a batch in flight is awaited, however long it takes.
     #[test]
     fn nothing_is_dropped_in_the_middle_of_a_batch() {
         let stop = AtomicBool::new(true);
-        let patience = Patience::new(&stop);
+        let wait_limit = WaitLimit::new(&stop);
         let mut polls_left = 10 * REST_COUNT_MAX;
         let batch = poll_fn(|_| {
             polls_left -= 1;
@@ -106,6 +107,6 @@ mod tests {
                 Poll::Pending
             }
         });
-        assert_eq!(block_on(patience.wait(batch), || 0), Some(42));
+        assert_eq!(block_on(wait_limit.wait(batch), || 0), Some(42));
     }
 }

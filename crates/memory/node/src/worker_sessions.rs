@@ -1,28 +1,28 @@
-//! Sessions of the node itself, beside its agent's: of threads that change leaves (Z1).
+//! Sessions of the node's threads that change leaves; the agent has its own session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farleaf_fabric::mapped::MappedRegion;
-use farleaf_fabric::network::{NodeDirectory, NodeWay};
+use farleaf_base::{NodeId, OwnerWord};
+use farleaf_fabric::mapped::MappedMemory;
+use farleaf_fabric::network::{NodeAccess, NodeDirectory};
 use farleaf_fabric::tcp::TcpClient;
 use farleaf_fabric::verbs::VerbsNode;
-use farleaf_types::{NodeId, OwnerWord};
 
 use crate::endpoint::NodeEndpoint;
 use crate::members::PoolHome;
 use crate::sessions::Sessions;
-use crate::xstore::Employer;
+use crate::xstore::SessionFactory;
 
-/// What is needed to open one.
+/// Factory for the sessions of worker threads.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeEmployer {
-    pub(crate) region: Arc<MappedRegion>,
+pub(crate) struct NodeSessionFactory {
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) device: Option<Arc<VerbsNode>>,
     pub(crate) home: Option<Arc<PoolHome>>,
     pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
 }
 
-impl NodeEmployer {
+impl NodeSessionFactory {
     fn close(&self, owner: OwnerWord) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -30,19 +30,20 @@ impl NodeEmployer {
     }
 }
 
-/// How a session of the home reaches guests.
+/// Connections of the home's worker sessions to the guests.
 #[derive(Debug)]
-struct WorkerNodes {
+struct GuestConnections {
     home: Arc<PoolHome>,
     owner: OwnerWord,
-    /// As long as these are kept, the guests keep what the session has opened by them.
+    /// Clients of the guests. The guests keep what the sessions have opened through them as long as
+    /// these exist.
     clients: Mutex<Vec<Arc<TcpClient>>>,
 }
 
-impl NodeDirectory for WorkerNodes {
-    fn find(&self, node: NodeId) -> NodeWay {
-        let way = self.home.way_for(self.owner, node);
-        if let NodeWay::At(client) = &way {
+impl NodeDirectory for GuestConnections {
+    fn find(&self, node: NodeId) -> NodeAccess {
+        let way = self.home.connection_for(self.owner, node);
+        if let NodeAccess::At(client) = &way {
             let clients = self.clients.lock();
             let mut clients = clients.unwrap_or_else(PoisonError::into_inner);
             clients.push(Arc::clone(client));
@@ -54,15 +55,15 @@ impl NodeDirectory for WorkerNodes {
         self.home.is_lost(node)
     }
 
-    fn is_lost_now(&self, node: NodeId) -> bool {
+    fn query_lost(&self, node: NodeId) -> bool {
         self.home.has_lost(node)
     }
 }
 
-impl Employer for NodeEmployer {
+impl SessionFactory for NodeSessionFactory {
     type Endpoint = NodeEndpoint;
 
-    fn hire(&self) -> Result<(NodeEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(NodeEndpoint, OwnerWord), String> {
         let owner = {
             let sessions = self.sessions.lock();
             let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -70,14 +71,14 @@ impl Employer for NodeEmployer {
         };
         let device = self.device.as_deref();
         let endpoint = match &self.home {
-            None => NodeEndpoint::new(&self.region, device),
+            None => NodeEndpoint::new(&self.memory, device),
             Some(home) => {
-                let nodes: Arc<dyn NodeDirectory> = Arc::new(WorkerNodes {
+                let nodes: Arc<dyn NodeDirectory> = Arc::new(GuestConnections {
                     home: Arc::clone(home),
                     owner,
                     clients: Mutex::default(),
                 });
-                NodeEndpoint::in_pool(&self.region, device, owner, nodes)
+                NodeEndpoint::in_pool(&self.memory, device, owner, nodes)
             }
         };
         endpoint.map(|endpoint| (endpoint, owner)).map_err(|error| {
@@ -86,8 +87,8 @@ impl Employer for NodeEmployer {
         })
     }
 
-    /// V3: on all nodes of the pool.
-    fn dismiss(&self, owner: OwnerWord) {
+    /// Fences a worker's session on all nodes of the pool.
+    fn end_worker_session(&self, owner: OwnerWord) {
         match &self.home {
             Some(home) => home.fence_everywhere(owner, || self.close(owner)),
             None => self.close(owner),

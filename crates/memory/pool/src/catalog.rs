@@ -1,64 +1,70 @@
-//! The catalog: which tables there are.
+//! The catalog: list of a pool's tables.
 //!
 //! An entry is four blocks:
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | state (8: 0 free, 1 live, 2 dropped), table id (32): the commit word |
-//! | 1 | slots, or blocks of a page (8), search layer (8), fill in percent (8), kind (8: 0 words, 1 bytes), epsilon in thousandths of a key (32) |
+//! | 1 | layout (below) |
 //! | 2 | first leaf that the table ever had |
 //! | 3 | size of the name in bytes |
 //! | 4..12 | name, UTF-8 |
 //! | 12 | checksum of words 1 to 11, 18 to 22 and the table id |
-//! | 13 | sequence number of the drop (D7) |
+//! | 13 | sequence number of the drop (LEAF-7) |
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
-//! | 17 | with a tree: leaves made underfull by deletes that no compaction has seen (C7). FAA |
-//! | 18..22 | which part of a table over several pools it is, or 0 ([`PartRecord`]) |
-//! | 22 | of a table of bytes: the largest value that lies in a page, in bytes |
-//! | 24 | the root that a bulk load is about to install, or 0 |
+//! | 17 | with a tree: leaves that deletes left underfull since the last compaction. FAA |
+//! | 18..22 | part of a table over several pools, or 0 ([`PartRecord`]) |
+//! | 22 | table of bytes: size of the largest inline value in bytes |
+//! | 24 | root that a bulk load is about to install, or 0 |
 //!
-//! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
-//!   recovered from a fenced owner by CAS. Nothing needs repair then: C2 and C3 commit by one word.
-//! - **C2.** Creation writes words 1 to 31, then word 0 (one batch); the first leaf and the root
-//!   are complete before (awaited).
-//! - **C3.** Dropping writes word 0 = dropped. Only the memory node writes a dropped entry after
-//!   that: words 16 and 24 = 0 (C5), then the next sequence number is drawn and noted in word 13,
-//!   then word 0 = free when the grace period is over (D7) and all of the table's chunks are given
-//!   back.
-//! - **C4.** The root is swapped by CAS, without the lock, by whoever finds the first leaf retired
-//!   while word 24 names a root that is not installed yet (see the bulk load's rules).
-//! - **C5.** Words 16, 17 and 24 are outside of the checksum, as they change without the lock. Each
-//!   commits by itself (F3), and either of a table's roots, old or new, leads to all of it: the old
-//!   one's leaves are retired, and whoever meets one asks for the newest (B4). But a READ returns
-//!   words in any order (F3), so one that began before an entry was made could bring its live word
-//!   0 with what word 16 was before. If that was 0, the entry counts as read while it was written.
-//!   And it was 0, or a root of this very table: that of the table that had the entry before was
-//!   zeroed before the drop's sequence number was drawn, so a READ that saw it belongs to an
-//!   operation that began before, and until that ends the entry does not become free (D7, G2).
-//! - **C6.** Who reads the catalog reads its own session's word in the same batch, and believes
-//!   nothing if that does not say that the session is alive: a node that has restarted is empty.
-//!   Nobody writes word 16 of a dropped entry again: every CAS expects another root than 0. A load
-//!   that is under way may still write word 24, and deletes add to word 17: nobody believes them of
-//!   a dropped entry, and creation writes them anew, when all of that is over (C3).
-//! - **C7.** Word 17 is a count, and decides nothing but when somebody looks. It is the table's and
-//!   not the tree's, as deletes go on by a tree that a compaction is about to replace, or just has:
-//!   who compacts takes off what was counted before he looked at the leaves, and no more. A leaf
-//!   and its count may lie on two nodes, so the count may come first: of each operation that is
-//!   under way then, one leaf at the most is taken off and not seen.
+//! Word 1 has, from the lowest bit on: slots, or blocks of a page (8), search layer (8), fill in
+//! percent (8), kind (8: 0 words, 1 bytes), epsilon in thousandths of a key (32).
+//!
+//! - **Lock.** Entries are created and dropped only under the catalog lock, which a CAS recovers
+//!   from a fenced owner. No repair is needed then, because creation and dropping commit by one
+//!   word.
+//! - **Creation** writes words 1 to 31, then word 0, in one batch. The first leaf and the root are
+//!   complete (awaited) before.
+//! - **Dropping** writes word 0 = dropped. Afterwards only the memory node writes the entry. It
+//!   sets words 16 and 24 to 0, then draws the next sequence number and writes it to word 13. It
+//!   sets word 0 = free when the grace period is over (LEAF-7) and all of the table's chunks are
+//!   given back.
+//! - **Root.** A session may find the first leaf retired while word 24 names a root that is not
+//!   installed yet. It then swaps the root by CAS, without the lock.
+//! - **Unchecked words.** Words 16, 17 and 24 change without the lock, so the checksum excludes
+//!   them. Each commits by itself (FABRIC-3). Either of a table's roots, old or new, leads to the
+//!   whole table: the old one's leaves are retired, and a session that meets one reads the newest
+//!   root.
+//! - **Torn reads.** A READ returns words in any order (FABRIC-3). One that began before an entry
+//!   was created could return its live word 0 with an earlier word 16. If that is 0, the reader
+//!   treats the entry as read during creation. Otherwise it is a root of this table, for the
+//!   following reason. The previous table's root was zeroed before the number of its drop was
+//!   drawn. A READ that saw it belongs to an operation that began before, and until that operation
+//!   ends, the entry does not become free (LEAF-7).
+//! - **Reading.** A session that reads the catalog reads its own session's word in the same batch.
+//!   If the session is not alive, it ignores the catalog, because a restarted node is empty. Word
+//!   16 of a dropped entry is never written again, because every CAS expects a root other than 0. A
+//!   load in progress may still write word 24, and deletes may increment word 17. They are ignored
+//!   in a dropped entry, and creation overwrites them after all of that has ended.
+//! - **Underfull count.** Word 17 only decides when a compaction checks the table. It belongs to
+//!   the table, not the tree, because deletes use a tree that a compaction is about to replace or
+//!   has just replaced. A compaction subtracts exactly the count from before it read the leaves. A
+//!   leaf and its count may be on two nodes, so the count may come first. Then at most one leaf of
+//!   each operation in progress is subtracted without having been seen.
 
-use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
+use farleaf_base::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
-use crate::RegionError;
-use crate::layout::RegionLayout;
+use crate::PoolError;
+use crate::layout::NodeLayout;
 use crate::part::{PART_SIZE_WORDS, PartRecord};
 
-/// Tables that a pool can have.
+/// Largest number of tables in a pool.
 pub const TABLE_COUNT_MAX: u64 = 256;
-/// Blocks of an entry.
+/// Number of blocks of an entry.
 pub const ENTRY_SIZE_BLOCKS: u64 = 4;
-/// Words of an entry.
+/// Number of words of an entry.
 pub const ENTRY_SIZE_WORDS: usize = 32;
-/// Longest name, in bytes.
+/// Size of the longest name in bytes.
 pub const NAME_SIZE_BYTES_MAX: usize = NAME_SIZE_WORDS * 8;
 
 const NAME_SIZE_WORDS: usize = 8;
@@ -70,7 +76,7 @@ const UNDERFULL_COUNT_WORD: u64 = 17;
 const PART_WORD: usize = 18;
 const PENDING_ROOT_WORD: u64 = 24;
 const INLINE_VALUE_WORD: usize = 22;
-/// The table id, words 1 to 11, the part's, and that of the kind.
+/// Words of the checksum's input: table id, words 1 to 11, part record, and the inline value size.
 const CHECKED_SIZE_WORDS: usize = CHECKSUM_WORD + PART_SIZE_WORDS + 1;
 
 const _: () = assert!(PART_WORD as u64 > UNDERFULL_COUNT_WORD);
@@ -79,21 +85,21 @@ const _: () = assert!((INLINE_VALUE_WORD as u64) < PENDING_ROOT_WORD);
 const _: () = assert!(NAME_WORD + NAME_SIZE_WORDS == CHECKSUM_WORD);
 const _: () = assert!(ENTRY_SIZE_WORDS as u64 == ENTRY_SIZE_BLOCKS * 8);
 
-/// What state an entry is in.
+/// State of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
-    /// No table.
+    /// The entry has no table.
     Free,
-    /// A table.
+    /// The entry has a table.
     Live,
-    /// A table that was dropped and whose memory may still be read.
+    /// The entry's table was dropped, and its memory may still be read.
     Dropped,
 }
 
-/// What a table's keys and values are, and so what its leaves look like.
+/// Kind of a table's keys and values, which determines the format of its leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// Words of 64 bits, in leaves of so many slots.
+    /// 64-bit words, in leaves with this number of slots.
     Words {
         /// Slots per leaf.
         slots: u8,
@@ -102,18 +108,18 @@ pub enum TableKind {
     Bytes {
         /// Blocks per page.
         page_size_blocks: u8,
-        /// Largest value that lies in a page, in bytes.
+        /// Size of the largest inline value in bytes.
         inline_value_size_bytes: u16,
     },
 }
 
 const KIND_WORDS: u64 = 0;
 const KIND_BYTES: u64 = 1;
-/// In a chunk's block, added to the blocks of a page.
+/// Added to the blocks of a page in a chunk's block.
 const PAGE_SHAPE: u8 = 128;
 
 impl TableKind {
-    /// How the block of a chunk with leaves of such a table names their shape.
+    /// Returns the shape of such a table's leaves, as the block of a chunk stores it.
     pub const fn leaf_shape(self) -> u8 {
         match self {
             Self::Words { slots } => slots,
@@ -123,7 +129,7 @@ impl TableKind {
         }
     }
 
-    /// Slots per leaf, if it has leaves of words.
+    /// Returns the slots per leaf, if the table has leaves of words.
     pub const fn slots(self) -> Option<u8> {
         match self {
             Self::Words { slots } => Some(slots),
@@ -131,7 +137,7 @@ impl TableKind {
         }
     }
 
-    /// What words 1 and 22 say of it.
+    /// Encodes the parts of words 1 and 22 for the kind.
     fn encode(self) -> (u64, u64) {
         match self {
             Self::Words { slots } => (u64::from(slots) | KIND_WORDS << 24, 0),
@@ -145,7 +151,7 @@ impl TableKind {
         }
     }
 
-    /// The kind that words 1 and 22 name; `None`: a later version's.
+    /// Decodes the kind from words 1 and 22; `None` if it is of a later version.
     fn decode(word: u64, inline_value_word: u64) -> Option<Self> {
         match (word >> 24 & 0xFF, inline_value_word) {
             (KIND_WORDS, 0) => Some(Self::Words { slots: word as u8 }),
@@ -158,79 +164,79 @@ impl TableKind {
     }
 }
 
-/// What never changes in a table's life.
+/// Properties of a table that never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRecord {
-    /// Its number.
+    /// Number of the table.
     pub id: TableId,
-    /// Its name, 1 to 64 bytes.
+    /// Name of the table, 1 to 64 bytes.
     pub name: String,
-    /// What its keys and values are.
+    /// Kind of its keys and values.
     pub kind: TableKind,
-    /// Which search layer clients use, as `farleaf-index` numbers them.
+    /// Search layer that clients use, as `farleaf-index` numbers them.
     pub search_layer: u8,
-    /// How full a bulk load makes leaves, in percent.
+    /// Percentage of a leaf's slots that a bulk load uses.
     pub fill_percent: u8,
     /// Error bound of the models, in thousandths of a key.
     pub epsilon_milli: u32,
-    /// The first leaf that the table ever had.
+    /// First leaf that the table ever had.
     pub first_leaf: RemoteAddr,
-    /// Which part of a table over several pools it is; `None`: it is a table by itself.
+    /// Part of a table over several pools; `None` for an ordinary table.
     pub part: Option<PartRecord>,
 }
 
-/// A catalog entry that is not free.
+/// Catalog entry that is not free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogEntry {
-    /// Its place.
+    /// Index of the entry.
     pub index: u64,
-    /// Live or dropped.
+    /// State: live or dropped.
     pub state: EntryState,
-    /// The table.
+    /// Table of the entry.
     pub record: TableRecord,
-    /// When it was dropped.
+    /// Sequence number of the drop.
     pub dropped_at: SequenceNumber,
-    /// The search layer's snapshot.
+    /// Snapshot of the search layer.
     pub root: RemoteAddr,
-    /// Of a table with a tree, leaves that deletes have made underfull since a compaction looked at
-    /// them, and those that two neighbours in one would still have saved then (C7).
+    /// For a table with a tree: number of leaves that deletes have left underfull since the last
+    /// compaction, plus those that merging two neighbors would still have saved then.
     pub underfull_count: u64,
-    /// The root that a bulk load is about to install.
+    /// Root that a bulk load is about to install.
     pub pending_root: RemoteAddr,
 }
 
-/// Word 0 of a live table.
+/// Returns word 0 of a live table.
 pub fn live_word(id: TableId) -> u64 {
     1 << 56 | u64::from(id.0)
 }
 
-/// Word 0 of a dropped table.
+/// Returns word 0 of a dropped table.
 pub fn dropped_word(id: TableId) -> u64 {
     2 << 56 | u64::from(id.0)
 }
 
-/// The word of an entry that says when it was dropped.
-pub fn dropped_at_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+/// Returns the address of an entry's drop number.
+pub fn dropped_at_addr(layout: &NodeLayout, index: u64) -> WordAddr {
     layout.catalog_entry(index).offset(DROPPED_WORD)
 }
 
-/// The word of an entry that names the root.
-pub fn root_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+/// Returns the address of an entry's root.
+pub fn root_addr(layout: &NodeLayout, index: u64) -> WordAddr {
     layout.catalog_entry(index).offset(ROOT_WORD)
 }
 
-/// The word of an entry that counts underfull leaves (C7).
-pub fn underfull_count_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+/// Returns the address of an entry's count of underfull leaves.
+pub fn underfull_count_addr(layout: &NodeLayout, index: u64) -> WordAddr {
     layout.catalog_entry(index).offset(UNDERFULL_COUNT_WORD)
 }
 
-/// The word of an entry that names the root to come.
-pub fn pending_root_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+/// Returns the address of an entry's pending root.
+pub fn pending_root_addr(layout: &NodeLayout, index: u64) -> WordAddr {
     layout.catalog_entry(index).offset(PENDING_ROOT_WORD)
 }
 
 impl TableRecord {
-    /// Words 1 to 31 of the entry of a new table.
+    /// Encodes words 1 to 31 of the entry of a new table.
     pub fn encode_body(&self, root: RemoteAddr) -> [u64; ENTRY_SIZE_WORDS - 1] {
         assert!(
             (1..=NAME_SIZE_BYTES_MAX).contains(&self.name.len()),
@@ -267,13 +273,13 @@ fn checksum(words: &[u64], id: TableId) -> u64 {
 }
 
 impl CatalogEntry {
-    /// Reads an entry; `None` when it is free.
+    /// Decodes an entry; `None` if it is free.
     ///
     /// # Errors
-    /// [`RegionError::CatalogDamaged`]; or it was read while it was being written, so that whoever
-    /// does not hold the catalog lock reads again before believing it.
-    pub fn decode(index: u64, words: &[u64]) -> Result<Option<Self>, RegionError> {
-        let damaged = RegionError::CatalogDamaged { index };
+    /// [`PoolError::CatalogDamaged`], also for an entry read while it was being written. A caller
+    /// without the catalog lock must therefore read again before it reports the error.
+    pub fn decode(index: u64, words: &[u64]) -> Result<Option<Self>, PoolError> {
+        let damaged = PoolError::CatalogDamaged { index };
         let id = TableId(words[0] as u32);
         let state = match words[0] >> 56 {
             0 => return Ok(None),
@@ -327,7 +333,7 @@ impl CatalogEntry {
 mod tests {
     use super::*;
     use crate::part::PartitionedTableId;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn record() -> TableRecord {
         TableRecord {
@@ -383,12 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn c5_a_live_entry_without_root_was_read_while_it_was_written() {
+    fn a_live_entry_without_root_was_read_while_it_was_written() {
         let mut words = entry_words();
         words[ROOT_WORD as usize] = 0;
         let torn = CatalogEntry::decode(3, &words);
         assert!(
-            matches!(torn, Err(RegionError::CatalogDamaged { index: 3 })),
+            matches!(torn, Err(PoolError::CatalogDamaged { index: 3 })),
             "{torn:?}"
         );
         words[0] = dropped_word(TableId(0x77));
@@ -400,7 +406,7 @@ mod tests {
         );
     }
 
-    /// Promise: which part of what a table is comes back as it was written, at its place.
+    /// Promise: part records are decoded as they were encoded, at their place.
     #[test]
     fn parts_survive_the_way() {
         let part = PartRecord {
@@ -424,8 +430,8 @@ mod tests {
         assert_eq!(entry.expect("not free").record, record);
     }
 
-    /// Promise: a table of bytes comes back with its pages' size and its values' limit, at their
-    /// places; a kind that this version does not know is not guessed at.
+    /// Promise: a table of bytes keeps its pages' size and its inline value size, at their places;
+    /// a kind unknown to this version is rejected.
     #[test]
     fn kinds_survive_the_way() {
         let kind = TableKind::Bytes {
@@ -456,7 +462,7 @@ mod tests {
                 }
                 let damaged = CatalogEntry::decode(3, &words);
                 assert!(
-                    matches!(damaged, Err(RegionError::CatalogDamaged { index: 3 }))
+                    matches!(damaged, Err(PoolError::CatalogDamaged { index: 3 }))
                         || (word == 0 && bit == 63 && damaged.is_err()),
                     "word {word}, bit {bit}: {damaged:?}"
                 );

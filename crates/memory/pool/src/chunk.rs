@@ -1,76 +1,76 @@
-//! A chunk's block in the chunk table: who leases it, what it is for, which of its leaves are free.
+//! A chunk's block in the chunk table: its owner, its purpose, and its free leaves.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | owner word of the session that leases it; 0 = nobody. CAS |
+//! | 0 | owner word of the session that leases it; 0 = not leased. CAS |
 //! | 1 | purpose (8), slots per leaf (8), generation (16), table id (32) |
-//! | 2..8 | free leaves, one bit each; holds only while nobody leases the chunk |
+//! | 2..8 | free leaves, one bit each; valid only while the chunk is not leased |
 //!
-//! A chunk of value blocks has their size class in the place of slots, and its bits, one for each
-//! piece, hold at all times: what is marked is free (A8). A chunk of an extent has its position in
-//! that extent in the place of the generation.
+//! A chunk of value blocks has their size class instead of slots. Its bits, one for each piece, are
+//! always valid: a marked piece is free. A chunk of an extent has its position in that extent
+//! instead of the generation.
 //!
-//! Words 1 to 7 are written only by who holds word 0.
+//! Only the holder of word 0 writes words 1 to 7.
 
-use farleaf_types::{OwnerWord, TableId};
+use farleaf_base::{OwnerWord, TableId};
 
 use crate::layout::CHUNK_SIZE_BYTES;
 
-/// Words of a chunk's block.
+/// Number of words of a chunk's block.
 pub const CHUNK_ENTRY_SIZE_WORDS: usize = 8;
 const FREE_SIZE_WORDS: usize = 6;
-/// Most leaves that a chunk can hold and that the free bits can tell apart.
+/// Largest number of leaves in a chunk that the free bits can distinguish.
 pub const CHUNK_LEAF_COUNT_MAX: u64 = (FREE_SIZE_WORDS * 64) as u64;
 const _: () = assert!(
     CHUNK_SIZE_BYTES / 192 <= CHUNK_LEAF_COUNT_MAX,
     "192 bytes: the least leaf"
 );
 
-/// What a chunk is for.
+/// Purpose of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkPurpose {
-    /// Nothing: anyone may claim it.
+    /// Unused: any session may claim it.
     Free,
-    /// Leaves that splits make, one by one.
+    /// Leaves for splits, used one by one.
     Leaves {
         /// Slots of each leaf.
         slots: u8,
     },
-    /// Part of a run: leaves side by side from chunk to chunk, made by one load or retraining.
+    /// Part of a run: leaves that are adjacent across chunks, created by one load or retraining.
     Run {
         /// Slots of each leaf.
         slots: u8,
-        /// The load or retraining, as the root of the table's catalog entry numbers it.
+        /// Number of the load or retraining, as in the root of the table's catalog entry.
         generation: u16,
     },
     /// Part of a search layer's snapshot.
     Snapshot {
-        /// The load that made it.
+        /// Number of the load that created it.
         generation: u16,
     },
-    /// Inner nodes of a tree of search layer nodes, one by one.
+    /// Inner nodes of a tree, used one by one.
     Inner {
-        /// The load that made the tree.
+        /// Number of the load that created the tree.
         generation: u16,
     },
-    /// Rings of a session that makes calls (S5); of no table.
+    /// Rings of a session that makes calls; belongs to no table.
     Rings,
     /// Models of a table that the node trains, and their translation tables.
     Models,
-    /// Value blocks of a table of byte strings, one by one.
+    /// Value blocks of a table of byte strings, used one by one.
     Blocks {
-        /// Into how many pieces it is cut, as a number of `farleaf-block`.
+        /// Size class, as `farleaf_leaf::blobs` numbers them.
         class: u8,
     },
-    /// Part of a value block that takes whole chunks side by side.
+    /// Part of a value block that takes whole adjacent chunks.
     Extent {
-        /// How many chunks of that block lie before it.
+        /// Number of chunks of that block before this one.
         position: u16,
     },
 }
 
 impl ChunkPurpose {
-    /// Of the chunk that lies so many behind the first of those that are claimed together for this.
+    /// Returns the purpose of the chunk at this offset from the first of those claimed together.
     #[must_use]
     pub fn behind_first(self, offset: u64) -> Self {
         match self {
@@ -83,25 +83,25 @@ impl ChunkPurpose {
     }
 }
 
-/// What a chunk's block says.
+/// Contents of a chunk's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkEntry {
-    /// Who leases it.
+    /// Owner word of the session that leases the chunk.
     pub owner: OwnerWord,
-    /// What it is for; a number that this version does not know reads as `None`.
+    /// Purpose of the chunk; `None` if unknown to this version.
     pub purpose: Option<ChunkPurpose>,
-    /// Whose it is; 0 when free.
+    /// Table that owns the chunk; 0 if free.
     pub table: TableId,
-    /// Free leaves, or inner nodes, while nobody leases it.
+    /// Free leaves or inner nodes, valid while the chunk is not leased.
     pub free: FreeLeaves,
 }
 
-/// Which leaves of a chunk are free, one bit each.
+/// Set of a chunk's free leaves, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeLeaves([u64; FREE_SIZE_WORDS]);
 
 impl FreeLeaves {
-    /// The first `count` leaves are free.
+    /// Returns a set in which the first `count` leaves are free.
     pub fn first(count: u64) -> Self {
         assert!(
             count <= CHUNK_LEAF_COUNT_MAX,
@@ -122,18 +122,18 @@ impl FreeLeaves {
         self.0[(index / 64) as usize] &= !(1 << (index % 64));
     }
 
-    /// Whether a leaf is marked as free; one that a chunk cannot have is not.
+    /// Returns whether a leaf is marked as free; false for leaves that a chunk cannot have.
     pub fn contains(&self, index: u64) -> bool {
         let word = self.0.get((index / 64) as usize);
         word.is_some_and(|word| word >> (index % 64) & 1 != 0)
     }
 
-    /// How many are free.
+    /// Returns the number of free leaves.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// The free leaves below `leaf_count`, ascending.
+    /// Iterates over the free leaves below `leaf_count` in ascending order.
     pub fn iter(&self, leaf_count: u64) -> impl Iterator<Item = u64> {
         let words = self.0;
         (0..leaf_count.min(CHUNK_LEAF_COUNT_MAX))
@@ -141,7 +141,7 @@ impl FreeLeaves {
     }
 }
 
-/// Word 1 of a chunk's block.
+/// Returns word 1 of a chunk's block.
 pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
     let (number, slots, generation) = match purpose {
         ChunkPurpose::Free => (0, 0, 0),
@@ -158,7 +158,7 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
 }
 
 impl ChunkEntry {
-    /// Reads a chunk's block.
+    /// Decodes a chunk's block.
     pub fn decode(words: &[u64]) -> Self {
         let word = words[1];
         let (slots, generation) = ((word >> 48) as u8, (word >> 32) as u16);
@@ -187,7 +187,7 @@ impl ChunkEntry {
         }
     }
 
-    /// Words 1 to 7 of a chunk's block.
+    /// Returns words 1 to 7 of a chunk's block.
     pub fn encode_body(
         purpose: ChunkPurpose,
         table: TableId,

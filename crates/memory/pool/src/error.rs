@@ -1,58 +1,58 @@
-//! What can go wrong with a region.
+//! Errors of a node's memory.
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, ControlError};
-use farleaf_types::NodeId;
 use thiserror::Error;
 
 use crate::layout::SuperblockError;
 
-/// An operating failure of the region's protocols.
+/// Operating failure of the memory's protocols.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum RegionError {
+pub enum PoolError {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] BatchError),
     /// The control plane failed.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The region is none, or none that this program can use.
+    /// The memory is not a node's memory, or not one that this program can use.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
-    /// No room for so many chunks in one piece.
+    /// There are not enough adjacent free chunks.
     #[error(
         "the pool is full: {wanted_bytes} bytes in one piece were wanted, and {free_bytes} of \
          {size_bytes} bytes are free{}; drop a table, or serve a larger pool",
         kept(*.reserve_bytes)
     )]
     Full {
-        /// What was wanted, in bytes.
+        /// Requested size in bytes.
         wanted_bytes: u64,
-        /// What is free in all, in bytes.
+        /// Total free space in bytes.
         free_bytes: u64,
-        /// What there is, in bytes.
+        /// Size of the pool in bytes.
         size_bytes: u64,
-        /// Of what is free, what is kept for retraining, in bytes.
+        /// Part of the free space that is reserved for retraining, in bytes.
         reserve_bytes: u64,
     },
-    /// The catalog holds as many tables as it can.
+    /// The catalog has no free entry.
     #[error("the pool's catalog is full ({table_count_max} tables); {}", room(*.dropped_count))]
     CatalogFull {
-        /// How many tables fit.
+        /// Number of entries in the catalog.
         table_count_max: u64,
-        /// Places of dropped tables among them, which are not free yet (C3).
+        /// Entries of dropped tables that are not free yet.
         dropped_count: u64,
     },
     /// A catalog entry does not match its checksum.
     #[error("catalog entry {index} is damaged: its checksum does not match")]
     CatalogDamaged {
-        /// Which entry.
+        /// Index of the entry.
         index: u64,
     },
 }
 
-impl RegionError {
-    /// The node of the pool that is gone for good, if that is why.
+impl PoolError {
+    /// Returns the permanently lost node that caused the error, if any.
     pub fn lost_node(&self) -> Option<NodeId> {
         match self {
             Self::Fabric(error) => error.lost_node(),

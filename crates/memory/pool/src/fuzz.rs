@@ -1,9 +1,10 @@
-//! What a region says, changed at random: superblock, member table, catalog, and the blocks of
-//! sessions and chunks. A checksum keeps chance out; half of the cases have the right one all the
-//! same, as of a node that lies.
+//! Randomly changed node memory: superblock, member table, catalog, and the blocks of sessions and
+//! chunks. A checksum detects accidents; half of the cases have a valid one all the same, as from a
+//! malicious node.
 
-use farleaf_fabric::fuzzing::{Random, run};
-use farleaf_types::{NodeId, RemoteAddr, TableId, crc32c};
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, RemoteAddr, TableId, crc32c};
 
 use crate::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TableKind, TableRecord, live_word,
@@ -13,9 +14,9 @@ use crate::layout::SUPERBLOCK_SIZE_WORDS;
 use crate::members::{MEMBER_SIZE_WORDS, Member, MemberState};
 use crate::part::{PartRecord, PartitionedTableId};
 use crate::session::{SESSION_SIZE_WORDS, SessionRecord};
-use crate::{RegionLayout, Superblock};
+use crate::{NodeLayout, Superblock};
 
-/// The words, changed, in the same number.
+/// Returns a changed copy of the words.
 fn changed<const COUNT: usize>(random: &mut Random, words: &[u64]) -> [u64; COUNT] {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     random.mutate(&mut bytes);
@@ -36,19 +37,19 @@ fn text(random: &mut Random, size_bytes_max: usize) -> String {
 }
 
 fn superblock(random: &mut Random) -> Superblock {
-    let size_bytes = (64 << 20) + (random.next() >> random.below(40));
-    Superblock::new(size_bytes, random.next()).expect("large enough")
+    let size_bytes = (64 << 20) + (random.bits() >> random.below(40));
+    Superblock::new(size_bytes, random.bits()).expect("large enough")
 }
 
-/// Promise (U3): whatever stands in the member table, an entry is read or is none; what is read can
-/// be written, and says the same then.
+/// Promise: any words of the member table decode to an entry or to nothing; a decoded entry encodes
+/// and decodes to the same.
 #[test]
 fn fuzz_members() {
     run("member tables", |random| {
-        let node = NodeId(random.next() as u8);
+        let node = NodeId(random.bits() as u8);
         let superblock = superblock(random);
         let member = Member {
-            layout: RegionLayout { node, superblock },
+            layout: NodeLayout { node, superblock },
             address: text(random, 88),
         };
         let states = [1, 2, 3, 4].map(|word| MemberState::from_word(word).expect("a state"));
@@ -66,8 +67,8 @@ fn fuzz_members() {
     });
 }
 
-/// Promise: whatever a region says of itself is refused, or is a region of just that layout which
-/// is no larger than what can be reached.
+/// Promise: any superblock is rejected, or describes a memory of exactly that layout that is no
+/// larger than what is mapped.
 #[test]
 fn fuzz_superblocks() {
     run("superblocks", |random| {
@@ -76,7 +77,7 @@ fn fuzz_superblocks() {
         if random.one_in(2) {
             words[7] = u64::from(crc32c(&words[..7]));
         }
-        let mapped_bytes = random.next() >> random.below(40);
+        let mapped_bytes = random.bits() >> random.below(40);
         if let Ok(read) = Superblock::decode(&words, mapped_bytes) {
             assert!(read.size_bytes <= mapped_bytes);
             assert_eq!(read.encode(), words);
@@ -86,42 +87,42 @@ fn fuzz_superblocks() {
 
 fn part(random: &mut Random) -> Option<PartRecord> {
     let count = 2 + random.below(1 << 15) as u16;
-    let low = random.next();
+    let low = random.bits();
     random.one_in(2).then(|| PartRecord {
-        table: PartitionedTableId(random.next() | 1),
+        table: PartitionedTableId(random.bits() | 1),
         number: random.below(count.into()) as u16,
         count,
         low,
-        high: low | random.next(),
+        high: low | random.bits(),
     })
 }
 
 fn kind(random: &mut Random) -> TableKind {
     match random.below(2) {
         0 => TableKind::Words {
-            slots: random.next() as u8,
+            slots: random.bits() as u8,
         },
         _ => TableKind::Bytes {
-            page_size_blocks: random.next() as u8,
-            inline_value_size_bytes: random.next() as u16,
+            page_size_blocks: random.bits() as u8,
+            inline_value_size_bytes: random.bits() as u16,
         },
     }
 }
 
-/// Promise: whatever stands in the catalog, an entry is read, free or damaged; blocks of sessions
-/// and chunks are read, whatever they say, and no more leaves are free than a chunk can have.
+/// Promise: any catalog entry decodes as live, dropped, free or corrupted. Blocks of sessions and
+/// chunks always decode, and list no more free leaves than a chunk can have.
 #[test]
 fn fuzz_catalogs() {
     run("catalogs", |random| {
-        let id = TableId(random.next() as u32);
+        let id = TableId(random.bits() as u32);
         let record = TableRecord {
             id,
             name: format!("t{}", text(random, 63)),
             kind: kind(random),
-            search_layer: random.next() as u8,
-            fill_percent: random.next() as u8,
-            epsilon_milli: random.next() as u32,
-            first_leaf: RemoteAddr::from_word(random.next()),
+            search_layer: random.bits() as u8,
+            fill_percent: random.bits() as u8,
+            epsilon_milli: random.bits() as u32,
+            first_leaf: RemoteAddr::from_word(random.bits()),
             part: part(random),
         };
         let root = RemoteAddr::new(NodeId(1), 1 + random.below(1 << 20));
@@ -137,7 +138,7 @@ fn fuzz_catalogs() {
         }
         let words: [u64; CHUNK_ENTRY_SIZE_WORDS] = changed(random, &words);
         let chunk = ChunkEntry::decode(&words);
-        let leaf_count = random.next() >> random.below(60);
+        let leaf_count = random.bits() >> random.below(60);
         let free: Vec<u64> = chunk.free.iter(leaf_count).collect();
         assert!(free.iter().all(|leaf| *leaf < leaf_count));
         assert!(free.len() as u64 <= chunk.free.count());

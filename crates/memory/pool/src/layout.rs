@@ -1,44 +1,46 @@
-//! The superblock, and the places that follow from it.
+//! Superblock, and the places that it determines.
 
+use farleaf_base::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
-use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use thiserror::Error;
 
 use crate::{catalog, members, queue, session, tally};
 
-/// Version of everything that lies in a region. Grows with every change of a layout.
+/// Version of everything in a node's memory. Increases with every layout change.
 pub const FORMAT_VERSION: u64 = 7;
-/// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
+/// Magic: "FARLEAF" and a zero, in memory order.
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
-/// Size of the unit that sessions lease and tables own, in bytes.
+/// Size in bytes of the unit that sessions lease and tables own.
 pub const CHUNK_SIZE_BYTES: u64 = 64 << 10;
 /// [`CHUNK_SIZE_BYTES`] in blocks.
 pub const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / BLOCK_SIZE_BYTES;
-/// Words of the superblock that are written once, when the region is made.
+/// Number of words of the superblock, written once when the memory is created.
 pub const SUPERBLOCK_SIZE_WORDS: usize = 8;
 
-/// Number of chunks ever handed out: chunks below it may be claimed, and those kept for retraining
-/// (A6), of which it may be less. CAS.
+/// Block of the number of chunks ever handed out. Chunks below it may be claimed, as may the chunks
+/// reserved for retraining, of which there may be more. CAS.
 const ALLOC_NUM_BLOCK: u64 = 1;
-/// Owner word of the catalog's lock. CAS.
+/// Block of the owner word of the catalog's lock. CAS.
 const CATALOG_LOCK_BLOCK: u64 = 2;
-/// Sequence number of the last change that took something away from readers (D7). FAA.
+/// Block of the sequence number of the last removal of something that readers may use (LEAF-7).
+/// FAA.
 const SEQUENCE_BLOCK: u64 = 3;
-/// Number of table ids ever given. FAA.
+/// Block of the number of table ids ever given. FAA.
 const TABLE_NUM_BLOCK: u64 = 4;
-/// Number of sessions ever registered. FAA, by the node alone.
+/// Block of the number of sessions ever registered. FAA, by the node alone.
 const INCARNATION_BLOCK: u64 = 5;
-/// What retraining has done. Written by the node alone.
-const TALLY_BLOCK: u64 = 6;
-/// Tickets ever drawn at the retraining queue. FAA.
+/// First block of the counters of retraining. Written by the node alone.
+const RETRAIN_COUNTERS_BLOCK: u64 = 6;
+/// Block of the number of tickets ever drawn at the retraining queue. FAA.
 const QUEUE_TAIL_BLOCK: u64 = 8;
-/// Tickets that the node has served. Written by the node alone.
+/// Block of the number of tickets that the node has served. Written by the node alone.
 const QUEUE_HEAD_BLOCK: u64 = 9;
-/// How often the member table has changed. FAA, by the home node alone. See [`members`].
+/// Block of the number of changes of the member table. FAA, by the home node alone. See
+/// [`members`].
 const MEMBERS_VERSION_BLOCK: u64 = 10;
-/// How often sessions have wanted to make calls. FAA. See [`session`].
-const RINGS_WANTED_BLOCK: u64 = 11;
-/// The retraining queue's entries.
+/// Block of the number of sessions' requests for rings. FAA. See [`session`].
+const RING_REQUEST_COUNT_BLOCK: u64 = 11;
+/// First block of the retraining queue's entries.
 const QUEUE_BLOCK: u64 = 16;
 const SESSIONS_BLOCK: u64 = 64;
 const CATALOG_BLOCK: u64 = SESSIONS_BLOCK + session::SESSION_COUNT;
@@ -46,74 +48,73 @@ const MEMBERS_BLOCK: u64 = CATALOG_BLOCK + catalog::TABLE_COUNT_MAX * catalog::E
 const CHUNK_TABLE_BLOCK: u64 =
     MEMBERS_BLOCK + members::MEMBER_COUNT_MAX * members::MEMBER_SIZE_BLOCKS;
 
-const _: () = assert!(TALLY_BLOCK + tally::TALLY_SIZE_BLOCKS <= QUEUE_TAIL_BLOCK);
+const _: () =
+    assert!(RETRAIN_COUNTERS_BLOCK + tally::RETRAIN_COUNTERS_SIZE_BLOCKS <= QUEUE_TAIL_BLOCK);
 const _: () = assert!(QUEUE_BLOCK + queue::QUEUE_SIZE_BLOCKS <= SESSIONS_BLOCK);
 
-/// Smallest region that can hold a table, in bytes.
-pub const REGION_SIZE_BYTES_MIN: u64 = 2 << 20;
+/// Size in bytes of the smallest memory that can hold a table.
+pub const MEMORY_SIZE_BYTES_MIN: u64 = 2 << 20;
 const _: () =
-    assert!(CHUNK_TABLE_BLOCK * BLOCK_SIZE_BYTES + 16 * CHUNK_SIZE_BYTES < REGION_SIZE_BYTES_MIN);
+    assert!(CHUNK_TABLE_BLOCK * BLOCK_SIZE_BYTES + 16 * CHUNK_SIZE_BYTES < MEMORY_SIZE_BYTES_MIN);
 
-/// What a region says of itself.
+/// Superblock: description of a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Size of the region in bytes.
+    /// Size of the memory in bytes.
     pub size_bytes: u64,
-    /// Which region it is: chosen at random when it was made.
-    pub region_id: u64,
-    /// How many chunks it has.
+    /// Random number of the memory, drawn when it was created.
+    pub memory_id: u64,
+    /// Number of chunks.
     pub chunk_count: u64,
     /// Block at which the first chunk starts.
     pub first_chunk_block: u64,
 }
 
-/// Why a superblock is refused.
+/// Reason why a superblock is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// No magic.
-    #[error("this is no farleaf region: it starts with {found:#018x}")]
+    /// The magic is missing.
+    #[error("this is not a Farleaf pool: its memory starts with {found:#018x}")]
     NotFarleaf {
-        /// What stands in the place of the magic.
+        /// Word found instead of the magic.
         found: u64,
     },
-    /// Another version.
+    /// The memory has another format version.
     #[error(
-        "the region has format version {found} and this program needs version {FORMAT_VERSION}; \
-         use the farleaf that serves it, or serve a new region"
+        "the pool has format version {found} and this program needs version {FORMAT_VERSION}; \
+         use the farleaf that serves it, or serve a new pool"
     )]
     Version {
-        /// The region's version.
+        /// Version of the memory.
         found: u64,
     },
-    /// The checksum is wrong.
-    #[error("the region's superblock is damaged: its checksum does not match")]
+    /// The checksum does not match.
+    #[error("the pool's superblock is damaged: its checksum does not match")]
     Damaged,
-    /// The sizes contradict each other or what is mapped.
-    #[error("the region says it has {said_bytes} bytes where {mapped_bytes} are mapped")]
+    /// The sizes contradict each other or the mapped size.
+    #[error("the superblock says {said_bytes} bytes where {mapped_bytes} are mapped")]
     Truncated {
-        /// What the superblock says.
+        /// Size according to the superblock.
         said_bytes: u64,
-        /// What there is.
+        /// Mapped size in bytes.
         mapped_bytes: u64,
     },
-    /// Too small to hold anything.
-    #[error(
-        "a region of {size_bytes} bytes is too small; it takes at least {REGION_SIZE_BYTES_MIN}"
-    )]
+    /// The memory is too small to hold a table.
+    #[error("a pool of {size_bytes} bytes is too small; it takes at least {MEMORY_SIZE_BYTES_MIN}")]
     TooSmall {
-        /// What was asked for.
+        /// Requested size in bytes.
         size_bytes: u64,
     },
 }
 
 impl Superblock {
-    /// The layout of a new region.
+    /// Computes the layout of a new memory.
     ///
     /// # Errors
-    /// It is smaller than [`REGION_SIZE_BYTES_MIN`].
-    pub fn new(size_bytes: u64, region_id: u64) -> Result<Self, SuperblockError> {
-        if size_bytes < REGION_SIZE_BYTES_MIN {
+    /// The size is below [`MEMORY_SIZE_BYTES_MIN`].
+    pub fn new(size_bytes: u64, memory_id: u64) -> Result<Self, SuperblockError> {
+        if size_bytes < MEMORY_SIZE_BYTES_MIN {
             return Err(SuperblockError::TooSmall { size_bytes });
         }
         let block_count = size_bytes / BLOCK_SIZE_BYTES;
@@ -123,19 +124,19 @@ impl Superblock {
         let chunk_count = ((block_count - first) / CHUNK_SIZE_BLOCKS).min(most);
         Ok(Self {
             size_bytes,
-            region_id,
+            memory_id,
             chunk_count,
             first_chunk_block: first,
         })
     }
 
-    /// The words of block 0.
+    /// Encodes block 0.
     pub fn encode(&self) -> [u64; SUPERBLOCK_SIZE_WORDS] {
         let mut words = [
             MAGIC,
             FORMAT_VERSION,
             self.size_bytes,
-            self.region_id,
+            self.memory_id,
             self.chunk_count,
             self.first_chunk_block,
             0,
@@ -145,17 +146,17 @@ impl Superblock {
         words
     }
 
-    /// Reads that of the region which an endpoint calls node 0, as every region does itself, and of
-    /// which `mapped_bytes` can be reached. One round trip.
+    /// Reads the superblock of the memory that an endpoint calls node 0, as every memory calls
+    /// itself, and of which `mapped_bytes` are mapped. One round trip.
     ///
     /// # Errors
-    /// The fabric failed; inside, that of [`decode`](Self::decode).
+    /// The fabric failed; the inner error is that of [`decode`](Self::decode).
     pub async fn read<E: Endpoint>(
         endpoint: &E,
         mapped_bytes: u64,
     ) -> Result<Result<Self, SuperblockError>, BatchError> {
         let mut batch = Batch::new();
-        let place = RegionLayout::superblock_addr(NodeId(0));
+        let place = NodeLayout::superblock_addr(NodeId(0));
         let read = batch.read(place, SUPERBLOCK_SIZE_WORDS);
         endpoint.execute(&mut batch).await?;
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
@@ -163,10 +164,10 @@ impl Superblock {
         Ok(Self::decode(&words, mapped_bytes))
     }
 
-    /// Reads the words of block 0 of a region of which `mapped_bytes` can be reached.
+    /// Decodes block 0 of a node's memory of which `mapped_bytes` are mapped.
     ///
     /// # Errors
-    /// It is no region, of another version, damaged, or not whole.
+    /// The memory is not a node's, has another version, is corrupted, or is not mapped completely.
     pub fn decode(
         words: &[u64; SUPERBLOCK_SIZE_WORDS],
         mapped_bytes: u64,
@@ -192,45 +193,45 @@ impl Superblock {
     }
 }
 
-/// A chunk's number in its pool: the node (from bit 32 on), and the number in the node's region.
-/// Those of one region follow each other.
+/// Number of a chunk in its pool: the node (from bit 32 on), and the number in the node's memory.
+/// Numbers of one node's chunks are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkIndex(pub u64);
 
 impl ChunkIndex {
     const NODE_SHIFT: u32 = 32;
 
-    /// The chunk of a node that has this number in the node's region.
+    /// Creates the number of a node's chunk from its number in the node's memory.
     pub const fn new(node: NodeId, number: u64) -> Self {
         Self((node.0 as u64) << Self::NODE_SHIFT | number)
     }
 
-    /// Whose region it is in.
+    /// Returns the node of the chunk.
     pub const fn node(self) -> NodeId {
         NodeId((self.0 >> Self::NODE_SHIFT) as u8)
     }
 
-    /// Its number in that region.
+    /// Returns the number in the node's memory.
     pub const fn number(self) -> u64 {
         self.0 & ((1 << Self::NODE_SHIFT) - 1)
     }
 }
 
-// Blocks have 40 bits, of which chunks leave 30.
+// Block numbers have 40 bits, so chunk numbers need 30.
 const _: () =
     assert!(RemoteAddr::BLOCK_COUNT_MAX / CHUNK_SIZE_BLOCKS < 1 << ChunkIndex::NODE_SHIFT);
 
-/// Where things are in a region whose superblock has been checked.
+/// Layout of a node's memory whose superblock has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionLayout {
-    /// The node whose region it is.
+pub struct NodeLayout {
+    /// Node of the memory.
     pub node: NodeId,
-    /// What its superblock says.
+    /// Superblock of the memory.
     pub superblock: Superblock,
 }
 
-impl RegionLayout {
-    /// Block 0 of a node's region.
+impl NodeLayout {
+    /// Returns block 0 of a node's memory.
     pub const fn superblock_addr(node: NodeId) -> WordAddr {
         WordAddr::new(node, 0)
     }
@@ -239,93 +240,96 @@ impl RegionLayout {
         RemoteAddr::new(self.node, block).word_at(0)
     }
 
-    /// Number of chunks ever handed out. CAS.
+    /// Returns the address of the number of chunks ever handed out. CAS.
     pub const fn alloc_num(&self) -> WordAddr {
         self.block(ALLOC_NUM_BLOCK)
     }
 
-    /// Owner word of the catalog's lock. CAS.
+    /// Returns the address of the owner word of the catalog's lock. CAS.
     pub const fn catalog_lock(&self) -> WordAddr {
         self.block(CATALOG_LOCK_BLOCK)
     }
 
-    /// Sequence number of the last change that took something away from readers (D7). FAA.
+    /// Returns the address of the sequence number of the last removal of something that readers may
+    /// use (LEAF-7). FAA.
     pub const fn sequence(&self) -> WordAddr {
         self.block(SEQUENCE_BLOCK)
     }
 
-    /// Number of table ids ever given. FAA.
+    /// Returns the address of the number of table ids ever given. FAA.
     pub const fn table_num(&self) -> WordAddr {
         self.block(TABLE_NUM_BLOCK)
     }
 
-    /// Number of sessions ever registered. FAA.
+    /// Returns the address of the number of sessions ever registered. FAA.
     pub const fn incarnation_num(&self) -> WordAddr {
         self.block(INCARNATION_BLOCK)
     }
 
-    /// What retraining has done; see [`tally`].
+    /// Returns the address of the counters of retraining; see [`tally`].
     pub const fn tally(&self) -> WordAddr {
-        self.block(TALLY_BLOCK)
+        self.block(RETRAIN_COUNTERS_BLOCK)
     }
 
-    /// Tickets ever drawn at the retraining queue. FAA. See [`queue`].
+    /// Returns the address of the number of tickets drawn at the retraining queue. FAA. See
+    /// [`queue`].
     pub const fn queue_tail(&self) -> WordAddr {
         self.block(QUEUE_TAIL_BLOCK)
     }
 
-    /// Tickets that the node has served.
+    /// Returns the address of the number of tickets that the node has served.
     pub const fn queue_head(&self) -> WordAddr {
         self.block(QUEUE_HEAD_BLOCK)
     }
 
-    /// First word of the retraining queue's entries.
+    /// Returns the first word of the retraining queue's entries.
     pub const fn queue_entries(&self) -> WordAddr {
         self.block(QUEUE_BLOCK)
     }
 
-    /// First word of the session table.
+    /// Returns the first word of the session table.
     pub const fn sessions(&self) -> WordAddr {
         self.block(SESSIONS_BLOCK)
     }
 
-    /// First word of a session's block.
-    pub const fn session(&self, session: farleaf_types::SessionId) -> WordAddr {
+    /// Returns the first word of a session's block.
+    pub const fn session(&self, session: farleaf_base::SessionId) -> WordAddr {
         self.block(SESSIONS_BLOCK + session.number() as u64)
     }
 
-    /// First word of a catalog entry.
+    /// Returns the first word of a catalog entry.
     pub const fn catalog_entry(&self, index: u64) -> WordAddr {
         self.block(CATALOG_BLOCK + index * catalog::ENTRY_SIZE_BLOCKS)
     }
 
-    /// How often the member table has changed. FAA, by the home node alone.
+    /// Returns the address of the number of changes of the member table. FAA, by the home node
+    /// alone.
     pub const fn members_version(&self) -> WordAddr {
         self.block(MEMBERS_VERSION_BLOCK)
     }
 
-    /// How often sessions have wanted to make calls (S5). FAA.
-    pub const fn rings_wanted(&self) -> WordAddr {
-        self.block(RINGS_WANTED_BLOCK)
+    /// Returns the address of the number of sessions' requests for rings. FAA.
+    pub const fn ring_request_count(&self) -> WordAddr {
+        self.block(RING_REQUEST_COUNT_BLOCK)
     }
 
-    /// First word of a node's entry in the member table.
+    /// Returns the first word of a node's entry in the member table.
     pub const fn member_entry(&self, node: NodeId) -> WordAddr {
         self.block(MEMBERS_BLOCK + node.0 as u64 * members::MEMBER_SIZE_BLOCKS)
     }
 
-    /// First word of a chunk's block in the chunk table.
+    /// Returns the first word of a chunk's block in the chunk table.
     pub const fn chunk_entry(&self, chunk: ChunkIndex) -> WordAddr {
         self.block(CHUNK_TABLE_BLOCK + chunk.number())
     }
 
-    /// First block of a chunk.
+    /// Returns the first block of a chunk.
     pub const fn chunk_start(&self, chunk: ChunkIndex) -> RemoteAddr {
         let block = self.superblock.first_chunk_block + chunk.number() * CHUNK_SIZE_BLOCKS;
         RemoteAddr::new(self.node, block)
     }
 
-    /// The chunk that a block lies in; `None` when it lies in no chunk of this region.
+    /// Returns the chunk that contains a block; `None` if no chunk of this memory does.
     pub fn chunk_of(&self, addr: RemoteAddr) -> Option<ChunkIndex> {
         let block = addr
             .block()
@@ -380,7 +384,7 @@ mod tests {
                 "{size_mib} MiB: {waste} bytes unused"
             );
         }
-        let small = Superblock::new(REGION_SIZE_BYTES_MIN - 1, 7);
+        let small = Superblock::new(MEMORY_SIZE_BYTES_MIN - 1, 7);
         assert!(matches!(small, Err(SuperblockError::TooSmall { .. })));
     }
 
@@ -417,7 +421,7 @@ mod tests {
     #[test]
     fn an_address_leads_back_to_its_chunk() {
         let superblock = Superblock::new(64 << 20, 5).expect("large enough");
-        let layout = RegionLayout {
+        let layout = NodeLayout {
             node: NodeId(0),
             superblock,
         };

@@ -1,4 +1,4 @@
-//! What lies where in a memory node's region, and how sessions share it.
+//! Layout of a memory node's memory, and the protocols by which sessions share it.
 //!
 //! ```text
 //! block 0        superblock: magic, format version, sizes, checksum          ([`Superblock`])
@@ -11,12 +11,12 @@
 //! chunks         64 KiB each: leaves, runs of leaves, search-layer snapshots
 //! ```
 //!
-//! A pool of several nodes has all of this in the region of its home node; of the regions of the
-//! others, the superblock, the chunk table, its hot word and the chunks are in use.
+//! A pool of several nodes has all of this in the memory of its home node. The other nodes use only
+//! the superblock, the chunk table, its hot word and the chunks.
 //!
-//! Each format has one module with its layout, its decoder and its golden bytes. [`allocation`]
-//! and [`catalog`] hold the two protocols of this crate; both are made so that a client may die
-//! between any two verbs. Neither is on the path of a read or a write.
+//! Each format has one module with its layout, its decoder and its golden bytes. [`allocation`] and
+//! [`catalog`] contain the two protocols of this crate. A client may die between any two of their
+//! verbs. Neither is on the path of a read or a write.
 
 #![forbid(unsafe_code)]
 
@@ -33,8 +33,8 @@ pub mod tally;
 mod error;
 #[cfg(test)]
 mod fuzz;
-mod pool;
+mod pool_layout;
 
-pub use error::RegionError;
-pub use layout::{ChunkIndex, FORMAT_VERSION, RegionLayout, Superblock, SuperblockError};
-pub use pool::PoolLayout;
+pub use error::PoolError;
+pub use layout::{ChunkIndex, FORMAT_VERSION, NodeLayout, Superblock, SuperblockError};
+pub use pool_layout::PoolLayout;

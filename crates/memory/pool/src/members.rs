@@ -1,75 +1,75 @@
-//! The nodes of a pool: their table in the home node's region, and what a process knows of it.
+//! Nodes of a pool: their table in the home node's memory, and what a process knows of it.
 //!
-//! A node's entry is two blocks of the home node's region, by the node's number:
+//! A node's entry is two blocks of the home node's memory, by the node's number:
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | state: 0 = no such node, 1 = active, 2 = draining, 3 = left, 4 = lost |
-//! | 1 | number of its region |
-//! | 2 | size of its region in bytes |
+//! | 1 | random number of its memory |
+//! | 2 | size of its memory in bytes |
 //! | 3 | size of its address in bytes |
 //! | 4..15 | its address: `HOST:PORT` |
 //! | 15 | CRC-32C over words 1 to 14 |
 //!
-//! - **U1.** Node 0 is the pool's *home*. In its region are the catalog, the sessions, the sequence
+//! - **Home.** Node 0 is the pool's *home*. Its memory has the catalog, the sessions, the sequence
 //!   number, the retraining queue, all snapshots and synonym leaf tables, and the first leaf of
-//!   every table. The others have leaves, and a chunk table of their own.
-//! - **U2.** A number is given to a region, once: a node that comes back empty gets another one, so
-//!   no address of the lost one ever leads into it.
-//! - **U3.** The home node alone writes the table: words 1 to 15 of an entry, then its state, in
-//!   one batch, then it advances the version. States go from active to draining and back, from
+//!   every table. The other nodes have leaves, and a chunk table of their own.
+//! - **Numbers.** A node number is given to one node memory, once. A node that comes back empty
+//!   gets another number, so no address of the lost memory ever leads into the new one.
+//! - **Writes.** Only the home node writes the table: words 1 to 15 of an entry, then its state, in
+//!   one batch; then it increments the version. States go from active to draining and back, from
 //!   draining to left, and from any of these to lost.
-//! - **U4.** A lost node stays lost: whoever has seen that posts nothing to it any more, and what
-//!   was on it is gone. Whoever has not may still work on it for a moment, which is as if the node
-//!   had been lost a moment later.
-//! - **U5.** Chunks are claimed on active nodes only; one claimed on a node that is draining was
-//!   chosen before its claimant saw that, and is moved away like the others.
+//! - **Losses.** A lost node stays lost, and its data are gone. A process that has seen the state
+//!   posts nothing to the node any more. Another process may still use the node for a moment, as if
+//!   it had been lost a moment later.
+//! - **Claims.** Chunks are claimed on active nodes only. A chunk that a client claims on a
+//!   draining node before it has seen the state is moved away like the others.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, crc32c};
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, crc32c};
 
-use crate::layout::{RegionLayout, Superblock};
+use crate::layout::{NodeLayout, Superblock};
 
-/// Node numbers of a pool: what fits into an address.
+/// Number of nodes that addresses can distinguish.
 pub const MEMBER_COUNT_MAX: u64 = 256;
-/// Blocks of an entry.
+/// Number of blocks of an entry.
 pub(crate) const MEMBER_SIZE_BLOCKS: u64 = 2;
-/// Words of an entry.
+/// Number of words of an entry.
 pub const MEMBER_SIZE_WORDS: usize = 16;
 const ADDRESS_WORD: usize = 4;
 const CHECKSUM_WORD: usize = 15;
-/// The longest address, in bytes.
+/// Size of the longest address in bytes.
 pub const MEMBER_ADDRESS_SIZE_BYTES_MAX: usize = (CHECKSUM_WORD - ADDRESS_WORD) * 8;
 
 const _: () = assert!(MEMBER_SIZE_WORDS as u64 == MEMBER_SIZE_BLOCKS * BLOCK_SIZE_WORDS);
 const _: () = assert!(MEMBER_COUNT_MAX == NodeId(u8::MAX).0 as u64 + 1);
 
-/// What is to become of a node.
+/// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemberState {
-    /// It takes new chunks.
+    /// The node accepts new chunks.
     Active = 1,
-    /// It takes none, and its leaves are moved to other nodes.
+    /// The node accepts no new chunks, and its leaves are moved to other nodes.
     Draining = 2,
-    /// It has been drained: nothing of the pool is on it.
+    /// The node was drained and has no data of the pool.
     Left = 3,
-    /// It is gone, and what was on it (U4).
+    /// The node and its data are lost.
     Lost = 4,
 }
 
 impl MemberState {
     const ALL: [Self; 4] = [Self::Active, Self::Draining, Self::Left, Self::Lost];
 
-    /// The state of a number; `None`: there is no such node, or this version knows no such state.
+    /// Decodes a state; `None` if there is no such node, or the state is unknown to this version.
     pub fn from_word(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u64 == word)
     }
 
-    /// Whether anything can be on it, and be reached.
+    /// Returns whether the node may have data that are reachable.
     pub fn is_reachable(self) -> bool {
         matches!(self, Self::Active | Self::Draining)
     }
@@ -86,15 +86,15 @@ impl core::fmt::Display for MemberState {
     }
 }
 
-/// How a node stands: its state, and how often that has changed as far as this process knows. Two
-/// that are equal have nothing between them.
+/// State of a node, and the number of its changes as far as this process knows. Between two equal
+/// values there was no change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing(u64);
+pub struct MemberStatus(u64);
 
-impl Standing {
+impl MemberStatus {
     const STATE_BITS: u32 = 8;
 
-    /// What is to become of it; `None`: it is not known.
+    /// Returns the state; `None` if the node is unknown.
     #[inline]
     pub fn state(self) -> Option<MemberState> {
         MemberState::from_word(self.0 & ((1 << Self::STATE_BITS) - 1))
@@ -106,17 +106,17 @@ impl Standing {
     }
 }
 
-/// A node of a pool.
+/// Node of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where things are in its region.
-    pub layout: RegionLayout,
-    /// Where it is reached: `HOST:PORT`.
+    /// Layout of its memory.
+    pub layout: NodeLayout,
+    /// Address of the node: `HOST:PORT`.
     pub address: String,
 }
 
 impl Member {
-    /// Its entry, with a state.
+    /// Encodes its entry, with a state.
     ///
     /// # Panics
     /// The address is longer than [`MEMBER_ADDRESS_SIZE_BYTES_MAX`].
@@ -128,7 +128,7 @@ impl Member {
         );
         let mut words = [0; MEMBER_SIZE_WORDS];
         words[0] = state as u64;
-        words[1] = self.layout.superblock.region_id;
+        words[1] = self.layout.superblock.memory_id;
         words[2] = self.layout.superblock.size_bytes;
         words[3] = text.len() as u64;
         for (word, part) in words[ADDRESS_WORD..].iter_mut().zip(text.chunks(8)) {
@@ -140,7 +140,7 @@ impl Member {
         words
     }
 
-    /// Reads an entry; `None`: there is no such node, or the entry is torn or damaged.
+    /// Decodes an entry; `None` if there is no such node, or the entry is torn or corrupted.
     pub fn decode(node: NodeId, words: &[u64]) -> Option<(Self, MemberState)> {
         let state = MemberState::from_word(words[0])?;
         if words[CHECKSUM_WORD] != u64::from(crc32c(&words[1..CHECKSUM_WORD])) {
@@ -154,91 +154,92 @@ impl Member {
             .collect();
         let address = core::str::from_utf8(text.get(..size_bytes)?).ok()?;
         let member = Self {
-            layout: RegionLayout { node, superblock },
+            layout: NodeLayout { node, superblock },
             address: address.to_owned(),
         };
         Some((member, state))
     }
 }
 
-/// What a process knows of the nodes of its pool. It only ever learns: entries do not change but
-/// for their states.
+/// Knowledge of a process about the nodes of its pool. Nodes are only added, because entries do not
+/// change except for their states.
 #[derive(Debug)]
 pub struct Members {
     known: Box<[OnceLock<Member>]>,
-    /// The state in the lowest byte, above it how often it has changed.
+    /// State in the lowest byte of each word, and above it the number of its changes.
     states: Box<[AtomicU64]>,
-    /// Where the home is reached, if the pool has, or may have, several nodes.
+    /// Address of the home, if the pool has, or may have, several nodes.
     home_address: OnceLock<String>,
-    /// The version of the table that was read last.
+    /// Version of the table that was read last.
     version: AtomicU64,
-    /// Held by who takes over what was read.
-    learning: Mutex<()>,
+    /// Lock held while the contents of a read table are applied.
+    update_lock: Mutex<()>,
 }
 
 impl Members {
-    /// The home node alone.
-    pub(crate) fn home_alone(home: RegionLayout) -> Self {
+    /// Creates the members of a pool with the home node alone.
+    pub(crate) fn home_alone(home: NodeLayout) -> Self {
         let count = MEMBER_COUNT_MAX as usize;
         let members = Self {
             known: (0..count).map(|_| OnceLock::new()).collect(),
             states: (0..count).map(|_| AtomicU64::new(0)).collect(),
             home_address: OnceLock::new(),
             version: AtomicU64::new(0),
-            learning: Mutex::default(),
+            update_lock: Mutex::default(),
         };
         let member = Member {
             layout: home,
             address: String::new(),
         };
-        // A fresh place takes what is put into it.
+        // Setting an empty cell succeeds.
         let _ = members.known[usize::from(home.node.0)].set(member);
         members.set_state(home.node, MemberState::Active);
         members
     }
 
-    /// A node, if it is known, be it lost.
+    /// Returns a node, if it is known, even if it is lost.
     #[inline]
     pub fn get(&self, node: NodeId) -> Option<&Member> {
         self.known[usize::from(node.0)].get()
     }
 
-    /// What is to become of it, as far as is known.
+    /// Returns the known state of a node.
     #[inline]
     pub fn state(&self, node: NodeId) -> Option<MemberState> {
-        self.standing(node).state()
+        self.member_status(node).state()
     }
 
-    /// The same, and how often it has changed.
+    /// Returns the known state of a node, with the number of its changes.
     #[inline]
-    pub fn standing(&self, node: NodeId) -> Standing {
-        Standing(self.states[usize::from(node.0)].load(Ordering::Acquire))
+    pub fn member_status(&self, node: NodeId) -> MemberStatus {
+        MemberStatus(self.states[usize::from(node.0)].load(Ordering::Acquire))
     }
 
     fn set_state(&self, node: NodeId, state: MemberState) {
         let cell = &self.states[usize::from(node.0)];
-        // U4. An error is that it is lost already, or what it should be.
+        // A lost node stays lost. An error means that it is lost already, or already has this
+        // state.
         let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            let (now, state) = (Standing(now), Some(state));
+            let (now, state) = (MemberStatus(now), Some(state));
             let changes = now.state() != Some(MemberState::Lost) && now.state() != state;
             changes.then(|| now.changed_to(state).0)
         });
     }
 
-    /// Changes what is to become of a node, if that has not changed since it stood so: of two who
-    /// change it, one.
-    pub fn change_state(&self, node: NodeId, from: Standing, to: MemberState) -> bool {
+    /// Changes the state of a node unless it has changed since `from` was read: of two concurrent
+    /// changes, one succeeds. Returns whether this one did.
+    pub fn change_state(&self, node: NodeId, from: MemberStatus, to: MemberState) -> bool {
         let cell = &self.states[usize::from(node.0)];
         let to = from.changed_to(Some(to));
         cell.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Learns of a node, or of its new state.
+    /// Adds a node, or updates its state.
     pub fn learn(&self, member: Member, state: MemberState) {
         let node = member.layout.node;
         if node == NodeId(0) {
-            // Its region is known from the beginning.
+            // The home's memory is known from the start.
             let _ = self.home_address.set(member.address);
             return;
         }
@@ -246,29 +247,29 @@ impl Members {
         self.set_state(node, state);
     }
 
-    /// Where the home is reached; empty in a pool of one node.
+    /// Returns the address of the home; empty in a pool of one node.
     pub fn home_address(&self) -> &str {
         self.home_address.get().map_or("", String::as_str)
     }
 
-    /// The nodes that can be reached, home first.
+    /// Iterates over the reachable nodes, home first.
     pub fn reachable(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = (0..=u8::MAX).map(NodeId);
         nodes.filter(|node| self.state(*node).is_some_and(MemberState::is_reachable))
     }
 
-    /// All nodes that are known, with their states.
+    /// Iterates over all known nodes and their states.
     pub fn all(&self) -> impl Iterator<Item = (&Member, MemberState)> {
         let nodes = (0..=u8::MAX).map(NodeId);
         nodes.filter_map(|node| Some((self.get(node)?, self.state(node)?)))
     }
 
-    /// Whether the version that was read last is this one.
+    /// Returns whether this is the version that was read last.
     pub fn is_version(&self, version: u64) -> bool {
         self.version.load(Ordering::Acquire) == version
     }
 
-    /// Reads the table if it has changed since it was read last; returns whether it had. One round
+    /// Reads the table if it has changed since the last read; returns whether it had. One round
     /// trip and 8 bytes if not, else two and 32 KiB.
     ///
     /// # Errors
@@ -276,7 +277,7 @@ impl Members {
     pub async fn refresh<E: Endpoint>(
         &self,
         endpoint: &E,
-        home: &RegionLayout,
+        home: &NodeLayout,
     ) -> Result<bool, BatchError> {
         let mut batch = Batch::new();
         let version = batch.read(home.members_version(), 1);
@@ -295,12 +296,15 @@ impl Members {
         }
         let version = version?;
         batch.clear();
-        // U3: what this version is about is there by now.
+        // The home writes entries before the version, so those of this version are there by now.
         let size_words = MEMBER_COUNT_MAX as usize * MEMBER_SIZE_WORDS;
         let table = batch.read(home.member_entry(NodeId(0)), size_words);
         let read = endpoint.execute(&mut batch).await;
-        // What was read by somebody slow may be older than what is known.
-        let learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slow reader's table may be older than what is known.
+        let update_lock = self
+            .update_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let is_newer = self.version.load(Ordering::Acquire) < version;
         if read.is_ok() && is_newer {
             let entries = batch.words(table).chunks_exact(MEMBER_SIZE_WORDS);
@@ -311,19 +315,19 @@ impl Members {
             }
             self.version.store(version, Ordering::Release);
         }
-        drop(learning);
+        drop(update_lock);
         count(&mut batch);
         read.map(|()| true)
     }
 }
 
-/// U3, for the home node: writes a node's entry, and lets everybody see it.
+/// Writes a node's entry and increments the version. Only the home node may call this.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn write_member<E: Endpoint>(
     endpoint: &E,
-    home: &RegionLayout,
+    home: &NodeLayout,
     member: &Member,
     state: MemberState,
 ) -> Result<(), BatchError> {
@@ -345,7 +349,7 @@ mod tests {
 
     fn member(node: u8) -> Member {
         Member {
-            layout: RegionLayout {
+            layout: NodeLayout {
                 node: NodeId(node),
                 superblock: Superblock::new(64 << 20, 0x1122).expect("large enough"),
             },
@@ -353,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Promise: entries are these words; a change of them is a change of the format version.
+    /// Promise: entries have these words; changing them changes the format version.
     #[test]
     fn entries_are_golden() {
         let words = member(3).encode(MemberState::Draining);
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!(read, Some((member(3), MemberState::Draining)));
     }
 
-    /// Promise: what is no entry is not taken for one.
+    /// Promise: invalid entries are rejected.
     #[test]
     fn damaged_entries_are_no_nodes() {
         let good = member(1).encode(MemberState::Active);
@@ -382,7 +386,7 @@ mod tests {
         assert!(Member::decode(NodeId(1), &long).is_none());
     }
 
-    /// Promise (U4): whatever is said later, a lost node stays lost.
+    /// Promise: a lost node stays lost, whatever state is reported later.
     #[test]
     fn lost_is_for_ever() {
         let members = Members::home_alone(member(0).layout);
@@ -399,21 +403,21 @@ mod tests {
         assert!(members.get(NodeId(1)).is_some() && members.get(NodeId(9)).is_none());
     }
 
-    /// Promise (V5): who has seen a node drain does not take it for the same draining when it was
-    /// kept in between, and learning what is known changes nothing.
+    /// Promise: a process that has seen a node drain detects that it was kept in between and
+    /// drained again; updates with known states change nothing.
     #[test]
     fn draining_twice_is_not_draining_on() {
         let members = Members::home_alone(member(0).layout);
         members.learn(member(1), MemberState::Draining);
         let node = NodeId(1);
-        let first = members.standing(node);
+        let first = members.member_status(node);
         members.learn(member(1), MemberState::Draining);
-        assert_eq!(members.standing(node), first, "nothing has changed");
+        assert_eq!(members.member_status(node), first, "nothing has changed");
         assert!(members.change_state(node, first, MemberState::Active));
-        let kept = members.standing(node);
+        let kept = members.member_status(node);
         assert!(members.change_state(node, kept, MemberState::Draining));
         assert_eq!(members.state(node), Some(MemberState::Draining));
-        assert_ne!(members.standing(node), first);
+        assert_ne!(members.member_status(node), first);
         assert!(!members.change_state(node, first, MemberState::Left));
         assert_eq!(members.state(node), Some(MemberState::Draining));
     }

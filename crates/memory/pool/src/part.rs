@@ -1,42 +1,42 @@
-//! Which part of a table over several pools a table is: four words of its catalog entry.
+//! Part record of a table over several pools: four words of its catalog entry.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | identity of the whole table; 0: the table is no part of any |
-//! | 1 | number of the part, from 0 (16), how many parts there are (16) |
-//! | 2 | its smallest key |
-//! | 3 | its largest key |
+//! | 0 | identity of the whole table; 0: an ordinary table |
+//! | 1 | number of the part, from 0 (16), number of parts (16) |
+//! | 2 | smallest key of the part |
+//! | 3 | largest key of the part |
 //!
-//! They are written with the entry and never change (C2), and its checksum covers them. What the
-//! parts of a table have to say together are rules O1 to O7 of `docs/partitions.md`.
+//! The words are written with the entry and never change; the entry's checksum covers them. For
+//! the consistency of the parts of a table see `docs/explanation/partitions.md`.
 
-/// Words of an entry that say it.
+/// Number of words of a part record.
 pub const PART_SIZE_WORDS: usize = 4;
 
-/// The fewest parts that a table over several pools has.
+/// Smallest number of parts of a table over several pools.
 pub const PART_COUNT_MIN: u16 = 2;
 
-/// Which table over several pools: drawn at random when the table is made, never 0.
+/// Identity of a table over several pools: drawn at random when the table is created, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionedTableId(pub u64);
 
-/// A part of a table over several pools.
+/// Part of a table over several pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartRecord {
-    /// Which table.
+    /// Identity of the whole table.
     pub table: PartitionedTableId,
-    /// Which part of it, from 0, in the order of keys.
+    /// Number of the part, from 0, in key order.
     pub number: u16,
-    /// How many parts it has, two at least.
+    /// Number of parts of the table, at least two.
     pub count: u16,
-    /// The smallest key that belongs here.
+    /// Smallest key of the part.
     pub low: u64,
-    /// The largest one.
+    /// Largest key of the part.
     pub high: u64,
 }
 
 impl PartRecord {
-    /// The words that say it; zeros for a table by itself.
+    /// Encodes the record; zeros for an ordinary table.
     pub fn encode(part: Option<&Self>) -> [u64; PART_SIZE_WORDS] {
         part.map_or([0; PART_SIZE_WORDS], |part| {
             let place = u64::from(part.number) | u64::from(part.count) << 16;
@@ -44,7 +44,7 @@ impl PartRecord {
         })
     }
 
-    /// What the words say: `None` if they can mean nothing, `Some(None)` for a table by itself.
+    /// Decodes the record: `None` if the words are invalid, `Some(None)` for an ordinary table.
     pub fn decode(words: &[u64]) -> Option<Option<Self>> {
         let &[table, place, low, high] = words else {
             return None;
@@ -71,7 +71,7 @@ impl PartRecord {
 mod tests {
     use super::*;
 
-    /// Promise: what no table can be is refused, whatever the checksum says.
+    /// Promise: an impossible record is rejected even with a valid checksum.
     #[test]
     fn what_cannot_be_a_part_is_refused() {
         let words = |number: u64, count: u64, low, high| [7, number | count << 16, low, high];

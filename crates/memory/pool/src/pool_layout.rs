@@ -1,90 +1,91 @@
-//! Where things are in a pool of one node or several.
+//! Layout of a pool of one or several nodes.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-use farleaf_types::{NodeId, RemoteAddr, WordAddr};
+use farleaf_base::{NodeId, RemoteAddr, WordAddr};
 
 use crate::allocation::reserve_count;
-use crate::layout::{ChunkIndex, RegionLayout};
+use crate::layout::{ChunkIndex, NodeLayout};
 use crate::members::Members;
 
-/// Where things are in a pool: what there is once is in the home node's region (U1), which this
-/// dereferences to; chunks are in the regions of all nodes. Clones know the same nodes.
+/// Places in a pool's memory. Everything of which a pool has one is in the home node's memory, to
+/// whose layout this dereferences; chunks are in the memories of all nodes. Clones share their
+/// knowledge of nodes.
 #[derive(Clone, Debug)]
 pub struct PoolLayout {
-    home: RegionLayout,
+    home: NodeLayout,
     members: Arc<Members>,
 }
 
 impl Deref for PoolLayout {
-    type Target = RegionLayout;
+    type Target = NodeLayout;
 
     #[inline]
-    fn deref(&self) -> &RegionLayout {
+    fn deref(&self) -> &NodeLayout {
         &self.home
     }
 }
 
-impl From<RegionLayout> for PoolLayout {
-    /// A pool of which only the home node is known yet.
-    fn from(home: RegionLayout) -> Self {
+impl From<NodeLayout> for PoolLayout {
+    /// Creates the layout of a pool of which only the home node is known yet.
+    fn from(home: NodeLayout) -> Self {
         let members = Arc::new(Members::home_alone(home));
         Self { home, members }
     }
 }
 
 impl PoolLayout {
-    /// The home node's region.
-    pub fn home(&self) -> &RegionLayout {
+    /// Returns the layout of the home node's memory.
+    pub fn home(&self) -> &NodeLayout {
         &self.home
     }
 
-    /// The pool's nodes, as far as they are known.
+    /// Returns the known nodes of the pool.
     pub fn members(&self) -> &Arc<Members> {
         &self.members
     }
 
-    /// A node's region, if the node is known, be it lost.
+    /// Returns the layout of a node's memory, if the node is known, even if it is lost.
     #[inline]
-    pub fn region(&self, node: NodeId) -> Option<&RegionLayout> {
+    pub fn memory(&self, node: NodeId) -> Option<&NodeLayout> {
         if node == self.home.node {
             return Some(&self.home);
         }
         self.members.get(node).map(|member| &member.layout)
     }
 
-    /// The regions that can be reached, home first.
-    pub fn regions(&self) -> impl Iterator<Item = &RegionLayout> {
+    /// Iterates over the layouts of the reachable memories, home first.
+    pub fn memories(&self) -> impl Iterator<Item = &NodeLayout> {
         let nodes = self.members.reachable();
-        nodes.filter_map(|node| self.region(node))
+        nodes.filter_map(|node| self.memory(node))
     }
 
-    fn region_of(&self, chunk: ChunkIndex) -> &RegionLayout {
-        self.region(chunk.node())
+    fn memory_of(&self, chunk: ChunkIndex) -> &NodeLayout {
+        self.memory(chunk.node())
             .expect("a chunk's number comes from a region that is known")
     }
 
-    /// First word of a chunk's block in the chunk table of its node.
+    /// Returns the first word of a chunk's block in the chunk table of its node.
     pub fn chunk_entry(&self, chunk: ChunkIndex) -> WordAddr {
-        self.region_of(chunk).chunk_entry(chunk)
+        self.memory_of(chunk).chunk_entry(chunk)
     }
 
-    /// First block of a chunk.
+    /// Returns the first block of a chunk.
     pub fn chunk_start(&self, chunk: ChunkIndex) -> RemoteAddr {
-        self.region_of(chunk).chunk_start(chunk)
+        self.memory_of(chunk).chunk_start(chunk)
     }
 
-    /// Whether a chunk is one of those that are kept for retraining (A6).
+    /// Returns whether a chunk is reserved for retraining.
     pub fn is_reserve(&self, chunk: ChunkIndex) -> bool {
-        let region = self.region_of(chunk);
-        chunk.number() < reserve_count(region.superblock.chunk_count)
+        let memory = self.memory_of(chunk);
+        chunk.number() < reserve_count(memory.superblock.chunk_count)
     }
 
-    /// The chunk that a block lies in; `None` when it lies in no chunk of a node that is known.
+    /// Returns the chunk that contains a block; `None` if no chunk of a known node does.
     #[inline]
     pub fn chunk_of(&self, addr: RemoteAddr) -> Option<ChunkIndex> {
-        self.region(addr.node())?.chunk_of(addr)
+        self.memory(addr.node())?.chunk_of(addr)
     }
 }
 
@@ -94,19 +95,19 @@ mod tests {
     use crate::Superblock;
     use crate::members::{Member, MemberState};
 
-    /// Promise: addresses of all nodes lead back to their chunks, whose numbers differ; those of a
-    /// node that is not known lead nowhere.
+    /// Promise: addresses on all nodes lead to their chunks, whose numbers differ; those of an
+    /// unknown node lead nowhere.
     #[test]
     fn chunks_of_all_nodes_are_told_apart() {
-        let region = |node, size_mib: u64| RegionLayout {
+        let memory = |node, size_mib: u64| NodeLayout {
             node: NodeId(node),
             superblock: Superblock::new(size_mib << 20, 7).expect("large enough"),
         };
-        let pool = PoolLayout::from(region(0, 64));
-        let unknown = region(5, 32).chunk_start(ChunkIndex::new(NodeId(5), 3));
+        let pool = PoolLayout::from(memory(0, 64));
+        let unknown = memory(5, 32).chunk_start(ChunkIndex::new(NodeId(5), 3));
         assert_eq!(pool.chunk_of(unknown), None);
         let member = Member {
-            layout: region(5, 32),
+            layout: memory(5, 32),
             address: "far:1".to_owned(),
         };
         pool.members().learn(member, MemberState::Active);
@@ -117,6 +118,6 @@ mod tests {
             assert_eq!((start.node(), pool.chunk_of(start)), (node, Some(chunk)));
             assert_eq!(pool.chunk_entry(chunk).node(), node);
         }
-        assert_eq!(pool.regions().count(), 2);
+        assert_eq!(pool.memories().count(), 2);
     }
 }

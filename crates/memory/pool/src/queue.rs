@@ -1,54 +1,55 @@
-//! The circular queue of models that want to be retrained (ROLEX, FAST'23, section 4.3: `CirQ`).
+//! Circular queue of models that are due for retraining (ROLEX, FAST'23, section 4.3: `CirQ`).
 //!
 //! ```text
 //! tail: tickets drawn (FAA)   head: tickets served   256 entries of one word
 //! entry of ticket t, at t mod 256: address of a synonym leaf table, lap of t in the spare bits
 //! ```
 //!
-//! - **Q1.** The client whose split makes a model's counter reach what makes it due (half of its
-//!   synonym leaf table in the paper, and for `rolex`) draws a ticket by FAA and then writes the
-//!   entry. At most one split does that between two trainings, as the new model has a new table,
-//!   which may begin with as much, or come to it by what is announced again (T6). It happens
-//!   after the insert has taken effect, and the insert is acknowledged whatever becomes of it.
-//! - **Q2.** An entry counts when it carries its ticket's lap. So a word that was written late, by
-//!   a client that drew its ticket a lap ago, is not taken for another's.
-//! - **Q3.** An entry that is not there yet is waited for once, until the node's next look; then
-//!   the node goes on. If more tickets were drawn than there are entries, the oldest are lost.
-//! - **Q4.** An entry is a hint: the node retrains only models that a live root names, and counts
-//!   their splits itself.
-//! - **Q5.** So whatever is lost here (Q3, a client that dies between the two verbs of Q1) delays a
-//!   retraining until the node next looks at all counters by itself.
+//! - **Enqueueing.** The client whose split makes a model due draws a ticket by FAA and then writes
+//!   the entry. (In the paper, and for `rolex`, a model is due when half of its synonym leaf table
+//!   is used.) At most one split does so between two trainings, because the new model has a new
+//!   table. That table may start with as many splits, or reach them by late announcements. The
+//!   client enqueues after the insert has taken effect, so a failure here never fails the insert.
+//! - **Laps.** An entry counts only if it carries its ticket's lap. So a late word of a client that
+//!   drew its ticket a lap ago is not mistaken for another's.
+//! - **Missing entries.** The node waits once for an entry that is not there yet, until it reads
+//!   the queue the next time, and then skips it. If more tickets were drawn than there are entries,
+//!   the oldest are lost.
+//! - **Hints.** An entry is a hint: the node retrains only models that a live root names, and
+//!   counts their splits itself.
+//! - **Losses.** Lost entries, and those of clients that die before writing them, only delay a
+//!   retraining until the node's next check of all counters.
 
-use farleaf_fabric::{Batch, BatchError, Course, Endpoint, ProtocolPhase};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, WordAddr};
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, WordAddr};
+use farleaf_fabric::{Batch, BatchError, Endpoint, PhaseGuard, ProtocolPhase};
 
-use crate::layout::RegionLayout;
+use crate::layout::NodeLayout;
 
-/// Entries of the queue.
+/// Number of entries of the queue.
 pub const QUEUE_ENTRY_COUNT: u64 = 256;
-/// Blocks that they take.
+/// Number of blocks of the queue.
 pub(crate) const QUEUE_SIZE_BLOCKS: u64 = QUEUE_ENTRY_COUNT / BLOCK_SIZE_WORDS;
 
-/// The lap of a ticket: never 0, which a fresh region is full of.
+/// Returns the lap of a ticket; never 0, the content of fresh memory.
 const fn lap(ticket: u64) -> u16 {
     (ticket / QUEUE_ENTRY_COUNT % u16::MAX as u64) as u16 + 1
 }
 
-fn entry_addr(layout: &RegionLayout, ticket: u64) -> WordAddr {
+fn entry_addr(layout: &NodeLayout, ticket: u64) -> WordAddr {
     layout.queue_entries().offset(ticket % QUEUE_ENTRY_COUNT)
 }
 
-/// Q1: puts a model, named by its synonym leaf table, into the queue. Two round trips.
+/// Enqueues a model, named by its synonym leaf table. Two round trips.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn enqueue<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &NodeLayout,
     batch: &mut Batch,
     synonym_table: RemoteAddr,
 ) -> Result<(), BatchError> {
-    let _course = Course::begin(endpoint, ProtocolPhase::Enqueue);
+    let _course = PhaseGuard::begin(endpoint, ProtocolPhase::Enqueue);
     batch.clear();
     let drawn = batch.fetch_add(layout.queue_tail(), 1);
     endpoint.execute(batch).await?;
@@ -59,14 +60,14 @@ pub async fn enqueue<E: Endpoint>(
     endpoint.execute(batch).await
 }
 
-/// Tickets of the last lap whose entries are not written: of those who are about to, or died before
-/// they did (Q5). Two round trips.
+/// Returns the number of the last lap's tickets whose entries are not written, because their
+/// clients are about to write them or died before. Two round trips.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn unwritten_count<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &NodeLayout,
     batch: &mut Batch,
 ) -> Result<u64, BatchError> {
     batch.clear();
@@ -85,32 +86,32 @@ pub async fn unwritten_count<E: Endpoint>(
     Ok(last_lap.filter(|ticket| !is_written(*ticket)).count() as u64)
 }
 
-/// The node's end of the queue.
+/// Consumer of the queue, in the node.
 #[derive(Debug, Default)]
 pub struct QueueReader {
-    /// Tickets served.
+    /// Number of tickets served.
     head: u64,
-    /// The ticket whose entry was not there when last looked at (Q3).
+    /// Ticket whose entry was missing at the last read.
     awaited: Option<u64>,
 }
 
 impl QueueReader {
-    /// Takes what has been put in since the last look. One round trip when that is nothing, three
-    /// else.
+    /// Takes the entries enqueued since the last call. One round trip if there are none, otherwise
+    /// three.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn take<E: Endpoint>(
         &mut self,
         endpoint: &E,
-        layout: &RegionLayout,
+        layout: &NodeLayout,
         batch: &mut Batch,
     ) -> Result<Vec<RemoteAddr>, BatchError> {
         batch.clear();
         let tail = batch.read(layout.queue_tail(), 1);
         endpoint.execute(batch).await?;
         let tail = batch.words(tail)[0];
-        // Another agent may have served them before this one.
+        // An earlier agent may have served them.
         self.head = self
             .head
             .max(tail.saturating_sub(QUEUE_ENTRY_COUNT))
@@ -148,11 +149,11 @@ mod tests {
     use core::future::Future;
     use core::pin::pin;
     use core::task::{Context, Poll, Waker};
-    use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
+    use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
     use std::sync::Arc;
 
-    /// Mapped memory answers at once.
+    /// Polls a future of mapped memory, which is ready at once.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let polled = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
         match polled {
@@ -161,37 +162,33 @@ mod tests {
         }
     }
 
-    fn queue() -> (MappedEndpoint, RegionLayout) {
+    fn queue() -> (MappedEndpoint, NodeLayout) {
         const SIZE_BYTES: u64 = 4 << 20;
-        let region = MappedRegion::anonymous(SIZE_BYTES).expect("memory");
-        let layout = RegionLayout {
+        let memory = MappedMemory::anonymous(SIZE_BYTES).expect("memory");
+        let layout = NodeLayout {
             node: NodeId(0),
             superblock: Superblock::new(SIZE_BYTES, 1).expect("large enough"),
         };
-        (MappedEndpoint::new(Arc::new(region)), layout)
+        (MappedEndpoint::new(Arc::new(memory)), layout)
     }
 
     fn table(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
     }
 
-    fn put(endpoint: &MappedEndpoint, layout: &RegionLayout, block: u64) {
+    fn put(endpoint: &MappedEndpoint, layout: &NodeLayout, block: u64) {
         let mut batch = Batch::new();
         let put = enqueue(endpoint, layout, &mut batch, table(block));
         now(put).expect("a working fabric");
     }
 
-    fn draw(endpoint: &MappedEndpoint, layout: &RegionLayout) {
+    fn draw(endpoint: &MappedEndpoint, layout: &NodeLayout) {
         let mut batch = Batch::new();
         batch.fetch_add(layout.queue_tail(), 1);
         now(endpoint.execute(&mut batch)).expect("a working fabric");
     }
 
-    fn take(
-        reader: &mut QueueReader,
-        endpoint: &MappedEndpoint,
-        layout: &RegionLayout,
-    ) -> Vec<u64> {
+    fn take(reader: &mut QueueReader, endpoint: &MappedEndpoint, layout: &NodeLayout) -> Vec<u64> {
         let mut batch = Batch::new();
         let taken = now(reader.take(endpoint, layout, &mut batch));
         let taken = taken.expect("a working fabric").into_iter();
@@ -212,7 +209,7 @@ mod tests {
         );
     }
 
-    /// What is put in comes out once and in order, lap after lap.
+    /// Entries come out once and in order, lap after lap.
     #[test]
     fn entries_come_out_once_in_order() {
         let (endpoint, layout) = queue();
@@ -225,8 +222,7 @@ mod tests {
         }
     }
 
-    /// Q3: an entry whose claimant has not written it is waited for once; what comes behind it is
-    /// not lost.
+    /// An entry that its client has not written is awaited once; entries behind it are not lost.
     #[test]
     fn an_entry_that_was_never_written_is_passed() {
         let (endpoint, layout) = queue();
@@ -242,8 +238,8 @@ mod tests {
         assert_eq!(unwritten.expect("a working fabric"), 1);
     }
 
-    /// Q2 and Q3: of more tickets than entries, the oldest are lost, and what an older lap wrote is
-    /// not taken for theirs.
+    /// If there are more tickets than entries, the oldest are lost, and words of an older lap are
+    /// not mistaken for them.
     #[test]
     fn an_overrun_queue_gives_the_last_lap_alone() {
         let (endpoint, layout) = queue();

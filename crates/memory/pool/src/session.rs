@@ -1,96 +1,97 @@
-//! A session's block: whether it lives, and how far it has followed.
+//! A session's block: whether the session is alive, and its progress.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | 0 | life (16 bits: 1 = alive, 2 = fenced), incarnation (48 bits) | the node |
 //! | 1 | heartbeat: grows while its process runs; all ones: drained, holds nothing | the process |
-//! | 2 | published sequence number (D7) | the process |
-//! | 3 | 1: the session wants to make calls | the session |
+//! | 2 | published sequence number (LEAF-7) | the process |
+//! | 3 | request for rings, or 0 | the session |
 //! | 4 | process number | the node |
 //! | 5 | sequence number that the node waits for | the node |
-//! | 6 | its rings: their chunk's number, plus 1; all ones: there is no room | the node |
+//! | 6 | its rings: their chunk's number, plus 1; all ones: refused, no space | the node |
 //! | 7 | the incarnation that word 6 is for | the node |
 //!
-//! - **S1.** The node writes words 1 to 7 (zeros, but for the process) before word 0 says "alive"
-//!   (D7: a new session may hold everything).
-//! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
-//!   more (F6), and a number is given to a new incarnation only after that.
-//! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to
-//!   a session that is fenced, and what it holds may be recovered by anyone.
-//! - **S4.** While what the node wants to reuse waits for a session for long, word 5 says for which
-//!   number. The session's process, which publishes for idle sessions anyhow, sees it and tells
-//!   its users that an operation that began before does not go on. Nobody is fenced for being
-//!   silent: only for being dead.
-//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3: who
-//!   it is, and where it wants the replies, in the region or, if it has opened one before, in its
-//!   window ([`Wish`]), which does not change while it lives. (A READ of the block may find word 3
-//!   as an earlier session left it, F3: so it says whose wish it is.) Then it makes the region's
-//!   count of such wishes grow. The node answers in word 6, and then in word 7 for whom: an answer
-//!   may come so late that the number is another session's. Who has seen its own incarnation there
-//!   reads word 6. If there was no room, it may wish again: the node tries again whenever somebody
-//!   wishes. Else word 6 names a chunk of zeros, the first half of which is the ring of requests,
-//!   the second that of replies unless they go into the window. It stays the session's until that
-//!   is fenced and the node has written its last reply to it (E9); then the node takes it back.
+//! - **Registration.** The node writes words 1 to 7 (zeros, except for the process) before word 0
+//!   says "alive". By LEAF-7, a new session may hold anything.
+//! - **Fencing.** The node writes "fenced" only when no verb of that incarnation can take effect
+//!   any more (FABRIC-6). Only then it gives the number to a new incarnation.
+//! - **Recovery.** If the incarnation of an owner word is not alive in its session's block, that
+//!   session is fenced. Any session may recover what it holds.
+//! - **Slow sessions.** While memory reuse waits long for a session, word 5 has the awaited number.
+//!   The session's process, which publishes for idle sessions anyway, sees it and warns that an
+//!   operation that began earlier is stuck. Only dead sessions are fenced, never silent ones.
+//! - **Rings.** A session that makes calls (see `farleaf_fabric::message`) requests rings with
+//!   word 3, which has its incarnation and the place for replies ([`ReplyPlace`]): the node's
+//!   memory, or the session's window if it has opened one. The word does not change while the
+//!   session lives. It names the incarnation because a READ of the block may return an earlier
+//!   session's word 3 (FABRIC-3). The session then increments the memory's count of such requests.
+//! - **Answer.** The node answers in word 6, and then writes to word 7 which incarnation the answer
+//!   is for. The session number may have passed to another session meanwhile. A session that reads
+//!   its own incarnation in word 7 reads word 6. If there was no space, it may repeat the request;
+//!   the node retries at every request. Otherwise word 6 names a zeroed chunk. Its first half is
+//!   the ring of requests, its second half that of replies unless they go to the window.
+//! - **Return of rings.** The chunk stays the session's until the session is fenced and the node
+//!   has written its last reply to it. Then the node takes it back.
 
+use farleaf_base::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
-use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
 
-use crate::layout::RegionLayout;
+use crate::layout::NodeLayout;
 
-/// Session numbers of a region, 0 among them, which stands for nobody.
+/// Number of session numbers in a node's memory, including 0, which names no session.
 pub const SESSION_COUNT: u64 = 1024;
-/// Heartbeat of a session that is about to close, has drained and holds nothing: neither locks nor
-/// chunks. Its end then needs no sweep.
+/// Heartbeat of a session that is about to close, has drained and holds neither locks nor chunks,
+/// so that its end needs no sweep.
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
-/// Words of a session's block that are in use.
+/// Number of used words of a session's block.
 pub const SESSION_SIZE_WORDS: usize = 8;
-/// Word 6 of a session for whose rings there is no room.
+/// Word 6 of a session whose rings were refused for lack of space.
 pub const RINGS_REFUSED: u64 = u64::MAX;
 
 const LIFE_ALIVE: u64 = 1 << 48;
 const LIFE_FENCED: u64 = 2 << 48;
 
-/// Where a session that makes calls looks for the replies (S5).
+/// Place of the replies to a session's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// In the region, behind the requests.
-    InRegion,
-    /// In its window (F10).
+pub enum ReplyPlace {
+    /// The node's memory, behind the requests.
+    InNodeMemory,
+    /// The session's window (FABRIC-10).
     InWindow,
 }
 
-impl Wish {
-    /// Word 3 of the session of this incarnation.
+impl ReplyPlace {
+    /// Returns word 3 of the session of this incarnation.
     pub const fn word(self, incarnation: Incarnation) -> u64 {
         let wish = match self {
-            Self::InRegion => 1,
+            Self::InNodeMemory => 1,
             Self::InWindow => 2,
         };
         incarnation.number() << 2 | wish
     }
 }
 
-/// What a session's block says.
+/// Contents of a session's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     life: u64,
-    /// Grows while the session's process runs.
+    /// Heartbeat, which grows while the session's process runs.
     pub heartbeat: u64,
-    /// The smallest sequence number at which an unfinished operation of the session began.
+    /// Smallest sequence number at which an unfinished operation of the session began.
     pub published: SequenceNumber,
-    /// Its process.
+    /// Process number of the session.
     pub pid: u32,
-    /// What the node waits for (S4).
+    /// Sequence number that the node waits for.
     pub asked: SequenceNumber,
-    /// Word 3 (S5).
+    /// Word 3: request for rings.
     wish: u64,
-    /// Word 6 (S5).
+    /// Word 6: the session's rings.
     rings: u64,
     rings_for: u64,
 }
 
 impl SessionRecord {
-    /// Reads a session's block.
+    /// Decodes a session's block.
     pub fn decode(words: &[u64; SESSION_SIZE_WORDS]) -> Self {
         Self {
             life: words[0],
@@ -104,28 +105,30 @@ impl SessionRecord {
         }
     }
 
-    /// The incarnation that is alive; `None` when the session is not.
+    /// Returns the live incarnation; `None` if the session is not alive.
     pub fn alive(&self) -> Option<Incarnation> {
         let number = self.life & Incarnation::MAX;
         (self.life & !Incarnation::MAX == LIFE_ALIVE).then(|| Incarnation::new(number))
     }
 
-    /// Whether the session that is alive wants to make calls (S5), and where it looks for replies.
-    pub fn wish(&self) -> Option<Wish> {
+    /// Returns where the live session wants replies, if it has requested rings.
+    pub fn wish(&self) -> Option<ReplyPlace> {
         let alive = self.alive()?;
-        let wishes = [Wish::InRegion, Wish::InWindow].into_iter();
+        let wishes = [ReplyPlace::InNodeMemory, ReplyPlace::InWindow].into_iter();
         let mut own = wishes.filter(|wish| wish.word(alive) == self.wish);
         own.next()
     }
 
-    /// What the node has answered the session that is alive (S5): word 6; `None`: nothing yet.
+    /// Returns word 6, the node's answer to the live session's request; `None` if there is none
+    /// yet.
     pub fn rings(&self) -> Option<u64> {
         let alive = self.alive()?;
         (self.rings_for == alive.number()).then_some(self.rings)
     }
 
-    /// The last incarnation that is fenced, and so is what was before it (S2); `None`: none is.
-    /// Before one that is alive, that may be one which another session has had.
+    /// Returns the last incarnation that is fenced, as are all earlier ones; `None` if there is
+    /// none. If a session is alive, the result precedes it and may have belonged to another session
+    /// number.
     pub fn last_fenced(&self) -> Option<Incarnation> {
         let number = self.life & Incarnation::MAX;
         let last = number - u64::from(self.alive().is_some());
@@ -133,33 +136,33 @@ impl SessionRecord {
     }
 }
 
-/// Word 0 of a session that is alive.
+/// Returns word 0 of a live session.
 pub const fn alive_word(incarnation: Incarnation) -> u64 {
     LIFE_ALIVE | incarnation.number()
 }
 
-/// Word 0 of a session that is fenced.
+/// Returns word 0 of a fenced session.
 pub const fn fenced_word(incarnation: Incarnation) -> u64 {
     LIFE_FENCED | incarnation.number()
 }
 
-/// S3: whether an owner is fenced, given word 0 of its session's block.
+/// Returns whether an owner is fenced, given word 0 of its session's block.
 pub fn is_fenced(owner_incarnation: Incarnation, life_word: u64) -> bool {
     life_word != alive_word(owner_incarnation)
 }
 
-/// All session numbers that can be given.
+/// Iterates over all session numbers that can be given.
 pub fn session_ids() -> impl Iterator<Item = SessionId> {
     (1..SESSION_COUNT as u16).filter_map(SessionId::new)
 }
 
-/// What the blocks of all sessions say. One round trip.
+/// Reads the blocks of all sessions. One round trip.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn read_sessions<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &NodeLayout,
     batch: &mut Batch,
 ) -> Result<Vec<(SessionId, SessionRecord)>, BatchError> {
     batch.clear();
@@ -177,21 +180,21 @@ pub async fn read_sessions<E: Endpoint>(
     Ok(records.collect())
 }
 
-/// Word 0 of the block of an owner's session, and its incarnation; `None` when the word names no
-/// session of this region, so that nobody alive can hold it.
-pub fn life_of(layout: &RegionLayout, owner: OwnerWord) -> Option<(WordAddr, Incarnation)> {
+/// Returns word 0 of the block of an owner's session, and its incarnation; `None` if the word names
+/// no session of this memory, so that no live session can hold it.
+pub fn life_of(layout: &NodeLayout, owner: OwnerWord) -> Option<(WordAddr, Incarnation)> {
     let (session, incarnation) = owner.holder()?;
     let known = u64::from(session.number()) < SESSION_COUNT;
     known.then(|| (layout.session(session), incarnation))
 }
 
-/// S3: whether an owner is fenced, as its session's block says now. One round trip.
+/// Reads whether an owner is fenced, according to its session's block. One round trip.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn is_owner_fenced<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &NodeLayout,
     batch: &mut Batch,
     owner: OwnerWord,
 ) -> Result<bool, BatchError> {
@@ -204,28 +207,28 @@ pub async fn is_owner_fenced<E: Endpoint>(
     Ok(is_fenced(incarnation, batch.words(read)[0]))
 }
 
-/// The published sequence number of a session.
-pub fn published_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+/// Returns the address of a session's published sequence number.
+pub fn published_addr(layout: &NodeLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(2)
 }
 
-/// The sequence number that the node waits for (S4).
-pub fn asked_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+/// Returns the address of the sequence number that the node waits for.
+pub fn awaited_sequence_addr(layout: &NodeLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(5)
 }
 
-/// Where a session says that it wants to make calls, by a [`Wish`] (S5).
-pub fn wants_rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+/// Returns the address of a session's request for rings ([`ReplyPlace`]).
+pub fn ring_request_addr(layout: &NodeLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(3)
 }
 
-/// Where the node answers that, and behind it for whom (S5).
-pub fn rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+/// Returns the address of the node's answer to the request; the next word has its incarnation.
+pub fn rings_addr(layout: &NodeLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(6)
 }
 
-/// The heartbeat of a session.
-pub fn heartbeat_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+/// Returns the address of a session's heartbeat.
+pub fn heartbeat_addr(layout: &NodeLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(1)
 }
 
@@ -245,15 +248,18 @@ mod tests {
             "a later incarnation implies the earlier is fenced"
         );
         assert!(is_fenced(new, 0), "a session that never was is fenced");
-        let (own, others) = (Wish::InWindow.word(new), Wish::InWindow.word(old));
-        assert_eq!((own, Wish::InRegion.word(new)), (0x22, 0x21));
+        let (own, others) = (
+            ReplyPlace::InWindow.word(new),
+            ReplyPlace::InWindow.word(old),
+        );
+        assert_eq!((own, ReplyPlace::InNodeMemory.word(new)), (0x22, 0x21));
         let record = SessionRecord::decode(&[alive_word(new), 3, 4, own, 5, 6, 9, 8]);
         assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
         assert_eq!(record.asked, SequenceNumber(6));
         assert_eq!(
             (record.wish(), record.rings()),
-            (Some(Wish::InWindow), Some(9))
+            (Some(ReplyPlace::InWindow), Some(9))
         );
         let late = SessionRecord::decode(&[alive_word(new), 3, 4, others, 5, 6, 9, 7]);
         assert_eq!(

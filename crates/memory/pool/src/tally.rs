@@ -1,73 +1,75 @@
-//! What retraining has done in a region since it was made, for whoever wants to see it.
+//! Counters of retraining in a node's memory since it was created, for monitoring.
 //!
 //! | word | counts |
 //! |---|---|
-//! | 0 | retrainings that were committed |
+//! | 0 | committed retrainings |
 //! | 1 | leaves moved |
-//! | 2 | leaves that they became |
+//! | 2 | leaves that replaced them |
 //! | 3 | models trained |
 //! | 4 | nanoseconds spent on these retrainings |
 //! | 5 | nanoseconds of the longest |
 //! | 6 | bytes that are free again |
 //! | 7 | round trips of the longest step |
 //! | 8 | models found by the queue |
-//! | 9 | models found by the node's own look |
-//! | 10 | synonym leaves that became trained ones where they were (`rolex`) |
+//! | 9 | models found by the node's periodic check |
+//! | 10 | synonym leaves that became trained ones in place (`rolex`) |
 //! | 11 | leaves announced in old tables meanwhile, and then in new ones |
-//! | 12 | records of the leaves that were retrained |
-//! | 13 | times that a table was to be retrained, and there was no room |
+//! | 12 | records of the retrained leaves |
+//! | 13 | retrainings that did not start for lack of space |
 //!
-//! The node alone writes them, one word after the other: each only grows, and each is right by
+//! Only the node writes them, one word after the other. Each counter only grows, and is correct by
 //! itself.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 
-use crate::layout::RegionLayout;
+use crate::layout::NodeLayout;
 
-/// Words of the tally.
-pub const TALLY_SIZE_WORDS: usize = 14;
-/// Blocks that are kept for it.
-pub(crate) const TALLY_SIZE_BLOCKS: u64 = 2;
-const _: () =
-    assert!(TALLY_SIZE_WORDS as u64 <= TALLY_SIZE_BLOCKS * farleaf_types::BLOCK_SIZE_WORDS);
+/// Number of words of the counters.
+pub const RETRAIN_COUNTERS_SIZE_WORDS: usize = 14;
+/// Number of blocks reserved for the counters.
+pub(crate) const RETRAIN_COUNTERS_SIZE_BLOCKS: u64 = 2;
+const _: () = assert!(
+    RETRAIN_COUNTERS_SIZE_WORDS as u64
+        <= RETRAIN_COUNTERS_SIZE_BLOCKS * farleaf_base::BLOCK_SIZE_WORDS
+);
 
-/// The tally of a region's retrainings.
+/// Counters of the retrainings in a node's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetrainTally {
-    /// Retrainings that were committed.
+pub struct RetrainCounters {
+    /// Number of committed retrainings.
     pub retraining_count: u64,
-    /// Leaves that they moved.
+    /// Number of leaves that they moved.
     pub moved_count: u64,
-    /// Leaves that these became.
+    /// Number of leaves that replaced those.
     pub made_count: u64,
-    /// Models that were trained.
+    /// Number of models trained.
     pub model_count: u64,
-    /// Time of all of them, in nanoseconds.
+    /// Total time of the retrainings in nanoseconds.
     pub time_ns: u64,
-    /// Time of the longest, in nanoseconds.
+    /// Time of the longest retraining in nanoseconds.
     pub time_ns_max: u64,
     /// Bytes that are free again after their grace period.
     pub reclaimed_bytes: u64,
-    /// The longest that one step held its locks, in round trips of the node.
+    /// Longest time for which a step held its locks, in round trips of the node.
     pub step_round_trips_max: u64,
-    /// Models that were retrained because a client put them into the queue.
+    /// Number of models retrained because a client queued them.
     pub queued_count: u64,
-    /// Models that were retrained because the node found them by itself.
+    /// Number of models retrained because the node's periodic check found them.
     pub found_count: u64,
-    /// Synonym leaves that became trained leaves where they were (`rolex`).
+    /// Number of synonym leaves that became trained leaves in place (`rolex`).
     pub adopted_count: u64,
-    /// Leaves that were announced in old synonym leaf tables, and then in new ones; of tables of
-    /// byte strings, pages that became underfull, too (BR5).
+    /// Number of leaves announced in old synonym leaf tables and then in new ones. For tables of
+    /// byte strings, includes pages that became underfull.
     pub late_count: u64,
-    /// Records of the leaves that were retrained, moved or not.
+    /// Number of records in the retrained leaves, moved or not.
     pub record_count: u64,
-    /// Times that a table was to be retrained, and there was no room for it.
+    /// Number of retrainings that did not start for lack of space.
     pub no_room_count: u64,
 }
 
-impl RetrainTally {
-    /// The words.
-    pub fn encode(&self) -> [u64; TALLY_SIZE_WORDS] {
+impl RetrainCounters {
+    /// Encodes the counters.
+    pub fn encode(&self) -> [u64; RETRAIN_COUNTERS_SIZE_WORDS] {
         [
             self.retraining_count,
             self.moved_count,
@@ -86,8 +88,8 @@ impl RetrainTally {
         ]
     }
 
-    /// Reads the words: any are a tally.
-    pub fn decode(words: &[u64; TALLY_SIZE_WORDS]) -> Self {
+    /// Decodes the counters; any words are valid.
+    pub fn decode(words: &[u64; RETRAIN_COUNTERS_SIZE_WORDS]) -> Self {
         Self {
             retraining_count: words[0],
             moved_count: words[1],
@@ -107,24 +109,25 @@ impl RetrainTally {
     }
 }
 
-/// Reads a region's tally, and how many models wait in its queue. One round trip, 128 bytes.
+/// Reads the counters of a node's memory, and the number of models in its queue. One round trip,
+/// 128 bytes.
 ///
 /// # Errors
 /// The fabric failed.
-pub async fn read_tally<E: Endpoint>(
+pub async fn read_retrain_counters<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &NodeLayout,
     batch: &mut Batch,
-) -> Result<(RetrainTally, u64), BatchError> {
+) -> Result<(RetrainCounters, u64), BatchError> {
     batch.clear();
-    let words = batch.read(layout.tally(), TALLY_SIZE_WORDS);
+    let words = batch.read(layout.tally(), RETRAIN_COUNTERS_SIZE_WORDS);
     let head = batch.read(layout.queue_head(), 1);
     let tail = batch.read(layout.queue_tail(), 1);
     endpoint.execute(batch).await?;
-    let mut tally = [0; TALLY_SIZE_WORDS];
+    let mut tally = [0; RETRAIN_COUNTERS_SIZE_WORDS];
     tally.copy_from_slice(batch.words(words));
     let waiting = batch.words(tail)[0].saturating_sub(batch.words(head)[0]);
-    Ok((RetrainTally::decode(&tally), waiting))
+    Ok((RetrainCounters::decode(&tally), waiting))
 }
 
 #[cfg(test)]
@@ -134,7 +137,7 @@ mod tests {
     #[test]
     fn words_are_golden() {
         let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
-        let tally = RetrainTally::decode(&words);
+        let tally = RetrainCounters::decode(&words);
         assert_eq!(tally.encode(), words);
         assert_eq!((tally.retraining_count, tally.found_count), (1, 10));
         assert_eq!((tally.time_ns_max, tally.reclaimed_bytes), (6, 7));

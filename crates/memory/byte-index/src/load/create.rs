@@ -1,37 +1,37 @@
-//! A new table: one empty page over all keys, and a snapshot that leads to it.
+//! Creates a new table: one empty page over all keys, and a snapshot that leads to it.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_leaf::strings::{Fence, PageChange, PageDraft};
 use farleaf_model::strings::{LineSegmentBuilder, Residuals, byte_shift};
-use farleaf_page::format::PageAccess;
-use farleaf_page::{Fence, PageChange, PageDraft};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use super::page_shape;
 use crate::directory::Run;
 use crate::error::ByteIndexError;
 use crate::snapshot::{Contents, give_back_snapshot, write_snapshot};
 
-/// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
-/// the snapshot takes anyway.
+/// Entries of the synonym leaf table of an empty table. The table fills the rest of the one chunk
+/// that the snapshot takes anyway.
 const SYNONYM_CAPACITY: u32 = 4094;
-/// Error bound of models that a retraining makes of an empty table, in pages.
+/// Error bound, in pages, of models that a retraining of an empty table creates.
 const EPSILON_PAGES: f64 = 2.0;
 
-/// What a catalog entry needs of a new table.
+/// Addresses of a new table for its catalog entry, and the chunks that it takes.
 #[derive(Debug)]
 pub struct NewByteTable {
-    /// Its first page.
+    /// Address of the first page.
     pub first_page: RemoteAddr,
-    /// Its first root.
+    /// First root of the table.
     pub root: RemoteAddr,
     pages: ChunkRange,
     snapshot: ChunkRange,
 }
 
-/// Writes the first page and the first snapshot of a table. Nothing points to them yet, and this
-/// session owns their chunks until [`NewByteTable::give_back`]. A few round trips.
+/// Writes the first page and the first snapshot of a table. Nothing refers to them yet, and this
+/// session owns their chunks until [`NewByteTable::give_back`]. Costs a few round trips.
 ///
 /// # Errors
 /// The pool is full, or the fabric failed.
@@ -56,7 +56,7 @@ pub async fn create_table<E: Endpoint>(
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     executed?;
-    match lead_to(access, first_page).await {
+    match write_first_snapshot(access, first_page).await {
         Ok((root, snapshot)) => Ok(NewByteTable {
             first_page,
             root,
@@ -73,8 +73,8 @@ pub async fn create_table<E: Endpoint>(
     }
 }
 
-/// The first root, and its chunks.
-async fn lead_to<E: Endpoint>(
+/// Writes the first snapshot; returns its root and its chunks.
+async fn write_first_snapshot<E: Endpoint>(
     access: &PageAccess<'_, E>,
     first_page: RemoteAddr,
 ) -> Result<(RemoteAddr, ChunkRange), ByteIndexError> {
@@ -102,7 +102,7 @@ impl NewByteTable {
     /// Gives the chunks back: to the table if its catalog entry was written, else as free.
     ///
     /// # Errors
-    /// The fabric failed; the memory node then sweeps them when the session ends.
+    /// The fabric failed; the memory node then sweeps the chunks when the session ends.
     pub async fn give_back<E: Endpoint>(
         self,
         access: &PageAccess<'_, E>,

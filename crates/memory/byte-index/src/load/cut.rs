@@ -1,16 +1,16 @@
 //! Cuts a stream of records into pages.
 
-use farleaf_page::words::Reference;
-use farleaf_page::{Fence, PageDraft, PageGeometry};
+use farleaf_leaf::strings::words::Reference;
+use farleaf_leaf::strings::{Fence, PageDraft, PageGeometry};
 
-/// A record of a load: its key, and its value in the page or outside.
+/// Record of a load: its key, and its value in the page or outside.
 #[derive(Clone, Debug)]
 pub(super) struct LoadRecord {
     pub(super) key: Vec<u8>,
     pub(super) value: LoadValue,
 }
 
-/// A value of a load.
+/// Value of a load.
 #[derive(Clone, Debug)]
 pub(super) enum LoadValue {
     Inline(Vec<u8>),
@@ -18,15 +18,15 @@ pub(super) enum LoadValue {
 }
 
 impl LoadValue {
-    pub(super) fn as_value(&self) -> farleaf_page::Value<'_> {
+    pub(super) fn as_value(&self) -> farleaf_leaf::strings::Value<'_> {
         match self {
-            Self::Inline(value) => farleaf_page::Value::Inline(value),
-            Self::Outside(reference) => farleaf_page::Value::Outside(*reference),
+            Self::Inline(value) => farleaf_leaf::strings::Value::Inline(value),
+            Self::Outside(reference) => farleaf_leaf::strings::Value::Outside(*reference),
         }
     }
 }
 
-/// Records that become one page, and where it begins and ends.
+/// Records of one page, and its fences.
 #[derive(Clone, Debug)]
 pub(super) struct CutPage {
     pub(super) low: Fence,
@@ -34,12 +34,12 @@ pub(super) struct CutPage {
     pub(super) records: Vec<LoadRecord>,
 }
 
-/// Takes records in ascending order and tells when a page is complete.
+/// Takes records in ascending order and returns each page when it is complete.
 ///
-/// What a page takes depends on the prefix that its fences share, so on the first record behind it:
-/// a page is closed before the record with which it would be fuller than wanted, if it has room for
-/// all of it with that fence, which pages that are not filled to the last byte nearly always have;
-/// else its last records go into the next one.
+/// The size of a page depends on the common prefix of its fences, and therefore on the first record
+/// after it. A page is closed before the record that would exceed the fill limit, if its records
+/// fit with that fence. This is nearly always so for pages that are not filled to the last byte;
+/// otherwise the page's last records move to the next one.
 #[derive(Debug)]
 pub(super) struct Cutter {
     geometry: PageGeometry,
@@ -58,7 +58,8 @@ impl Cutter {
         }
     }
 
-    /// Adds a record, whose key is above all before; a page that is complete without it.
+    /// Adds a record, whose key is above all previous ones. Returns a page that is complete without
+    /// it.
     pub(super) fn push(&mut self, record: LoadRecord) -> Option<CutPage> {
         self.records.push(record);
         let count = self.records.len();
@@ -68,7 +69,7 @@ impl Cutter {
         Some(self.cut())
     }
 
-    /// The pages that are left.
+    /// Returns the remaining pages.
     pub(super) fn finish(mut self) -> Vec<CutPage> {
         let mut pages = Vec::new();
         loop {
@@ -88,7 +89,7 @@ impl Cutter {
         pages
     }
 
-    /// Closes a page before the last record, or before one further left if it has no room else.
+    /// Closes a page before the last record, or before an earlier one if the records do not fit.
     fn cut(&mut self) -> CutPage {
         let mut count = self.records.len() - 1;
         let mut high = self.fence_behind(count);
@@ -102,13 +103,13 @@ impl Cutter {
         CutPage { low, high, records }
     }
 
-    /// The shortest fence behind so many records.
+    /// Returns the shortest fence after the first `count` records.
     fn fence_behind(&self, count: usize) -> Fence {
         let (left, right) = (&self.records[count - 1].key, &self.records[count].key);
         Fence::between(left, right).expect("keys ascend")
     }
 
-    /// A fence that is not before the one that the page will have.
+    /// Returns a fence that is not below the upper fence that the page will have.
     fn estimated_high(&self) -> Fence {
         let last = self.records.last().expect("there is a record");
         Fence::Behind(last.key.clone())

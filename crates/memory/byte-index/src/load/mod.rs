@@ -1,10 +1,10 @@
-//! Bulk load and new tables of byte strings (rules B1 to B5 of `farleaf-index`): a sorted sequence
-//! becomes runs of pages, models and residuals, and appears at once.
+//! Bulk load and creation of tables of byte strings, under the load protocol of `farleaf-index`. A
+//! sorted sequence becomes runs of pages, models and residuals, and becomes visible at once.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `cut` | records into pages |
-//! | `run` | pages trained, placed and written model by model |
+//! | `cut` | cuts records into pages |
+//! | `run` | trains, places and writes pages, model by model |
 //! | `create` | a new table: one empty page, and a snapshot that leads to it |
 
 mod create;
@@ -15,16 +15,16 @@ pub use create::{NewByteTable, create_table};
 
 use core::cell::Cell;
 
-use farleaf_block::BlockStore;
 use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::{RunExtents, commit, draw_generation, is_untouched};
-use farleaf_leaf::LeaseShape;
-use farleaf_page::PageGeometry;
-use farleaf_page::format::{PageAccess, block_access};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::{CatalogEntry, TableKind};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
+use farleaf_leaf::blobs::BlockStore;
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_leaf::strings::format::{PageAccess, block_access};
+use farleaf_leaf::words::LeaseShape;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::{CatalogEntry, TableKind};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
 use crate::error::ByteLoadError;
 use crate::operation::check_record;
@@ -34,7 +34,7 @@ use cut::Cutter;
 use run::RunBuilder;
 pub(crate) use run::synonym_capacity;
 
-/// What chunks of pages that splits take from are leased as.
+/// Returns the lease shape of chunks that splits take pages from.
 pub fn page_shape(geometry: PageGeometry) -> LeaseShape {
     LeaseShape {
         purpose: ChunkPurpose::Leaves {
@@ -45,7 +45,7 @@ pub fn page_shape(geometry: PageGeometry) -> LeaseShape {
     }
 }
 
-/// How the block of a chunk names the shape of its pages.
+/// Returns the code of the pages' shape in the block of a leased chunk.
 fn shape_code(geometry: PageGeometry) -> u8 {
     let kind = TableKind::Bytes {
         page_size_blocks: geometry.stride_blocks() as u8,
@@ -54,43 +54,44 @@ fn shape_code(geometry: PageGeometry) -> u8 {
     kind.leaf_shape()
 }
 
-/// What a load made.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteLoadSummary {
-    /// Records loaded.
+    /// Number of records loaded.
     pub record_count: u64,
-    /// Pages written.
+    /// Number of pages written.
     pub page_count: u64,
-    /// Models trained.
+    /// Number of models trained.
     pub model_count: u64,
-    /// Strings written to value blocks.
+    /// Number of strings written to value blocks.
     pub block_count: u64,
 }
 
-/// How a load cuts and trains.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteLoadPlan {
-    /// How full pages become, in percent of their bytes.
+    /// Fill of the pages, in percent of their bytes.
     pub fill_percent: u8,
-    /// Error bound in keys.
+    /// Error bound of the models, in keys.
     pub epsilon_keys: f64,
-    /// The largest value that lies in a page, in bytes.
+    /// Maximum size of a value that is stored in its page, in bytes.
     pub inline_value_size_bytes: usize,
-    /// Whether its pages are listed (BT1).
+    /// Whether the pages are listed ([`rf_tree`](crate::rf_tree)).
     pub lists_pages: bool,
 }
 
-/// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written; `broken` and `kept` are the session's, which holds
-/// in `kept` what of the load's value blocks could not be given back. `list` is told the load's
-/// generation and its pages before the commit (BT2), if the plan wants that. Memory: two models'
-/// pages at a time, and where each page is if it is listed. An empty sequence changes nothing.
+/// Loads `records`, ascending by key, into an empty table. An empty sequence changes nothing.
+///
+/// Calls `progress` from time to time with the number of records written so far. `broken` and
+/// `kept` belong to the session; `kept` receives value blocks of the load that could not be given
+/// back. If the plan lists pages, calls `list` with the load's generation and pages before the
+/// commit. Memory: the pages of two models at a time, and the address of each page if it is listed.
 ///
 /// # Errors
 /// The records do not ascend or are too long, the table is not empty, the pool is full, or `list`
-/// fails: then nothing of the load is in the table, and its chunks are given back. Or the fabric
-/// failed: if the commit's outcome is unknown (F5), all of it is in the table or nothing, and its
-/// chunks are swept when the session is fenced.
+/// fails: the table then contains nothing of the load, whose chunks are given back. The fabric
+/// failed: if the commit's outcome is unknown (FABRIC-5), the table contains all of the load or
+/// nothing. The load's chunks are swept when the session is fenced.
 pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: PageAccess<'_, E>,
     (entry, plan): (&CatalogEntry, ByteLoadPlan),
@@ -108,7 +109,7 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         slots: shape_code(access.geometry),
         generation,
     };
-    let mut held = Held {
+    let mut held = LoadClaims {
         generation,
         extents: RunExtents::new(purpose, access.table),
         snapshot: None,
@@ -125,7 +126,7 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     )
     .await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
-        // It may have committed: the sweep will tell (W4), when the session has ended.
+        // The load may have committed. The sweep finds out when the session has ended.
         return loaded;
     }
     let committed = matches!(&loaded, Ok(summary) if summary.record_count > 0);
@@ -134,20 +135,21 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     loaded
 }
 
-/// What a load has claimed.
-struct Held {
+/// Chunks and value blocks that a load has claimed.
+struct LoadClaims {
     generation: u16,
     extents: RunExtents,
     snapshot: Option<ChunkRange>,
     blocks: BlockStore,
     /// Value blocks that nothing refers to before the commit.
-    written: Vec<farleaf_block::FatPointer>,
+    written: Vec<farleaf_leaf::blobs::FatPointer>,
 }
 
-impl Held {
-    /// Gives all back: to the table what was `committed`, else as free. Pieces in a chunk that
-    /// somebody else leases just then cannot be, and are `kept` by the session (BV11): were they
-    /// forgotten, it would close as one that holds nothing, and nobody would look for them.
+impl LoadClaims {
+    /// Gives everything back: to the table if `committed`, else as free. Pieces in a chunk that
+    /// another session leases at that moment cannot be given back. The session keeps them in
+    /// `kept`: if they were dropped, the session would close as one that holds nothing, and no
+    /// sweep would find them.
     async fn give_back<E: Endpoint>(
         self,
         access: &PageAccess<'_, E>,
@@ -174,7 +176,7 @@ impl Held {
     }
 }
 
-/// A generation for the load, if the table looks as if it could be loaded. Two round trips.
+/// Draws a generation for the load, if the table appears to be empty. Costs two round trips.
 async fn begin<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
@@ -190,7 +192,7 @@ async fn begin<E: Endpoint>(
 async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: &PageAccess<'_, E>,
     (entry, plan, broken): (&CatalogEntry, ByteLoadPlan, &Cell<bool>),
-    held: &mut Held,
+    held: &mut LoadClaims,
     records: impl Iterator<Item = (K, V)>,
     (progress, list): (
         &mut impl FnMut(u64),
@@ -242,7 +244,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let (root, range) = written?;
     held.snapshot = Some(range);
     if plan.lists_pages {
-        // Another load may have committed meanwhile, and its pages are listed.
+        // Another load may have committed in the meantime, and its pages are listed.
         let mut batch = CountedBatch::new(access.endpoint, OperationKind::BulkLoad);
         if !is_untouched(access, &mut batch, entry, broken).await? {
             return Err(ByteLoadError::TableNotEmpty);
@@ -254,7 +256,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(summary)
 }
 
-/// Refuses a record that no table can have, or that does not follow the one before it.
+/// Checks that a record is valid and that its key is above the previous one.
 ///
 /// # Errors
 /// [`ByteLoadError::BadRecord`] and [`ByteLoadError::NotAscending`], with the record's index.

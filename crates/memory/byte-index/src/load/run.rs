@@ -1,51 +1,52 @@
-//! Pages of a load, trained, placed and written model by model.
+//! Trains, places and writes the pages of a load, model by model.
 
-use farleaf_block::{Content, FatPointer, Role};
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr};
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::directory::Model;
+use farleaf_leaf::blobs::{Content, FatPointer, Role};
+use farleaf_leaf::strings::format::{PageAccess, block_access};
+use farleaf_leaf::strings::words::Reference;
+use farleaf_leaf::strings::{PageBuffer, PageChange, PageDraft, StringPlace};
 use farleaf_model::strings::{
     Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_shift,
 };
-use farleaf_page::format::{PageAccess, block_access};
-use farleaf_page::words::Reference;
-use farleaf_page::{PageBuffer, PageChange, PageDraft, StringPlace};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
+use farleaf_pool::allocation::ChunkAllocator;
 
 use super::cut::{CutPage, LoadRecord, LoadValue};
-use super::{ByteLoadPlan, Held};
+use super::{ByteLoadPlan, LoadClaims};
 use crate::directory::Run;
 use crate::error::{ByteIndexError, ByteLoadError};
 use crate::rf_tree::ListedPage;
 
-/// Bytes of pages that go over the fabric with one WRITE.
+/// Words of pages per WRITE.
 const WRITE_SIZE_WORDS: usize = 32 << 10;
-/// Bytes of value blocks that are written with one batch.
+/// Bytes of value blocks per batch.
 const BLOCK_BATCH_SIZE_BYTES: usize = 256 << 10;
-/// Twice as many entries as there are splits that make a model due for retraining.
+/// Pages per entry of a synonym leaf table: twice as many entries as splits that make a model due
+/// for retraining.
 const PAGES_PER_SYNONYM_ENTRY: u32 = 4;
 const SYNONYM_CAPACITY_MAX: u32 = 1022;
-/// Pages with fewer records get residuals of half a byte: metadata counts per key.
+/// Pages with fewer records get residuals of half a byte, because metadata counts per key.
 const RECORD_COUNT_FOR_BYTES: usize = 2;
-/// The largest error with which residuals of a byte tell a 16th of a page apart.
+/// Largest error, in pages, at which residuals of a byte still resolve a 16th of a page.
 const EPSILON_PAGES_MAX: f64 = 7.8;
 
-/// What all pages of a load amount to.
+/// Result of writing all pages of a load.
 #[derive(Debug)]
 pub(super) struct TrainedRun {
     pub(super) segments: Vec<StringSegment>,
     pub(super) runs: Vec<Run>,
     pub(super) residuals: Residuals,
-    /// Where each page is, if that is to be listed.
+    /// Address of each page, if the pages are to be listed.
     pub(super) pages: Vec<ListedPage>,
 }
 
-/// A page that no model is closed over yet.
-struct Waiting {
+/// Page whose model is not complete yet.
+struct PendingPage {
     page: CutPage,
-    /// What the model is trained on: where the page begins.
+    /// Lower fence of the page, on which the model is trained.
     fence: Vec<u8>,
-    /// The last key of the page before.
+    /// Last key of the previous page.
     last: Option<Vec<u8>>,
 }
 
@@ -54,13 +55,13 @@ pub(super) struct RunBuilder<'a, E: Endpoint> {
     access: &'a PageAccess<'a, E>,
     allocator: &'a ChunkAllocator<'a, E>,
     plan: ByteLoadPlan,
-    /// Made with the first page, which tells how many records there are in one.
+    /// Regression, created with the first page, which gives the number of records per page.
     regression: Option<StringSegmentBuilder>,
     trained: TrainedRun,
-    /// Pages that no model is closed over yet, in order: of two models at the most.
-    waiting: Vec<Waiting>,
+    /// Pages whose model is not complete yet, in order: of at most two models.
+    waiting: Vec<PendingPage>,
     last_key: Option<Vec<u8>>,
-    /// The last written model's last page, whose link is not known yet.
+    /// Last page of the last written model, whose link is not known yet.
     held_back: Option<(RemoteAddr, PageBuffer)>,
     batch: CountedBatch<'a, E>,
     /// Value blocks to be written with the next batch.
@@ -69,7 +70,7 @@ pub(super) struct RunBuilder<'a, E: Endpoint> {
 }
 
 impl<'a, E: Endpoint> RunBuilder<'a, E> {
-    /// A builder without pages.
+    /// Creates a builder without pages.
     pub(super) fn new(
         access: &'a PageAccess<'a, E>,
         allocator: &'a ChunkAllocator<'a, E>,
@@ -95,10 +96,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         }
     }
 
-    /// A record with its value in the page, or outside and about to be written.
+    /// Returns a record with its value in the page, or outside and about to be written.
     pub(super) async fn record(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         key: &[u8],
         value: &[u8],
     ) -> Result<LoadRecord, ByteLoadError> {
@@ -113,22 +114,22 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         Ok(LoadRecord { key, value })
     }
 
-    /// Where new value blocks go: beside the pages that are being written.
+    /// Returns the node for new value blocks: that of the pages being written.
     fn node(&self) -> NodeId {
         let last = self.trained.runs.last();
         last.map_or(self.access.layout.home().node, |run| run.base.node())
     }
 
-    /// BV1: writes a string, before anything refers to it.
+    /// Writes a string to a value block, before anything refers to it.
     async fn write_block(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         content: &Content<'_>,
     ) -> Result<Reference, ByteLoadError> {
         let access = block_access(self.access);
         let node = self.node();
         let pointer: FatPointer = match content.room() {
-            farleaf_block::Room::Piece(class) => {
+            farleaf_leaf::blobs::SpaceNeed::Piece(class) => {
                 if held.blocks.piece_count(node, class) == 0 {
                     held.blocks.lease_more(&access, node, class).await?;
                 }
@@ -137,7 +138,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
                 self.block_size_bytes += content.block_word_count() as usize * 8;
                 pointer
             }
-            farleaf_block::Room::Chunks(_) => {
+            farleaf_leaf::blobs::SpaceNeed::Chunks(_) => {
                 let endpoint = self.access.endpoint;
                 let mut batch = CountedBatch::new(endpoint, OperationKind::BulkLoad);
                 let written = held.blocks.write_ahead(&access, &mut batch, node, content);
@@ -167,11 +168,12 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     /// The pool is full, or the fabric failed.
     pub(super) async fn add(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         page: CutPage,
     ) -> Result<(), ByteLoadError> {
         let fence = if page.low.is_start() {
-            // Nothing is before it, so the model begins where keys do: their prefix is longer.
+            // There is no page before the first one. Its model begins at the first key, whose
+            // prefix is longer than that of the empty fence.
             page.records[0].key.clone()
         } else {
             page.low.least_key().unwrap_or_default()
@@ -185,7 +187,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         for segment in regression.push(&fence) {
             self.write_model(held, segment).await?;
         }
-        self.waiting.push(Waiting {
+        self.waiting.push(PendingPage {
             page,
             fence,
             last: core::mem::replace(&mut self.last_key, last),
@@ -193,10 +195,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         Ok(())
     }
 
-    /// The regression over pages of which the first one has so many records; decides what corrects
-    /// it.
+    /// Starts the regression over pages of which the first one has so many records, and chooses the
+    /// residuals.
     fn begin_regression(&mut self, record_count: usize) -> StringSegmentBuilder {
-        // What a packed residual can tell apart does not depend on the error of the models.
+        // What a packed residual can resolve does not depend on the error of the models.
         let is_packed = record_count < RECORD_COUNT_FOR_BYTES;
         let (epsilon, residuals) = if is_packed {
             let blocks = Vec::new();
@@ -211,11 +213,14 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         StringSegmentBuilder::new(epsilon, Model::TRAINED_LEAF_COUNT_MAX)
     }
 
-    /// Closes the last model.
+    /// Completes the last model.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
-    pub(super) async fn finish(mut self, held: &mut Held) -> Result<TrainedRun, ByteLoadError> {
+    pub(super) async fn finish(
+        mut self,
+        held: &mut LoadClaims,
+    ) -> Result<TrainedRun, ByteLoadError> {
         let regression = self.regression.as_mut().expect("there is a page");
         for segment in regression.finish() {
             self.write_model(held, segment).await?;
@@ -225,10 +230,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         Ok(self.trained)
     }
 
-    /// Places a segment's pages and writes them.
+    /// Places the pages of a segment and writes them.
     async fn write_model(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         segment: StringSegment,
     ) -> Result<(), ByteLoadError> {
         let count = segment.leaf_count() as usize;
@@ -261,9 +266,9 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     /// Writes all pages but the last, which is held back until its link is known.
     async fn write_pages(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         base: RemoteAddr,
-        pages: Vec<Waiting>,
+        pages: Vec<PendingPage>,
     ) -> Result<(), ByteLoadError> {
         let geometry = self.access.geometry;
         let stride = geometry.stride_blocks();
@@ -294,10 +299,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         self.write_words(words_start, &words).await
     }
 
-    /// A page, with its strings outside written.
+    /// Builds a page after its outside strings are written.
     async fn build(
         &mut self,
-        held: &mut Held,
+        held: &mut LoadClaims,
         page: &CutPage,
         link: RemoteAddr,
     ) -> Result<PageBuffer, ByteLoadError> {
@@ -356,10 +361,10 @@ fn content<'s>(
     string: &'s [u8],
 ) -> Result<Content<'s>, ByteIndexError> {
     let content = Content::new(role, locator, string);
-    content.map_err(|error| farleaf_block::BlockError::from(error).into())
+    content.map_err(|error| farleaf_leaf::blobs::BlockError::from(error).into())
 }
 
-/// Entries of a model's synonym leaf table: with its header, whole blocks.
+/// Returns the number of entries of a model's synonym leaf table: with its header, whole blocks.
 pub(crate) fn synonym_capacity(page_count: u32) -> u32 {
     const HEADER: u32 = farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
     let wanted = (page_count / PAGES_PER_SYNONYM_ENTRY + HEADER).next_multiple_of(8);

@@ -1,47 +1,54 @@
-//! Splits that were announced: how this session tells others of its own, and catches up on theirs
-//! (docs/learned-layer.md, "by announcement").
+//! Announcements of splits: how this session announces its own, and catches up on those of others
+//! (docs/explanation/learned-layer.md, "by announcement").
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::announced::{Announced, Asked, enqueue};
+use farleaf_index::announced::{AnnouncementReads, AnnouncementWords, enqueue};
 use farleaf_index::hint::{Announcement, Hint};
-use farleaf_types::RemoteAddr;
 
 use super::{ByteIndex, low_of};
 use crate::directory::can_be_page;
 use crate::error::ByteIndexError;
 
-/// Announced pages that are read with one batch.
+/// Number of announced pages read per batch.
 const CATCH_UP_BATCH_COUNT: usize = 64;
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Where a split of a page of this parent is announced.
+    /// Returns where a split of a page of this parent is announced.
     pub(super) fn announcement(&self, parent: u32) -> Option<Announcement> {
         let announcement = self.state.layer().announcement(parent);
-        // A parent of another layer is another page there.
+        // In another layer, the same parent number names another page.
         announcement.filter(|_| self.is_current())
     }
 
-    /// Adds the READs of what the model of this parent announces.
-    pub(super) fn ask(&self, batch: &mut Batch, parent: u32) -> Option<(Announcement, Asked)> {
-        // Only who holds all models catches up.
+    /// Adds the READs of the announcements of this parent's model.
+    pub(super) fn ask(
+        &self,
+        batch: &mut Batch,
+        parent: u32,
+    ) -> Option<(Announcement, AnnouncementReads)> {
+        // Only sessions that hold all models catch up.
         if !self.state.layer().is_whole() {
             return None;
         }
         let announcement = self.announcement(parent)?;
         let seen = self.state.layer().announced_seen(announcement.model);
-        Some((announcement, Asked::post(batch, &announcement, seen)))
+        Some((
+            announcement,
+            AnnouncementReads::post(batch, &announcement, seen),
+        ))
     }
 
-    /// Learns what others have announced, if that is worth it: one round trip for the entries that
-    /// were not read along, one for every 64 pages that they name.
+    /// Reads the announcements of others if there are enough. Costs one round trip for the entries
+    /// that were not read along, and one for every 64 pages that they name.
     pub(super) async fn catch_up(
         &self,
         batch: &mut Batch,
-        (announcement, announced): (Announcement, Announced),
+        (announcement, announced): (Announcement, AnnouncementWords),
     ) -> Result<(), ByteIndexError> {
-        // Another operation of this session may have been here meanwhile.
+        // Another operation of this session may have done this in the meantime.
         let seen = self.state.layer().announced_seen(announcement.model);
-        if !self.is_current() || !announced.is_much(seen) {
+        if !self.is_current() || !announced.is_worth_catching_up(seen) {
             return Ok(());
         }
         self.state
@@ -59,8 +66,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Reads pages that entries name. What these say is only a hint: one that names no place of the
-    /// pool is passed over, and so is a page that is torn, retired, or begins with a long string.
+    /// Reads pages that entries name. Entries are only hints. Skips an address outside the pool,
+    /// and a page that is torn, retired, or begins with a long string.
     async fn learn_announced(
         &self,
         batch: &mut Batch,
@@ -105,8 +112,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Writes the entries that tell other clients of new pages, from a slot on that the counter has
-    /// told. If this never happens, they find them by links.
+    /// Writes the entries that announce new pages to other clients, beginning at the slot that the
+    /// counter returned. If this never happens, clients find the pages by links.
     pub(super) async fn announce(
         &self,
         batch: &mut Batch,
@@ -130,8 +137,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Counts and announces pages of which no batch of theirs has counted any: those that have
-    /// replaced one (BP6), and those whose model's counter lies on another node. Two round trips.
+    /// Counts and announces pages that were not counted in the batches that linked to them:
+    /// replacements of a page, and pages whose model's counter lies on another node. Costs two
+    /// round trips.
     pub(super) async fn count_and_announce(
         &self,
         batch: &mut Batch,

@@ -1,28 +1,28 @@
-//! Value blocks that a change writes, and those that it unlinks (BV1, BV3, BV4).
+//! Value blocks that a change writes, and those that it unlinks.
 
-use farleaf_block::{BlockError, Content, FatPointer, Role, Room, SizeClass};
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_page::Reference;
-use farleaf_region::members::MemberState;
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_leaf::blobs::{BlockError, Content, FatPointer, Role, SizeClass, SpaceNeed};
+use farleaf_leaf::strings::Reference;
+use farleaf_pool::members::MemberState;
 
 use super::ByteIndex;
 use crate::error::ByteIndexError;
 
-/// Strings of so many bytes or more are written before the page is locked: what is written under
-/// the lock keeps others waiting.
+/// Minimum size, in bytes, of strings that are written before the page is locked: writes under the
+/// lock make others wait.
 const AHEAD_SIZE_BYTES_MIN: usize = 16 << 10;
 
-/// A value block that a change has taken, to which nothing refers yet.
+/// Value block that a change has taken, which nothing refers to yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenBlock {
     pub(super) pointer: FatPointer,
     pub(super) reference: Reference,
-    /// Whether it is written already; else its WRITE goes into the change's batch.
+    /// Whether the block is written already; otherwise its WRITE goes into the change's batch.
     pub(super) is_written: bool,
 }
 
-impl Taken {
+impl TakenBlock {
     pub(super) fn new(pointer: FatPointer, string: &[u8], is_written: bool) -> Self {
         let place = RemoteAddr::from_word(pointer.word());
         Self {
@@ -33,42 +33,42 @@ impl Taken {
     }
 }
 
-/// Whether a piece for a string could be taken: an outcome, not an error.
+/// Result of taking a piece for a string.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Take {
-    Taken(Taken),
-    /// There is none of this size: the lock has to be given back, and more leased.
+pub(super) enum TakeResult {
+    TakenBlock(TakenBlock),
+    /// There is no free piece of this size: the lock must be released, and more pieces leased.
     Lease(SizeClass),
 }
 
-impl Take {
-    /// What was taken.
-    pub(super) fn taken(self) -> Option<Taken> {
+impl TakeResult {
+    /// Returns the block that was taken.
+    pub(super) fn taken(self) -> Option<TakenBlock> {
         match self {
-            Self::Taken(taken) => Some(taken),
+            Self::TakenBlock(taken) => Some(taken),
             Self::Lease(_) => None,
         }
     }
 }
 
-/// Whether a string is written before its page is locked.
+/// Returns whether a string is written before its page is locked.
 pub(super) fn is_ahead(content: &Content<'_>) -> bool {
     match content.room() {
-        Room::Piece(_) => content.string().len() >= AHEAD_SIZE_BYTES_MIN,
-        Room::Chunks(_) => true,
+        SpaceNeed::Piece(_) => content.string().len() >= AHEAD_SIZE_BYTES_MIN,
+        SpaceNeed::Chunks(_) => true,
     }
 }
 
-/// The class of a string that is written under the lock.
+/// Returns the size class of a string that is written under the lock.
 pub(super) fn class_of(content: &Content<'_>) -> SizeClass {
     match content.room() {
-        Room::Piece(class) => class,
-        Room::Chunks(_) => unreachable!("what takes chunks is written ahead"),
+        SpaceNeed::Piece(class) => class,
+        SpaceNeed::Chunks(_) => unreachable!("what takes chunks is written ahead"),
     }
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// What a string and its locator make of a block.
+    /// Returns the content of a block for a string and its locator.
     ///
     /// # Errors
     /// One of them is too long.
@@ -80,40 +80,42 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Content::new(role, locator, string).map_err(|error| BlockError::from(error).into())
     }
 
-    /// A piece for a string on a node, to be written with the change's batch.
-    pub(super) fn take(&self, node: NodeId, content: &Content<'_>) -> Take {
+    /// Takes a piece for a string on a node, to be written with the change's batch.
+    pub(super) fn take(&self, node: NodeId, content: &Content<'_>) -> TakeResult {
         let class = class_of(content);
         match self.state.blocks.take(node, class) {
-            Some(pointer) => Take::Taken(Taken::new(pointer, content.string(), false)),
-            None => Take::Lease(class),
+            Some(pointer) => {
+                TakeResult::TakenBlock(TakenBlock::new(pointer, content.string(), false))
+            }
+            None => TakeResult::Lease(class),
         }
     }
 
-    /// BV1: writes a string before its page is locked, on its page's node, or, if there is no room,
-    /// on another one.
+    /// Writes a string before its page is locked, on the page's node, or on another one if that is
+    /// full.
     ///
     /// # Errors
-    /// There is no room anywhere; or the fabric failed.
+    /// All nodes are full, or the fabric failed.
     pub(super) async fn write_ahead(
         &self,
         batch: &mut Batch,
         node: NodeId,
         content: &Content<'_>,
-    ) -> Result<Taken, ByteIndexError> {
+    ) -> Result<TakenBlock, ByteIndexError> {
         let blocks = self.blocks();
         let mut full = None;
         for place in core::iter::once(node).chain(self.other_nodes(node)) {
             let store = &self.state.blocks;
             match store.write_ahead(&blocks, batch, place, content).await {
-                Ok(pointer) => return Ok(Taken::new(pointer, content.string(), true)),
+                Ok(pointer) => return Ok(TakenBlock::new(pointer, content.string(), true)),
                 Err(error) if error.is_full() => {
                     full.get_or_insert(error);
                 }
-                // U4: as if it were full, and nobody's any more.
+                // Treat the lost node as full; its blocks have no owner any more.
                 Err(error) if place != node && error.lost_node() == Some(place) => {
                     store.forget(place);
                 }
-                // F5: what was claimed there may be this session's.
+                // FABRIC-5: a chunk claimed there may be this session's.
                 Err(error) => return Err(error.into()),
             }
         }
@@ -121,7 +123,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Err(full.into())
     }
 
-    /// The nodes that take new chunks, but for one.
+    /// Returns the nodes that accept new chunks, except one.
     pub(super) fn other_nodes(&self, node: NodeId) -> Vec<NodeId> {
         let members = self.access.layout.members();
         let all = (0..=u8::MAX).map(NodeId);
@@ -130,17 +132,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// Posts the WRITE of a block that was taken and is not written yet.
-    pub(super) fn post_taken(&self, batch: &mut Batch, taken: Taken, content: &Content<'_>) {
+    pub(super) fn post_taken(&self, batch: &mut Batch, taken: TakenBlock, content: &Content<'_>) {
         if !taken.is_written {
             self.blocks().post_write(batch, taken.pointer, content);
         }
     }
 
-    /// BV3: posts what has to be written into blocks before they are unlinked. Those on other nodes
-    /// than the page's are written at once, and awaited.
+    /// Posts the owner words that must be written into blocks before they are unlinked. Those on
+    /// other nodes than the page's are written and awaited at once.
     ///
     /// # Errors
-    /// The page refers to where no block can be; or the fabric failed.
+    /// The page refers to an address that cannot be that of a block, or the fabric failed.
     pub(super) async fn post_unlinks(
         &self,
         batch: &mut Batch,
@@ -168,9 +170,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(pointers)
     }
 
-    /// BV4: notes blocks that a committed change has unlinked.
+    /// Records the blocks that a committed change has unlinked.
     pub(super) fn retire_blocks(&self, pointers: Vec<FatPointer>) {
-        let is_forgotten = self.leaves_out(ProtocolCheck::UnlinkedBlockIsRetired);
+        let is_forgotten = self.skips_check(ProtocolCheck::UnlinkedBlockIsRetired);
         for pointer in pointers.into_iter().filter(|_| !is_forgotten) {
             self.state.blocks.retire(pointer);
         }

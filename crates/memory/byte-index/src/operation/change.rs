@@ -1,32 +1,32 @@
-//! What is asked of a key, and what became of it.
+//! Requested changes of a key, and their results.
 
-/// When a key is changed.
+/// Condition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'v> {
-    /// Whatever is there.
+    /// No condition.
     Always,
-    /// Only if it is absent.
+    /// The key must be absent.
     IfAbsent,
-    /// Only if it is present.
+    /// The key must be present.
     IfPresent,
-    /// Only if it has this value; `None`: if it is absent.
+    /// The key must have this value; `None`: it must be absent.
     IfEqual(Option<&'v [u8]>),
 }
 
-/// A change of one key.
+/// Change of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'v> {
-    /// When it is made.
+    /// Condition of the change.
     pub condition: Condition<'v>,
-    /// The new value; `None`: the key is removed.
+    /// New value; `None` removes the key.
     pub value: Option<&'v [u8]>,
-    /// Whether the value that was there before is to be told. One that is outside costs a round
-    /// trip, and one more for each 256,000 bytes, with the page's lock in hand.
+    /// Whether to return the previous value. A previous value outside its page costs a round trip,
+    /// and one more for each 256,000 bytes, while the page is locked.
     pub wants_previous: bool,
 }
 
 impl<'v> Change<'v> {
-    /// Gives a key a value, present or not.
+    /// Sets the value of a key, whether present or not.
     pub const fn put(value: &'v [u8]) -> Self {
         Self {
             condition: Condition::Always,
@@ -44,13 +44,13 @@ impl<'v> Change<'v> {
         }
     }
 
-    /// The same under a condition.
+    /// Sets the condition.
     #[must_use]
     pub const fn when(self, condition: Condition<'v>) -> Self {
         Self { condition, ..self }
     }
 
-    /// The same, and the value that was there before is told.
+    /// Requests the previous value.
     #[must_use]
     pub const fn telling_previous(self) -> Self {
         Self {
@@ -59,13 +59,13 @@ impl<'v> Change<'v> {
         }
     }
 
-    /// Whether the value that is there has to be known.
+    /// Returns whether the previous value must be read.
     pub(super) const fn needs_previous(&self) -> bool {
         self.wants_previous || matches!(self.condition, Condition::IfEqual(Some(_)))
     }
 
-    /// Whether the change is made of a key that is present or not, with this value, if that has to
-    /// be known.
+    /// Returns whether the change applies to a key that is present or absent and has this value, if
+    /// the value is needed.
     pub(super) fn applies_to(&self, is_present: bool, previous: Option<&[u8]>) -> bool {
         match self.condition {
             Condition::Always => true,
@@ -76,14 +76,14 @@ impl<'v> Change<'v> {
     }
 }
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether its condition held, so that it is made.
+    /// Whether the condition held, so that the change was made.
     pub is_done: bool,
     /// Whether the key was present.
     pub was_present: bool,
-    /// The value that was there before, if that was to be told, or a condition needed it.
+    /// Previous value, if it was requested or a condition needed it.
     pub previous: Option<Vec<u8>>,
 }
 
@@ -91,7 +91,8 @@ pub struct Changed {
 mod tests {
     use super::*;
 
-    /// Each condition, on an absent key, one with the value, and one with another.
+    /// Promise: each condition gives the documented result for an absent key, a key with the value,
+    /// and a key with another value.
     #[test]
     fn conditions_hold_as_they_say() {
         let holds = |condition| {

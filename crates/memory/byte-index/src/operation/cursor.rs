@@ -1,26 +1,26 @@
-//! Where a scan in ascending order stands.
+//! Position of an ascending scan.
 
 use core::cmp::Ordering;
 
 use farleaf_index::hint::Hint;
-use farleaf_page::{Fence, StoredFence};
+use farleaf_leaf::strings::{Fence, StoredFence};
 
-/// Where a scan stands.
+/// Position and bounds of an ascending scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanCursor {
-    /// The smallest key not passed yet; `None` at the end.
+    /// Smallest key not passed yet; `None` at the end.
     pub(super) next_key: Option<Vec<u8>>,
-    /// The first key that is not wanted any more; `None`: all are.
+    /// Exclusive end of the scan; `None` if it has no end.
     end: Option<Vec<u8>>,
-    /// Whether values are read, too.
+    /// Whether the scan reads values.
     pub(super) has_values: bool,
-    /// Where the next key was expected, and of which directory that is: when there is a newer one,
-    /// the page may be anything by now (D7).
+    /// Page where the next key was expected, and the version of the layer. In a newer layer, the
+    /// page may have another use (LEAF-7).
     pub(super) hint: Option<(Hint, u32)>,
 }
 
 impl ScanCursor {
-    /// A scan from `key` on, inclusive, to `end`, exclusive, or to the last key.
+    /// Creates a scan from `key`, inclusive, to `end`, exclusive, or to the last key.
     pub fn new(key: &[u8], end: Option<&[u8]>) -> Self {
         let is_empty = end.is_some_and(|end| end <= key);
         Self {
@@ -31,7 +31,7 @@ impl ScanCursor {
         }
     }
 
-    /// The same, which reads no values: those that are outside cost a round trip per scan.
+    /// Makes the scan read keys only. Values outside their pages cost a round trip per scan.
     #[must_use]
     pub fn of_keys(self) -> Self {
         Self {
@@ -40,22 +40,22 @@ impl ScanCursor {
         }
     }
 
-    /// Whether all keys have been passed.
+    /// Returns whether all keys have been passed.
     pub const fn is_finished(&self) -> bool {
         self.next_key.is_none()
     }
 
-    /// The smallest key not passed yet; `None` at the end.
+    /// Returns the smallest key not passed yet; `None` at the end.
     pub fn next_key(&self) -> Option<&[u8]> {
         self.next_key.as_deref()
     }
 
-    /// The first key that is not wanted any more; `None`: all are.
+    /// Returns the exclusive end of the scan; `None` if it has no end.
     pub fn end(&self) -> Option<&[u8]> {
         self.end.as_deref()
     }
 
-    /// Whether values are read, too.
+    /// Returns whether the scan reads values.
     pub const fn has_values(&self) -> bool {
         self.has_values
     }
@@ -64,7 +64,7 @@ impl ScanCursor {
         self.end.as_deref().is_none_or(|end| key < end)
     }
 
-    /// Whether a key in two parts is before the end.
+    /// Returns whether a key in two parts is below the end.
     pub(super) fn is_wanted_parts(&self, prefix: &[u8], suffix: &[u8]) -> bool {
         let Some(end) = self.end.as_deref() else {
             return true;
@@ -76,18 +76,18 @@ impl ScanCursor {
         }
     }
 
-    /// Goes on from the fence at which a page ends.
+    /// Moves to the upper fence of a page.
     pub(super) fn pass(&mut self, high: &Fence) {
         self.next_key = high.least_key().filter(|key| self.is_wanted(key));
     }
 
-    /// Goes on right behind a key.
+    /// Moves to the position right after a key.
     pub fn pass_key(&mut self, key: &[u8]) {
         self.next_key = Some([key, &[0]].concat()).filter(|key| self.is_wanted(key));
     }
 
-    /// Goes on from the fence at which a page with this prefix ends, which lies in the page. Uses
-    /// the memory again that it has.
+    /// Moves to the upper fence of a page with this prefix; the fence is stored in the page. Reuses
+    /// the allocated memory.
     pub(super) fn pass_stored(&mut self, prefix: &[u8], high: StoredFence<'_>) {
         let (stored, tail) = match high {
             StoredFence::Before(stored) => (stored, &[][..]),
@@ -97,7 +97,7 @@ impl ScanCursor {
         self.go_on_at([prefix, stored.in_page(), tail]);
     }
 
-    /// Goes on right behind a key, in the memory that it has.
+    /// Moves to the position right after a key in two parts. Reuses the allocated memory.
     pub(super) fn pass_parts(&mut self, prefix: &[u8], suffix: &[u8]) {
         self.go_on_at([prefix, suffix, &[0]]);
     }
@@ -111,7 +111,7 @@ impl ScanCursor {
         self.next_key = Some(next).filter(|next| self.is_wanted(next));
     }
 
-    /// All keys have been passed.
+    /// Moves to the end.
     pub fn finish(&mut self) {
         self.next_key = None;
     }

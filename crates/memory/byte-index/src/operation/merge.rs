@@ -1,53 +1,54 @@
-//! Neighbours that become one page (BR6): a step of whoever retrains.
+//! Merges two neighbors into one page: a step of a retraining (see [`retrain`](crate::retrain)).
 
+use farleaf_base::{NodeId, RemoteAddr, WORD_SIZE_BYTES};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::Critical;
-use farleaf_page::{Merge, Outside, PageBuffer, Source, plan_merge};
-use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_types::{NodeId, RemoteAddr, WORD_SIZE_BYTES};
+use farleaf_leaf::strings::{Merge, MoveSource, Outside, PageBuffer, plan_merge};
+use farleaf_leaf::words::Critical;
+use farleaf_pool::catalog::{self, CatalogEntry};
 
 use super::ByteIndex;
-use super::provide::Lacking;
-use super::room::{Given, Unlinked};
+use super::provide::MissingPieces;
+use super::room::{NewPageBlocks, UnlinkedPages};
 use super::walked::WalkedPage;
-use super::write::Step;
+use super::write::WriteStep;
 use crate::error::ByteIndexError;
 
-/// A page is underfull when a delete leaves not more than three of so many parts of it used: two
-/// of them have room in one.
+/// Maximum used part of an underfull page after a delete, in eighths: two such pages fit into one.
 const UNDERFULL_EIGHTHS: usize = 3;
-/// Pages become one that has two of so many parts unused at least.
+/// Maximum used part of a merged page, in eighths: two eighths stay unused.
 const MERGED_EIGHTHS_MAX: usize = 6;
 
-/// What became of a step.
-pub(crate) enum Merged {
-    /// There is one page now.
+/// Result of a merge step.
+pub(crate) enum MergeResult {
+    /// The two pages are one now.
     Done(Box<WalkedPage>),
-    /// Both have no room in one page, or there is none for it on their node (M4).
+    /// The records do not fit into one page, or the pages lie on different nodes or there is no
+    /// free page on theirs.
     Not,
-    /// Somebody holds the left one, or they are not as they were seen.
+    /// The left page is locked by another session, or a page has changed since the walk.
     Hindered,
-    /// There is no room for a new page or its strings.
+    /// There is no free space for a new page or its strings.
     NoRoom(ByteIndexError),
 }
 
-/// What became of it with both pages locked.
-enum Locked {
-    /// There is a page that takes so many bytes.
+/// Result of an attempt with both pages locked.
+enum LockedMergeResult {
+    /// Address of the merged page and its used bytes.
     Done(RemoteAddr, usize),
     TooFull,
     NotAsSeen,
-    Lacking(Lacking),
+    MissingPieces(MissingPieces),
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Whether a delete has made a page underfull that had so many bytes used before.
+    /// Returns whether a delete that reduced the used bytes from `before_bytes` has made a page
+    /// underfull.
     pub(super) fn becomes_underfull(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let most = self.access.geometry.page_size_bytes() * UNDERFULL_EIGHTHS / 8;
         before_bytes > most && after_bytes <= most
     }
 
-    /// Whether two neighbours seem to have room in one page, and lie on one node (M4).
+    /// Returns whether two neighbors probably fit into one page and lie on one node.
     pub(crate) fn is_pair(&self, left: &WalkedPage, right: &WalkedPage) -> bool {
         let most = self.merged_size_bytes_max();
         let size_bytes = left.used_size_bytes + right.used_size_bytes;
@@ -59,51 +60,53 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.geometry.page_size_bytes() * MERGED_EIGHTHS_MAX / 8
     }
 
-    /// BR6: makes two neighbours one page, of which `after` is the right one's link. It waits for
-    /// the right one's lock while it holds none, and for the left one's not at all. Three round
-    /// trips, and one for each string of theirs that lies outside.
+    /// Merges two neighbors into one page; `after` is the right one's link. Waits for the right
+    /// page's lock while it holds none, and does not wait for the left one's. Costs three round
+    /// trips, and one for each string outside the pages.
     ///
     /// # Errors
-    /// Pages are damaged, or the fabric failed.
+    /// Pages are corrupted, or the fabric failed.
     pub(crate) async fn merge_pair(
         &self,
         batch: &mut Batch,
         entry: &CatalogEntry,
         (left, right, after): (&WalkedPage, &WalkedPage, RemoteAddr),
-    ) -> Result<Merged, ByteIndexError> {
+    ) -> Result<MergeResult, ByteIndexError> {
         let (node, mut is_elsewhere) = (right.addr.node(), false);
         loop {
-            // Nothing is leased while something is locked (R8).
+            // Leases are taken before any page is locked, so that operations wait for at most one
+            // step.
             match self.provide_page(node).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(Merged::Not),
-                Err(error) if error.is_full() => return Ok(Merged::NoRoom(error)),
+                Ok(false) => return Ok(MergeResult::Not),
+                Err(error) if error.is_full() => return Ok(MergeResult::NoRoom(error)),
                 Err(error) => return Err(error),
             }
             let at = (entry, after, is_elsewhere);
             match self.try_merge(batch, at, [left.addr, right.addr]).await? {
-                Locked::Done(place, size_bytes) => {
+                LockedMergeResult::Done(place, size_bytes) => {
                     let made = left.merged_with(right, (place, size_bytes));
-                    return Ok(Merged::Done(Box::new(made)));
+                    return Ok(MergeResult::Done(Box::new(made)));
                 }
-                Locked::Lacking(lacking) => {
+                LockedMergeResult::MissingPieces(lacking) => {
                     let leased = self.lease_for_page(node, lacking, &mut is_elsewhere);
                     match leased.await {
-                        Err(error) if error.is_full() => return Ok(Merged::NoRoom(error)),
+                        Err(error) if error.is_full() => return Ok(MergeResult::NoRoom(error)),
                         leased => leased?,
                     }
                 }
-                Locked::TooFull => return Ok(Merged::Not),
-                Locked::NotAsSeen => return Ok(Merged::Hindered),
+                LockedMergeResult::TooFull => return Ok(MergeResult::Not),
+                LockedMergeResult::NotAsSeen => return Ok(MergeResult::Hindered),
             }
         }
     }
 
-    /// Sees to it that there is a leased page on this node; false: there is none but elsewhere.
+    /// Ensures that a leased page is available on this node; returns false if there are free pages
+    /// only on other nodes.
     async fn provide_page(&self, node: NodeId) -> Result<bool, ByteIndexError> {
         let leases = &self.state.leases;
         for is_last in [false, true] {
-            // What waits for a lock may be cut off: nothing is taken before.
+            // Waiting for a lock may be interrupted, so take nothing before it.
             if let Some(place) = leases.take_for(node) {
                 leases.put_back(&self.access, place);
                 return Ok(place.node() == node);
@@ -115,15 +118,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(false)
     }
 
-    /// Locks both, and merges them if that can be done at once; else nothing is locked any more.
+    /// Locks both pages and merges them if that is possible at once; otherwise leaves nothing
+    /// locked.
     async fn try_merge(
         &self,
         batch: &mut Batch,
         at: (&CatalogEntry, RemoteAddr, bool),
         addrs: [RemoteAddr; 2],
-    ) -> Result<Locked, ByteIndexError> {
+    ) -> Result<LockedMergeResult, ByteIndexError> {
         let broken = &*self.state.broken;
-        let mut sources = addrs.map(|addr| Source {
+        let mut sources = addrs.map(|addr| MoveSource {
             addr,
             page: self.access.blank(),
         });
@@ -137,7 +141,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             Ok(false) => {
                 self.access.unlock(batch, addrs[1], broken).await?;
                 critical.passed();
-                return Ok(Locked::NotAsSeen);
+                return Ok(LockedMergeResult::NotAsSeen);
             }
             Err(error) => {
                 return Err(self.fail_merge(batch, critical, &sources[1..], error).await);
@@ -146,22 +150,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let leases = &self.state.leases;
         let place = leases.take_for(addrs[1].node());
         let place = place.expect("provided before anything was locked");
-        let pages = Unlinked::one(leases);
+        let pages = UnlinkedPages::one(leases);
         let merged = self
             .merge_locked(batch, at, &mut sources, (place, &pages))
             .await;
-        // Where it is not known whether the new page is linked to, the lease is the sweep's.
+        // If it is unknown whether the new page is linked to, leave the lease to the sweep.
         let is_unlinked = match &merged {
-            Ok(locked) => !matches!(locked, Locked::Done(..)),
+            Ok(locked) => !matches!(locked, LockedMergeResult::Done(..)),
             Err(error) => error.fabric_failure().is_none() || error.lost_node().is_some(),
         };
         if is_unlinked {
             pages.put_back(&self.access, place);
         }
         match merged {
-            Ok(Locked::Done(place, size_bytes)) => {
+            Ok(LockedMergeResult::Done(place, size_bytes)) => {
                 critical.passed();
-                Ok(Locked::Done(place, size_bytes))
+                Ok(LockedMergeResult::Done(place, size_bytes))
             }
             Ok(locked) => {
                 self.give_locks_back(batch, &sources).await?;
@@ -172,14 +176,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// M1: the left one's lock, too, if nobody has it.
+    /// Locks the left page too, if it is free.
     async fn lock_left(
         &self,
         batch: &mut Batch,
-        left: &mut Source,
+        left: &mut MoveSource,
     ) -> Result<bool, ByteIndexError> {
         let broken = &*self.state.broken;
-        if self.leaves_out(ProtocolCheck::MergedLeavesAreLocked) {
+        if self.skips_check(ProtocolCheck::MergedLeavesAreLocked) {
             left.page = self.access.read_intact(batch, left.addr, broken).await?;
             return Ok(true);
         }
@@ -189,45 +193,49 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(locked.await?)
     }
 
-    /// M2 and M3, with both locked.
+    /// Writes the merged page and retires both sources, which are locked.
     async fn merge_locked(
         &self,
         batch: &mut Batch,
         (entry, after, is_elsewhere): (&CatalogEntry, RemoteAddr, bool),
-        sources: &mut [Source; 2],
-        (place, pages): (RemoteAddr, &Unlinked<'_>),
-    ) -> Result<Locked, ByteIndexError> {
+        sources: &mut [MoveSource; 2],
+        (place, pages): (RemoteAddr, &UnlinkedPages<'_>),
+    ) -> Result<LockedMergeResult, ByteIndexError> {
         let [left, right] = &*sources;
         let (left_link, link) = (left.page.image().link(), right.page.image().link());
         if left_link != right.addr || link.is_retired() || link != after {
-            return Ok(Locked::NotAsSeen);
+            return Ok(LockedMergeResult::NotAsSeen);
         }
         let before = [left.page.clone(), right.page.clone()];
         let at = [left.addr, right.addr];
         let mut outside = Outside::new();
         let planned = self.plan_pair(batch, at, &before, &mut outside).await?;
         let Some(Merge { mut page, released }) = planned else {
-            return Ok(Locked::TooFull);
+            return Ok(LockedMergeResult::TooFull);
         };
         let size_bytes = page.size_words() * WORD_SIZE_BYTES as usize;
         if size_bytes > self.merged_size_bytes_max() {
-            return Ok(Locked::TooFull);
+            return Ok(LockedMergeResult::TooFull);
         }
         let drafts = [Some((place, &mut page)), None];
-        let given: Given<'_> = match self.give_all(drafts, is_elsewhere)? {
+        let given: NewPageBlocks<'_> = match self.give_all(drafts, is_elsewhere)? {
             Ok(given) => given,
-            Err(Step::LeaseBlocks(lacking)) => return Ok(Locked::Lacking(lacking)),
+            Err(WriteStep::LeaseBlocks(lacking)) => {
+                return Ok(LockedMergeResult::MissingPieces(lacking));
+            }
             Err(_) => unreachable!("strings lack nothing but blocks"),
         };
         let mut made = page.build(link);
         batch.clear();
         let first = entry.record.first_leaf.place();
         if at.contains(&first) {
-            // R1: before the first page is retired, and under its lock, which a load needs.
+            // The pending root is cleared before the first page is retired, and under its lock,
+            // which a load needs.
             let pending = catalog::pending_root_addr(self.access.layout, entry.index);
             batch.write_word(pending, 0);
         }
-        self.post_given(batch, place.node(), &given).await?;
+        self.post_new_page_blocks(batch, place.node(), &given)
+            .await?;
         let unlinked = self.post_unlinks(batch, (at[0], &*released)).await?;
         self.change(place)
             .take_over(batch, self.access.owner, &mut made, sources);
@@ -235,10 +243,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         pages.note_linked();
         self.retire_blocks(unlinked);
-        Ok(Locked::Done(place, size_bytes))
+        Ok(LockedMergeResult::Done(place, size_bytes))
     }
 
-    /// What takes their place; `None`: they have no room in one page.
+    /// Plans the page that replaces both; `None` if they do not fit into one.
     async fn plan_pair<'p>(
         &self,
         batch: &mut Batch,
@@ -261,7 +269,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn give_locks_back(
         &self,
         batch: &mut Batch,
-        sources: &[Source],
+        sources: &[MoveSource],
     ) -> Result<(), ByteIndexError> {
         batch.clear();
         for source in sources {
@@ -270,15 +278,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(self.access.endpoint.execute(batch).await?)
     }
 
-    /// Unless the fabric has failed, nothing has been changed, and these locks are given back. U4:
-    /// where the pages are lost with their node, so are the locks; where another node is, on which
-    /// strings of theirs lie, nothing has been changed either.
+    /// Releases the locks if the cause is not the fabric; nothing has changed then. If the pages'
+    /// node is lost, the locks are lost with it. If another node with strings of the pages is lost,
+    /// nothing has changed either.
     #[cold]
     async fn fail_merge(
         &self,
         batch: &mut Batch,
         critical: Critical<'_>,
-        sources: &[Source],
+        sources: &[MoveSource],
         error: ByteIndexError,
     ) -> ByteIndexError {
         let lost = error.lost_node();

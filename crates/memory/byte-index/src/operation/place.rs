@@ -1,5 +1,5 @@
-//! Where keys are as far as the training tells, and what has to be read to know: nothing, unless
-//! the session has a metadata budget (BL6).
+//! Predicts where keys are, and reads the parts of the snapshot that predictions need. Only
+//! sessions with a metadata budget read parts.
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,29 +8,30 @@ use std::rc::Rc;
 use farleaf_fabric::{Batch, Endpoint};
 
 use super::{ByteIndex, ByteIndexState};
-use crate::directory::Place;
+use crate::directory::KeyLocation;
 use crate::error::ByteIndexError;
-use crate::learned::TellingPart;
-use crate::partial::{HeldPart, PartialDirectory};
+use crate::learned::NeededPart;
+use crate::partial::{LoadedPart, PartialDirectory};
 use crate::snapshot::SnapshotParts;
 
-/// What an operation has in hand of a snapshot: the part that it has last asked for, until it ends
-/// or is dropped. Nothing where the session has no budget.
+/// Pin of the snapshot part that an operation requested last; released when the operation ends or
+/// is dropped. Sessions without a metadata budget need none.
 #[derive(Debug)]
-pub struct InHand<'s> {
+pub struct PinnedPart<'s> {
     state: &'s ByteIndexState,
     part: RefCell<Option<(Rc<SnapshotParts>, usize)>>,
 }
 
-impl<'s> InHand<'s> {
-    /// Nothing yet, of an operation on this table; `None`: the session has no budget.
+impl<'s> PinnedPart<'s> {
+    /// Creates an empty pin for an operation on this table; `None` if the session has no metadata
+    /// budget.
     #[inline]
     pub fn of(state: &'s ByteIndexState) -> Option<Self> {
         let part = RefCell::new(None);
         (!state.layer().is_whole()).then_some(Self { state, part })
     }
 
-    fn take(&self, snapshot: &Rc<SnapshotParts>, (number, part): (usize, &Rc<HeldPart>)) {
+    fn take(&self, snapshot: &Rc<SnapshotParts>, (number, part): (usize, &Rc<LoadedPart>)) {
         let mut layer = self.state.layer_mut();
         let Some(directory) = layer.as_partial_mut() else {
             return;
@@ -43,7 +44,7 @@ impl<'s> InHand<'s> {
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for PinnedPart<'_> {
     fn drop(&mut self) {
         if let Some((snapshot, number)) = self.part.take()
             && let Some(directory) = self.state.layer_mut().as_partial_mut()
@@ -54,13 +55,14 @@ impl Drop for InHand<'_> {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Where a key probably is. One round trip if the part that tells is not held.
+    /// Returns the expected location of a key. Costs one round trip if the part that predicts it is
+    /// not held.
     #[inline]
     pub(super) async fn place(
         &self,
         batch: &mut Batch,
         key: &[u8],
-    ) -> Result<Place, ByteIndexError> {
+    ) -> Result<KeyLocation, ByteIndexError> {
         let located = self.state.layer().locate(key);
         match located {
             Ok(place) => Ok(place),
@@ -68,22 +70,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// The same, under a metadata budget.
+    /// Returns the expected location of a key under a metadata budget.
     pub(super) async fn place_by_part(
         &self,
         batch: &mut Batch,
         key: &[u8],
-        mut telling: TellingPart,
-    ) -> Result<Place, ByteIndexError> {
+        mut telling: NeededPart,
+    ) -> Result<KeyLocation, ByteIndexError> {
         loop {
             let part = match &telling.part {
                 Some(part) => Rc::clone(part),
                 None => self.fetch_one(batch, &telling).await?,
             };
             let layer = self.state.layer();
-            // Another future may have taken another root, of which the part tells nothing (BL4).
+            // Another future may have switched to another root, about which the part says nothing.
             if layer.is_of(&telling.snapshot) {
-                self.tell_if_stale(&part, &telling.snapshot);
+                self.report_stale_part(&part, &telling.snapshot);
                 let place = layer.locate_in(&part, key);
                 drop(layer);
                 self.take_in_hand(&telling, &part);
@@ -96,20 +98,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// BL4: a part that is searched by is one of the root's snapshot.
-    fn tell_if_stale(&self, part: &HeldPart, snapshot: &SnapshotParts) {
+    /// Reports a part that does not belong to the root's snapshot to the simulator's checks.
+    fn report_stale_part(&self, part: &LoadedPart, snapshot: &SnapshotParts) {
         if !part.is_of(snapshot) {
             self.access.endpoint.note_stale_part();
         }
     }
 
-    /// Where many keys probably are, in their order. One round trip for the parts that tell and are
-    /// not held, and one more for each 512 KiB of them.
+    /// Returns the expected locations of many keys, in their order. Costs one round trip for the
+    /// needed parts that are not held, and one more for each 512 KiB of them.
     pub(super) async fn places<K: AsRef<[u8]>>(
         &self,
         batch: &mut Batch,
         keys: &[K],
-    ) -> Result<Vec<Place>, ByteIndexError> {
+    ) -> Result<Vec<KeyLocation>, ByteIndexError> {
         loop {
             let (mut places, mut from) = (Vec::with_capacity(keys.len()), None);
             let mut wanting = BTreeMap::<usize, Vec<usize>>::new();
@@ -119,18 +121,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     let key = key.as_ref();
                     let place = match layer.locate(key) {
                         Ok(place) => place,
-                        Err(TellingPart {
+                        Err(NeededPart {
                             part: Some(part),
                             snapshot,
                             ..
                         }) => {
-                            self.tell_if_stale(&part, &snapshot);
+                            self.report_stale_part(&part, &snapshot);
                             layer.locate_in(&part, key)
                         }
                         Err(telling) => {
                             wanting.entry(telling.number).or_default().push(index);
                             from = Some(telling.snapshot);
-                            Place::at(layer.first_page())
+                            KeyLocation::at(layer.first_page())
                         }
                     };
                     places.push(place);
@@ -154,8 +156,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// Takes the part in hand that tells of a key: who goes from page to page wants to know which
-    /// of them are trained ones. One round trip if it is not held.
+    /// Pins the part that covers a key. A walk from page to page uses it to recognize trained
+    /// pages. Costs one round trip if the part is not held.
     pub(super) async fn hold_key(
         &self,
         batch: &mut Batch,
@@ -167,7 +169,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// The same of the page with this number.
+    /// Pins the part that covers the page with this number. Costs one round trip if the part is not
+    /// held.
     pub(super) async fn hold_page(
         &self,
         batch: &mut Batch,
@@ -185,9 +188,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    fn take_in_hand(&self, telling: &TellingPart, part: &Rc<HeldPart>) {
-        if let Some(in_hand) = self.in_hand {
-            in_hand.take(&telling.snapshot, (telling.number, part));
+    fn take_in_hand(&self, telling: &NeededPart, part: &Rc<LoadedPart>) {
+        if let Some(pinned_part) = self.pinned_part {
+            pinned_part.take(&telling.snapshot, (telling.number, part));
         }
     }
 
@@ -195,20 +198,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn fetch_one(
         &self,
         batch: &mut Batch,
-        telling: &TellingPart,
-    ) -> Result<Rc<HeldPart>, ByteIndexError> {
+        telling: &NeededPart,
+    ) -> Result<Rc<LoadedPart>, ByteIndexError> {
         let numbers = [telling.number];
         let mut parts = self.fetch(batch, &telling.snapshot, &numbers).await?;
         Ok(parts.pop().expect("as many as were asked for"))
     }
 
-    /// Reads parts of a snapshot, and keeps them as far as there is room.
+    /// Reads parts of a snapshot, and keeps those that fit the budget.
     async fn fetch(
         &self,
         batch: &mut Batch,
         from: &Rc<SnapshotParts>,
         numbers: &[usize],
-    ) -> Result<Vec<Rc<HeldPart>>, ByteIndexError> {
+    ) -> Result<Vec<Rc<LoadedPart>>, ByteIndexError> {
         let access = &self.access;
         let pool = (access.layout, access.geometry);
         let parts = PartialDirectory::read(from, access.endpoint, batch, pool, numbers).await?;

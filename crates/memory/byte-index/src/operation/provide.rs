@@ -1,83 +1,84 @@
-//! What a change takes for the strings that it writes outside of pages (BV1), and gives back if it
-//! comes to nothing.
+//! Value blocks that a change takes for strings outside of pages, and returns if it is not
+//! committed.
 
-use farleaf_block::{BlockError, Content, Role, SizeClass};
+use farleaf_base::NodeId;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::Critical;
-use farleaf_page::{NewKey, NewRecord, PageBuffer, PageImage, Value};
-use farleaf_types::NodeId;
+use farleaf_leaf::blobs::{BlockError, Content, Role, SizeClass};
+use farleaf_leaf::strings::{NewKey, NewRecord, PageBuffer, PageImage, Value};
+use farleaf_leaf::words::Critical;
 
-use super::blocks::{Take, Taken, is_ahead};
-use super::write::Writing;
+use super::blocks::{TakeResult, TakenBlock, is_ahead};
+use super::write::RecordWrite;
 use super::{ByteIndex, ByteIndexState, Change};
 use crate::error::ByteIndexError;
 
 /// Pieces that are missing on the node of a page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lacking {
+pub(super) struct MissingPieces {
     pub(super) class: SizeClass,
-    /// So many have to be there.
+    /// Number of pieces needed.
     pub(super) count: usize,
     pub(super) role: Role,
 }
 
-/// What a change has taken before, or under, the lock.
+/// Blocks that a change has taken before or under the lock.
 #[derive(Default)]
 pub(super) struct Provision {
-    /// The value's block, if the value is outside.
-    pub(super) value: Option<Taken>,
-    /// The key's block, if the key is.
-    pub(super) key: Option<Taken>,
-    /// Whether the value must be outside although it is short.
+    /// Block of the value, if the value is stored outside.
+    pub(super) value: Option<TakenBlock>,
+    /// Block of the key, if the key is stored outside.
+    pub(super) key: Option<TakenBlock>,
+    /// Whether the value must be stored outside although it is short.
     pub(super) is_value_outside: bool,
-    /// A new page's own strings are taken on any node: its own has no room.
+    /// Whether a new page's own strings may be placed on any node because the page's node is full.
     pub(super) is_elsewhere: bool,
-    /// What has become of the lock of the page that is worked on.
-    pub(super) lock: Lock,
+    /// State of the lock of the page that is being changed.
+    pub(super) lock: PageLockState,
 }
 
 impl Provision {
-    /// The batch that refers to what was taken is about to be executed: whatever becomes of it,
-    /// that is no more to be put back.
+    /// Marks the batch that refers to the blocks as about to be executed. They are not returned
+    /// afterwards, whatever the outcome.
     pub(super) fn commit(&mut self) {
-        self.lock = Lock::Committing;
+        self.lock = PageLockState::Committing;
         (self.value, self.key) = (None, None);
     }
 
-    /// The same of a batch that may not have the record in it.
+    /// Does the same as [`commit`](Self::commit) for a batch that may not contain the record.
     pub(super) fn commit_if(&mut self, is_put: bool) {
         if is_put {
             self.commit();
         } else {
-            self.lock = Lock::Committing;
+            self.lock = PageLockState::Committing;
         }
     }
 }
 
-/// The lock of a page that an attempt works on.
+/// State of the lock of a page that an attempt changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Lock {
-    /// It is held, and nothing of the page has been changed.
+pub(super) enum PageLockState {
+    /// The lock is held, and the page has not been changed.
     #[default]
     Held,
-    /// The batch that changes the page and gives the lock back is under way.
+    /// The batch that changes the page and releases the lock is being executed.
     Committing,
-    /// It has been given back.
+    /// The lock has been released.
     Released,
 }
 
-/// What a change has taken, which goes back when the change ends, also if its future is dropped
-/// where it stands: a session that is not broken by that would close as one that holds nothing.
-pub(super) struct Provided<'s> {
+/// Blocks that a change has taken. They are returned when the change ends or its future is dropped:
+/// otherwise a session that is not broken would close as one that holds nothing.
+pub(super) struct ProvisionGuard<'s> {
     pub(super) provision: Provision,
     pub(super) state: &'s ByteIndexState,
-    /// Nothing on this node is anybody's any more (U4).
+    /// Lost node, whose blocks have no owner any more.
     pub(super) lost: Option<NodeId>,
 }
 
-impl Drop for Provided<'_> {
+impl Drop for ProvisionGuard<'_> {
     fn drop(&mut self) {
-        // F5: what a batch of unknown outcome refers to stays this session's until that is closed.
+        // FABRIC-5: blocks that a batch of unknown outcome refers to stay this session's until it
+        // is closed.
         if self.state.broken.get() {
             return;
         }
@@ -97,7 +98,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         provision.is_value_outside || !geometry.is_value_inline(value.len(), inline)
     }
 
-    /// Writes what is large before the page is locked.
+    /// Writes large strings before the page is locked.
     pub(super) async fn provide_ahead(
         &self,
         batch: &mut Batch,
@@ -118,35 +119,35 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// [`write_ahead`](Self::write_ahead) in critical time: cut off, the session may own chunks
-    /// that it does not know of.
+    /// Calls [`write_ahead`](Self::write_ahead) in a critical section: if it is interrupted, the
+    /// session may own chunks that it does not know of.
     async fn write_critically(
         &self,
         batch: &mut Batch,
         node: NodeId,
         content: &Content<'_>,
-    ) -> Result<Taken, ByteIndexError> {
+    ) -> Result<TakenBlock, ByteIndexError> {
         let critical = Critical::enter(&self.state.broken);
         let written = Box::pin(self.write_ahead(batch, node, content)).await;
         Self::pass_unless_unknown(critical, &written);
         written
     }
 
-    /// Takes the pieces that a record needs and that are not there yet; what is missing.
+    /// Takes the pieces that a record still needs; returns what is missing.
     pub(super) fn provide(
         &self,
         node: NodeId,
         page: &PageBuffer,
-        writing: &Writing<'_>,
+        writing: &RecordWrite<'_>,
         provision: &mut Provision,
-    ) -> Result<Option<Lacking>, ByteIndexError> {
+    ) -> Result<Option<MissingPieces>, ByteIndexError> {
         let lacking = |role, class| {
             let count = 1;
-            Ok(Some(Lacking { class, count, role }))
+            Ok(Some(MissingPieces { class, count, role }))
         };
-        // BV1: what is written with the page's batch lies on its node.
+        // Blocks written with the page's batch must lie on its node.
         for taken in [&mut provision.value, &mut provision.key] {
-            let is_astray = |it: &Taken| !it.is_written && it.pointer.place().node() != node;
+            let is_astray = |it: &TakenBlock| !it.is_written && it.pointer.place().node() != node;
             if let Some(astray) = taken.take_if(|it| is_astray(it)) {
                 self.state.blocks.put_back(astray.pointer);
             }
@@ -154,34 +155,34 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if provision.value.is_none() && self.is_value_outside(writing.value, provision) {
             let content = Self::content(Role::Value, writing.key, writing.value)?;
             match self.take(node, &content) {
-                Take::Taken(taken) => provision.value = Some(taken),
-                Take::Lease(class) => return lacking(Role::Value, class),
+                TakeResult::TakenBlock(taken) => provision.value = Some(taken),
+                TakeResult::Lease(class) => return lacking(Role::Value, class),
             }
         }
         let suffix_size_bytes = writing.key.len() - page.image().prefix_size_bytes();
         let is_inline = self.access.geometry.is_suffix_inline(suffix_size_bytes);
         if is_inline || writing.slot.is_some() {
-            // The page that it was for has been split since, or another operation has written the
-            // key meanwhile: its record keeps the block that it has.
+            // The page that the block was for has been split since, or another operation has
+            // written the key in the meantime. The record keeps its existing block.
             if let Some(unused) = provision.key.take() {
                 self.state.blocks.put_back(unused.pointer);
             }
         } else if provision.key.is_none() {
             let content = Self::content(Role::Key, writing.key, writing.key)?;
             match self.take(node, &content) {
-                Take::Taken(taken) => provision.key = Some(taken),
-                Take::Lease(class) => return lacking(Role::Key, class),
+                TakeResult::TakenBlock(taken) => provision.key = Some(taken),
+                TakeResult::Lease(class) => return lacking(Role::Key, class),
             }
         }
         Ok(None)
     }
 
-    /// Posts the WRITEs of the blocks that a record refers to. (BV1: those on another node than the
-    /// page are written already.)
+    /// Posts the WRITEs of the blocks that a record refers to. Blocks on other nodes than the
+    /// page's are already written.
     pub(super) fn post_provision(
         &self,
         batch: &mut Batch,
-        writing: &Writing<'_>,
+        writing: &RecordWrite<'_>,
         provision: &Provision,
     ) -> Result<(), ByteIndexError> {
         if let Some(taken) = provision.value {
@@ -195,16 +196,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Leases value blocks on a node. If there is no room there, writes the value or the key
-    /// elsewhere, ahead; strings of new pages are to be taken elsewhere.
+    /// Leases value blocks on a node. If the node is full, writes the value or the key to another
+    /// one ahead of the lock; strings of new pages will be taken on another node.
     pub(super) async fn lease_blocks(
         &self,
         batch: &mut Batch,
-        (node, lacking): (NodeId, Lacking),
+        (node, lacking): (NodeId, MissingPieces),
         (key, change): (&[u8], &Change<'_>),
         provision: &mut Provision,
     ) -> Result<(), ByteIndexError> {
-        // What this session has unlinked may be free by now, which costs less than a chunk.
+        // Unlinked blocks of this session may be free by now, which costs less than a chunk.
         self.recycle().await?;
         let leased = self.lease_on(node, lacking).await;
         let Err(error) = leased else {
@@ -231,12 +232,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Leases value blocks for the strings of a new page: on its node, or elsewhere if there is no
-    /// room.
+    /// Leases value blocks for the strings of a new page: on its node, or on another one if it is
+    /// full.
     pub(super) async fn lease_for_page(
         &self,
         node: NodeId,
-        lacking: Lacking,
+        lacking: MissingPieces,
         is_elsewhere: &mut bool,
     ) -> Result<(), ByteIndexError> {
         match self.lease_on(node, lacking).await {
@@ -249,9 +250,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// Sees to it that so many pieces of a size are there.
-    async fn lease_on(&self, node: NodeId, lacking: Lacking) -> Result<(), ByteIndexError> {
-        let Lacking { class, count, .. } = lacking;
+    /// Ensures that enough pieces of a size are available.
+    async fn lease_on(&self, node: NodeId, lacking: MissingPieces) -> Result<(), ByteIndexError> {
+        let MissingPieces { class, count, .. } = lacking;
         let blocks = self.blocks();
         let critical = Critical::enter(&self.state.broken);
         let leased = async {
@@ -265,11 +266,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         leased
     }
 
-    /// The same on any other node than one that is full.
+    /// Ensures that enough pieces are available on any node other than a full one.
     async fn lease_elsewhere(
         &self,
         node: NodeId,
-        lacking: Lacking,
+        lacking: MissingPieces,
         full: ByteIndexError,
     ) -> Result<(), ByteIndexError> {
         for other in self.other_nodes(node) {
@@ -284,11 +285,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
-/// What a page is given of a record whose blocks are provided. A key that the page has outside
-/// stays where it is.
+/// Returns the record as the page stores it, with the provided blocks. A key that the page already
+/// stores outside stays in its block.
 pub(super) fn record_of<'w>(
     image: PageImage<'_>,
-    writing: &Writing<'w>,
+    writing: &RecordWrite<'w>,
     provision: &Provision,
 ) -> NewRecord<'w> {
     let known = writing.slot.and_then(|slot| image.key(slot).reference());

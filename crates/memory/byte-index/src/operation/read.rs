@@ -1,56 +1,56 @@
-//! Reading keys: one page per key when the hint is right, and a value block if the value is large.
+//! Reads keys: one page per key when the hint is right, and a value block if the value is large.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::{Course, Look};
-use farleaf_page::format::read_string;
-use farleaf_page::{Found, Outside, PageBuffer, PageImage, Reference, Value};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::format::read_string;
+use farleaf_leaf::strings::{Found, Outside, PageBuffer, PageImage, Reference, Value};
+use farleaf_leaf::words::{LeafCheck, SearchPath};
 
-use super::strings::Answer;
-use super::{ByteIndex, NOTHING_OUTSIDE, Sight, check_key, low_of};
-use crate::directory::Place;
+use super::strings::SlotAnswer;
+use super::{ByteIndex, NOTHING_OUTSIDE, PageVerdict, check_key, low_of};
+use crate::directory::KeyLocation;
 use crate::error::ByteIndexError;
 
-/// Keys that go into one batch at the most.
+/// Maximum number of keys per batch.
 const MULTI_GET_BATCH_COUNT: usize = 256;
 
-/// What a page that was just read says of a key.
-enum Seen<'b> {
-    /// The value, in the page.
+/// Contents of a page for a key.
+enum KeyInPage<'b> {
+    /// The value, stored in the page.
     Inline(&'b [u8]),
-    /// The value is outside.
+    /// The value is stored outside the page.
     Outside(Reference),
-    /// There is no record.
+    /// The page has no record of the key.
     Absent,
-    /// It takes more than this look.
-    More(Hint, Sight),
+    /// This page does not suffice.
+    More(Hint, PageVerdict),
 }
 
-/// A page that covers a key.
-pub(super) struct Arrival {
+/// Page that covers a key.
+pub(super) struct CoveringPage {
     pub(super) hint: Hint,
     pub(super) page: PageBuffer,
-    /// What was read of strings outside it.
+    /// Strings outside the page that were read.
     pub(super) outside: Outside,
 }
 
-/// The READs of the one or two pages that a key may be in.
+/// READs of the one or two pages that may cover a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostedPlace {
-    place: Place,
+    place: KeyLocation,
     page: ReadSlot,
     also: Option<ReadSlot>,
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Hands the value of a key to `read`, or `None` if there is none, and returns what that
-    /// returns. One round trip when the hint is right; one more if the value is outside, and one
-    /// for each 256,000 bytes of it after the first. Of a value that lies in the page nothing is
-    /// copied but by `read`.
+    /// Passes the value of a key to `read`, or `None` if there is none, and returns the result of
+    /// `read`. Costs one round trip when the hint is right; one more if the value is outside its
+    /// page, and one for each 256,000 bytes of it after the first. A value stored in its page is
+    /// not copied, except by `read`.
     ///
     /// # Errors
-    /// The key is too long; the table was dropped or is damaged; or the fabric failed.
+    /// The key is too long; the table was dropped or is corrupted; or the fabric failed.
     pub async fn get<R>(
         &self,
         batch: &mut Batch,
@@ -58,7 +58,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, ByteIndexError> {
         check_key(key)?;
-        // As `place` does, without a future inside this one.
+        // Does the same as `place`, without a nested future.
         let located = self.state.layer().locate(key);
         let place = match located {
             Ok(place) => place,
@@ -68,18 +68,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let posted = self.post_place(batch, place);
         self.access.endpoint.execute(batch).await?;
         let (hint, more) = match self.see(batch, posted, key) {
-            Seen::Inline(value) => return Ok(read(Some(value))),
-            Seen::Absent => return Ok(read(None)),
-            Seen::Outside(reference) => {
+            KeyInPage::Inline(value) => return Ok(read(Some(value))),
+            KeyInPage::Absent => return Ok(read(None)),
+            KeyInPage::Outside(reference) => {
                 let mut value = Vec::new();
                 let at = (posted.place.page.addr, reference);
                 let copied = read_string(&self.access, batch, at, &mut value).await?;
-                if copied == farleaf_block::Copied::Whole {
+                if copied == farleaf_leaf::blobs::CopyOutcome::Whole {
                     return Ok(read(Some(&value)));
                 }
-                (posted.place.page, Sight::Look(Look::Torn))
+                (posted.place.page, PageVerdict::LeafCheck(LeafCheck::Torn))
             }
-            Seen::More(hint, more) => (hint, more),
+            KeyInPage::More(hint, more) => (hint, more),
         };
         let mut value = Vec::new();
         let slowly = Box::pin(self.get_slowly(batch, key, (hint, more), &mut value));
@@ -87,12 +87,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(read(is_there.then_some(&*value)))
     }
 
-    /// The values of many keys, in their order, appended to `values` one after the other: where
-    /// each ends, and whether it is there. One round trip per 256 keys, and one for the values that
-    /// are outside, when the hints are right.
+    /// Reads the values of many keys and appends them to `values`, in the order of the keys.
+    /// Returns for each where it ends, and whether it exists. Costs one round trip per 256 keys,
+    /// and one for the values outside pages, when the hints are right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// Fails like [`get`](Self::get).
     pub async fn multi_get<K: AsRef<[u8]>>(
         &self,
         batch: &mut Batch,
@@ -113,10 +113,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let (mut outside, mut more) = (Vec::new(), Vec::new());
             for (index, (key, posted)) in keys.iter().zip(&posted).enumerate() {
                 match self.see(batch, *posted, key.as_ref()) {
-                    Seen::Inline(value) => read(first + index, Some(value)),
-                    Seen::Absent => read(first + index, None),
-                    Seen::Outside(reference) => outside.push((index, reference)),
-                    Seen::More(hint, sight) => more.push((index, hint, sight)),
+                    KeyInPage::Inline(value) => read(first + index, Some(value)),
+                    KeyInPage::Absent => read(first + index, None),
+                    KeyInPage::Outside(reference) => outside.push((index, reference)),
+                    KeyInPage::More(hint, sight) => more.push((index, hint, sight)),
                 }
             }
             let addr_of = |index: usize| posted[index].place.page.addr;
@@ -130,7 +130,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     read(first + index, Some(&value));
                 } else {
                     let hint = posted[index].place.page;
-                    more.push((index, hint, Sight::Look(Look::Torn)));
+                    more.push((index, hint, PageVerdict::LeafCheck(LeafCheck::Torn)));
                 }
             }
             for (index, hint, sight) in more {
@@ -144,8 +144,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Adds the READs of the one or two pages that a key may be in.
-    pub(super) fn post_place(&self, batch: &mut Batch, place: Place) -> PostedPlace {
+    /// Adds the READs of the one or two pages that may cover a key.
+    pub(super) fn post_place(&self, batch: &mut Batch, place: KeyLocation) -> PostedPlace {
         PostedPlace {
             place,
             page: self.post_page(batch, place.page.addr),
@@ -153,97 +153,104 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    fn see<'b>(&self, batch: &'b Batch, posted: PostedPlace, key: &[u8]) -> Seen<'b> {
+    fn see<'b>(&self, batch: &'b Batch, posted: PostedPlace, key: &[u8]) -> KeyInPage<'b> {
         let mut hint = posted.place.page;
         let mut image = self.image(batch, posted.page);
         let mut sight = self.look(image, hint.addr, key);
         if let (Some(also), Some(read)) = (posted.place.also, posted.also)
-            && sight != Sight::Look(Look::Here)
+            && sight != PageVerdict::LeafCheck(LeafCheck::Here)
         {
             let other = self.image(batch, read);
             let looked = self.look(other, also.addr, key);
-            // What is to the right of the left one and to the left of the right one is between
-            // them: go on from the left one.
-            if !matches!(looked, Sight::Look(Look::Left | Look::Torn)) {
+            // A key to the right of the left page and to the left of the right page is between
+            // them, so continue from the left page.
+            if !matches!(
+                looked,
+                PageVerdict::LeafCheck(LeafCheck::Left | LeafCheck::Torn)
+            ) {
                 (hint, image, sight) = (also, other, looked);
             }
         }
         match sight {
-            Sight::Look(Look::Here) => see_in(image, hint, key),
-            Sight::Look(Look::Torn) if self.leaves_out(ProtocolCheck::TornIsNotAbsent) => {
-                Seen::Absent
+            PageVerdict::LeafCheck(LeafCheck::Here) => see_in(image, hint, key),
+            PageVerdict::LeafCheck(LeafCheck::Torn)
+                if self.skips_check(ProtocolCheck::TornIsNotAbsent) =>
+            {
+                KeyInPage::Absent
             }
-            more => Seen::More(hint, more),
+            more => KeyInPage::More(hint, more),
         }
     }
 
-    /// The end of a get that one look does not answer; whether the key is there.
+    /// Completes a get that the first page does not answer; returns whether the key exists.
     #[cold]
     async fn get_slowly(
         &self,
         batch: &mut Batch,
         key: &[u8],
-        (hint, sight): (Hint, Sight),
+        (hint, sight): (Hint, PageVerdict),
         value: &mut Vec<u8>,
     ) -> Result<bool, ByteIndexError> {
         let (mut from, mut stale_count) = ((hint, sight), 0);
         loop {
-            let Arrival {
+            let CoveringPage {
                 hint,
                 page,
                 mut outside,
             } = self.walk(batch, key, from).await?;
             let at = (hint.addr, &page);
-            let is_whole = match self.find_surely(batch, at, key, &mut outside).await? {
-                Answer::Absent => return Ok(false),
-                Answer::Record(slot) => self.read_value(batch, at, slot, value).await?,
-                Answer::Stale => false,
+            let is_whole = match self.find_with_strings(batch, at, key, &mut outside).await? {
+                SlotAnswer::Absent => return Ok(false),
+                SlotAnswer::Record(slot) => self.read_value(batch, at, slot, value).await?,
+                SlotAnswer::Stale => false,
             };
             if is_whole {
                 return Ok(true);
             }
             value.clear();
             self.note_stale(hint.addr, &mut stale_count)?;
-            // The page has changed meanwhile: what it names now is there.
-            from = (hint, Sight::Look(Look::Torn));
+            // The page has changed in the meantime. Read it again for the current references.
+            from = (hint, PageVerdict::LeafCheck(LeafCheck::Torn));
         }
     }
 
-    /// Goes on from a page that was looked at to the one that covers the key; teaches the layer
-    /// what it meets.
+    /// Walks from an examined page to the one that covers the key; records the pages found in the
+    /// layer.
     ///
-    /// Dropping the future while it reads a page under its lock may leave that locked; the session
-    /// is then broken and must be closed.
+    /// Dropping the future while it reads a page under its lock may leave the page locked; the
+    /// session is then broken and must be closed.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// Fails like [`get`](Self::get).
     pub(super) async fn walk(
         &self,
         batch: &mut Batch,
         key: &[u8],
-        (mut hint, mut sight): (Hint, Sight),
-    ) -> Result<Arrival, ByteIndexError> {
+        (mut hint, mut sight): (Hint, PageVerdict),
+    ) -> Result<CoveringPage, ByteIndexError> {
         self.hold_key(batch, key).await?;
-        let mut course = Course::<Vec<u8>>::default();
+        let mut course = SearchPath::<Vec<u8>>::default();
         let (mut low, mut torn_count, mut stale_count) = (None, 0, 0);
         let (mut announced, mut link_count) = (None, 0);
         loop {
             let mut outside = Outside::new();
-            // A hint that led too far left is stale: others have split. Ask how often, along the
-            // way.
-            let is_asked = announced.is_none() && matches!(sight, Sight::Look(Look::Right(_)));
+            // A hint that led too far left is stale: others have split pages. Read the model's
+            // announcement counter along the way.
+            let is_asked =
+                announced.is_none() && matches!(sight, PageVerdict::LeafCheck(LeafCheck::Right(_)));
             let page = match sight {
-                Sight::Look(Look::Torn) => {
+                PageVerdict::LeafCheck(LeafCheck::Torn) => {
                     let broken = &self.state.broken;
                     let after = self
                         .access
                         .after_torn(batch, hint.addr, &mut torn_count, broken);
                     after.await?
                 }
-                // What the sight is of is not kept: it is read again, with what it needs.
-                Sight::Unsure(_) | Sight::Look(Look::Here) => None,
-                Sight::Look(look) => {
-                    link_count += u32::from(matches!(look, Look::Right(_) | Look::Retired(_)));
+                // The image is not kept. The page is read again, with the strings that it needs.
+                PageVerdict::Unsure(_) | PageVerdict::LeafCheck(LeafCheck::Here) => None,
+                PageVerdict::LeafCheck(look) => {
+                    link_count +=
+                        u32::from(matches!(look, LeafCheck::Right(_) | LeafCheck::Retired(_)));
                     hint = self.go_on(batch, &mut course, key, (hint, low.take()), look)?;
                     torn_count = 0;
                     None
@@ -261,19 +268,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
                 let image = self.image(batch, read);
                 if !self.access.is_intact(image.words(), hint.addr) {
-                    sight = Sight::Look(Look::Torn);
+                    sight = PageVerdict::LeafCheck(LeafCheck::Torn);
                     continue;
                 }
                 PageBuffer::copy_of(image)
             };
             let at = (hint.addr, &page);
-            let look = self.look_surely(batch, at, key, &mut outside).await?;
-            if look == Look::Torn {
+            let look = self.look_with_strings(batch, at, key, &mut outside).await?;
+            if look == LeafCheck::Torn {
                 self.note_stale(hint.addr, &mut stale_count)?;
             }
             low = low_of(page.image());
             match (look, &low) {
-                (Look::Here, low) => {
+                (LeafCheck::Here, low) => {
                     if let Some(low) = low {
                         self.learn(low, hint);
                     }
@@ -281,26 +288,28 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     if let Some(announced) = announced {
                         Box::pin(self.catch_up(batch, announced)).await?;
                     }
-                    return Ok(Arrival {
+                    return Ok(CoveringPage {
                         hint,
                         page,
                         outside,
                     });
                 }
-                (Look::Right(_) | Look::Left, Some(low)) if !page.image().is_retired() => {
+                (LeafCheck::Right(_) | LeafCheck::Left, Some(low))
+                    if !page.image().is_retired() =>
+                {
                     self.learn(low, hint);
                 }
                 _ => {}
             }
-            sight = Sight::Look(look);
+            sight = PageVerdict::LeafCheck(look);
         }
     }
 
-    /// Strings of value blocks, each `None` if it is not there (any more). One round trip for all
-    /// that lie in pieces.
+    /// Reads strings from value blocks; each is `None` if it no longer exists. Costs one round trip
+    /// for all strings in pieces of chunks.
     ///
     /// # Errors
-    /// A page is damaged, or the fabric failed.
+    /// A page is corrupted, or the fabric failed.
     pub(super) async fn read_strings(
         &self,
         batch: &mut Batch,
@@ -310,7 +319,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch.clear();
         let mut posted = Vec::with_capacity(strings.len());
         for (addr, reference) in strings {
-            let pointer = farleaf_block::FatPointer::from_word(reference.pointer.word());
+            let pointer = farleaf_leaf::blobs::FatPointer::from_word(reference.pointer.word());
             let pointer = pointer.ok_or_else(|| self.damaged(*addr))?;
             posted.push(blocks.post_read(batch, pointer, reference.size_bytes)?);
         }
@@ -329,20 +338,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 Some(copied) => copied,
                 None => read_string(&self.access, batch, *at, &mut value).await?,
             };
-            whole.push((copied == farleaf_block::Copied::Whole).then_some(value));
+            whole.push((copied == farleaf_leaf::blobs::CopyOutcome::Whole).then_some(value));
         }
         Ok(whole)
     }
 }
 
-/// What a page that covers a key says of it.
-fn see_in<'b>(image: PageImage<'b>, hint: Hint, key: &[u8]) -> Seen<'b> {
+/// Returns what a page that covers a key contains for it.
+fn see_in<'b>(image: PageImage<'b>, hint: Hint, key: &[u8]) -> KeyInPage<'b> {
     match image.find(key, NOTHING_OUTSIDE) {
-        Found::Absent => Seen::Absent,
+        Found::Absent => KeyInPage::Absent,
         Found::Record(slot) => match image.value(slot) {
-            Value::Inline(value) => Seen::Inline(value),
-            Value::Outside(reference) => Seen::Outside(reference),
+            Value::Inline(value) => KeyInPage::Inline(value),
+            Value::Outside(reference) => KeyInPage::Outside(reference),
         },
-        Found::Unsure(_) => Seen::More(hint, Sight::Look(Look::Here)),
+        Found::Unsure(_) => KeyInPage::More(hint, PageVerdict::LeafCheck(LeafCheck::Here)),
     }
 }

@@ -1,24 +1,25 @@
-//! Records as scans bring them.
+//! Records as scans return them.
 
-/// A record by itself.
+/// Record with its own memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Its key.
+    /// Key of the record.
     pub key: Vec<u8>,
-    /// Its value; empty if only keys were asked for.
+    /// Value of the record; empty if only keys were requested.
     pub value: Vec<u8>,
 }
 
-/// Records one behind the other in one piece of memory: used again, it takes none for each of them.
+/// Records stored one after the other in one allocation. A reused buffer allocates nothing per
+/// record.
 #[derive(Clone, Debug, Default)]
 pub struct RecordBuffer {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<RecordSpan>,
 }
 
-/// Where a record lies.
+/// Position of a record in the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RecordSpan {
     key_start: usize,
     key_size_bytes: usize,
     value_start: usize,
@@ -26,7 +27,7 @@ struct Place {
 }
 
 impl RecordBuffer {
-    /// One without records.
+    /// Creates a buffer without records.
     pub const fn new() -> Self {
         Self {
             bytes: Vec::new(),
@@ -34,12 +35,12 @@ impl RecordBuffer {
         }
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -50,24 +51,24 @@ impl RecordBuffer {
         self.places.clear();
     }
 
-    /// Key and value of the record with this index.
+    /// Returns key and value of the record with this index.
     #[inline]
     pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let place = self.places.get(index)?;
         Some(self.at(place))
     }
 
-    /// The record that was added last.
+    /// Returns the record that was added last.
     pub fn last(&self) -> Option<(&[u8], &[u8])> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// Keys and values, in the order in which they were found.
+    /// Iterates over keys and values, in the order in which they were found.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> + DoubleEndedIterator {
         self.places.iter().map(|place| self.at(place))
     }
 
-    /// Each record by itself.
+    /// Copies each record into its own memory.
     pub fn to_records(&self) -> Vec<Record> {
         let record = |(key, value): (&[u8], &[u8])| Record {
             key: key.to_vec(),
@@ -90,7 +91,7 @@ impl RecordBuffer {
         self.bytes.extend_from_slice(suffix);
         let value_start = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.places.push(Place {
+        self.places.push(RecordSpan {
             key_start,
             key_size_bytes: value_start - key_start,
             value_start,
@@ -98,14 +99,14 @@ impl RecordBuffer {
         });
     }
 
-    /// Gives a record another value.
+    /// Sets the value of a record.
     pub(super) fn set_value(&mut self, index: usize, value: &[u8]) {
         let place = &mut self.places[index];
         (place.value_start, place.value_size_bytes) = (self.bytes.len(), value.len());
         self.bytes.extend_from_slice(value);
     }
 
-    /// Removes a record; those behind it move up.
+    /// Removes a record; later ones move up.
     pub(super) fn remove(&mut self, index: usize) {
         self.places.remove(index);
     }
@@ -113,7 +114,7 @@ impl RecordBuffer {
     /// Removes all records from this index on.
     pub(super) fn truncate(&mut self, count: usize) {
         self.places.truncate(count);
-        let end = |place: &Place| {
+        let end = |place: &RecordSpan| {
             let key_end = place.key_start + place.key_size_bytes;
             key_end.max(place.value_start + place.value_size_bytes)
         };
@@ -122,7 +123,7 @@ impl RecordBuffer {
     }
 
     #[inline]
-    fn at(&self, place: &Place) -> (&[u8], &[u8]) {
+    fn at(&self, place: &RecordSpan) -> (&[u8], &[u8]) {
         let key = &self.bytes[place.key_start..][..place.key_size_bytes];
         (
             key,
@@ -135,8 +136,7 @@ impl RecordBuffer {
 mod tests {
     use super::*;
 
-    /// Promise: records come back as they were added, whatever is added to them later and whatever
-    /// is removed.
+    /// Promise: records are returned as they were added, whatever is added or removed later.
     #[test]
     fn records_come_back() {
         let mut records = RecordBuffer::new();

@@ -1,30 +1,31 @@
-//! Reading keys in descending order. There are no links to the left: the search layer names the
-//! pages there, and links to the right fill what it does not know of.
+//! Descending scans. Pages have no links to the left: the search layer names the pages there, and
+//! links to the right lead to those that it does not know of.
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::IndexError;
 use farleaf_index::hint::Hint;
-use farleaf_leaf::{Course, Look};
-use farleaf_page::{Fence, Outside, PageBuffer, PageError};
+use farleaf_leaf::strings::{Fence, Outside, PageBuffer, PageError};
+use farleaf_leaf::words::{LeafCheck, SearchPath};
 
 use super::ByteIndex;
 use super::records::RecordBuffer;
 use super::scan::ReadAhead;
-use super::scan_page::Pending;
+use super::scan_page::PendingValues;
 use crate::error::ByteIndexError;
 
-/// Where a scan in descending order stands.
+/// Position and bounds of a descending scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReverseCursor {
-    /// All keys from here on have been passed; `None`: all keys have.
+    /// Fence from which on all keys have been passed; `None` if all keys have.
     before: Option<Fence>,
-    /// The smallest key that is wanted.
+    /// Inclusive lower end of the scan.
     start: Vec<u8>,
     has_values: bool,
 }
 
 impl ReverseCursor {
-    /// A scan from the greatest key below `end`, or from the last key, down to `start`, inclusive.
+    /// Creates a scan from the greatest key below `end`, or from the last key, down to `start`,
+    /// inclusive.
     pub fn new(start: &[u8], end: Option<&[u8]>) -> Self {
         let is_empty = end.is_some_and(|end| end <= start);
         let before = end.map_or(Fence::End, |end| Fence::Before(end.to_vec()));
@@ -35,7 +36,7 @@ impl ReverseCursor {
         }
     }
 
-    /// The same, which reads no values.
+    /// Makes the scan read keys only.
     #[must_use]
     pub fn of_keys(self) -> Self {
         Self {
@@ -44,53 +45,53 @@ impl ReverseCursor {
         }
     }
 
-    /// Whether all keys have been passed.
+    /// Returns whether all keys have been passed.
     pub const fn is_finished(&self) -> bool {
         self.before.is_none()
     }
 
-    /// The fence before which all is left to pass.
+    /// Returns the fence below which keys are still to be passed.
     pub fn before(&self) -> Option<&Fence> {
         self.before.as_ref()
     }
 
-    /// The smallest key that is wanted.
+    /// Returns the inclusive lower end of the scan.
     pub fn start(&self) -> &[u8] {
         &self.start
     }
 
-    /// Whether values are read, too.
+    /// Returns whether the scan reads values.
     pub const fn has_values(&self) -> bool {
         self.has_values
     }
 
-    /// All keys have been passed.
+    /// Moves to the end.
     pub fn finish(&mut self) {
         self.before = None;
     }
 
-    /// All keys from this fence on have been passed.
+    /// Moves to a fence: all keys from it on have been passed.
     pub fn pass(&mut self, to: Fence) {
         let is_over = to <= Fence::Before(self.start.clone());
         self.before = (!is_over).then_some(to);
     }
 }
 
-/// A page that has the keys right below a fence.
-struct Below {
+/// Page that contains the keys right below a fence.
+struct PageBelow {
     hint: Hint,
     page: PageBuffer,
     low: Fence,
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Adds up to `wanted` records to `records`, descending: as many, unless the keys that the
-    /// cursor is for end before. One round trip for as many pages as lie side by side to the left
-    /// in their model, and are expected to be needed, and one more if values are outside; one for
-    /// each page that a split has made and this session has not met.
+    /// Adds `wanted` records to `records`, descending, or fewer if the cursor's range ends before.
+    /// Costs one round trip for all needed pages that lie adjacent to the left in their model, and
+    /// one more if values are outside their pages; one for each page that a split created and this
+    /// session does not know.
     ///
     /// # Errors
-    /// The fabric failed, a page is damaged, or the table was dropped. The cursor then stands
+    /// The fabric failed, a page is corrupted, or the table was dropped. The cursor then stands
     /// before the last record that was added.
     pub async fn scan_reverse(
         &self,
@@ -109,7 +110,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let below = if let Some(below) = below_in(&mut ahead, &before) {
                 below
             } else {
-                // Of another layer a hint says nothing.
+                // A hint of another layer says nothing.
                 if let Some(Hint { parent, .. }) = hint {
                     self.hold_page(batch, parent).await?;
                 }
@@ -132,7 +133,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// The page to look at for the keys right below a fence.
+    /// Returns the page to examine for the keys right below a fence.
     async fn hint_below(&self, batch: &mut Batch, before: &Fence) -> Result<Hint, ByteIndexError> {
         if let Some(string) = before.string() {
             return Ok(self.place(batch, string).await?.page);
@@ -145,12 +146,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(synonym.map_or(trained, |addr| Hint { addr, ..trained }))
     }
 
-    /// The page to look at after one that begins at the fence.
+    /// Returns the page to examine after one that begins at the fence.
     fn left_of_fence(&self, failed: Hint, before: &Fence) -> Hint {
         let layer = self.state.layer();
         let trained = layer.page(failed.parent);
         if let Some(trained) = trained.filter(|trained| trained.addr != failed.addr) {
-            // Of the same parent there are pages further left: the trained one, at the last.
+            // The same parent has pages further left, the last of which is the trained page.
             let synonyms: Vec<_> = layer.synonyms_of(failed.parent).collect();
             let own = synonyms.iter().position(|addr| *addr == failed.addr);
             let left = own
@@ -162,7 +163,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.left_of_parent(failed, before)
     }
 
-    /// The same, where nothing of the same parent is further left.
+    /// Returns the page to examine if no page of the same parent is further left.
     fn left_of_parent(&self, failed: Hint, before: &Fence) -> Hint {
         let layer = self.state.layer();
         let key = before.string().unwrap_or_default();
@@ -176,8 +177,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         trained.is_some_and(|trained| trained.addr == hint.addr)
     }
 
-    /// Reads a page and those that are known to lie to the left of it, trained ones and their
-    /// synonyms, as many in all as are wanted.
+    /// Reads a page and the known pages to the left of it (trained ones and their synonyms), up to
+    /// the number wanted.
     async fn read_ahead_to_the_left(
         &self,
         batch: &mut Batch,
@@ -188,7 +189,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         {
             let layer = self.state.layer();
             let run_count = layer.run_up_to(hint.parent, page_count);
-            // Of the first parent only what begins before the fence.
+            // Of the first parent, only pages that begin before the fence.
             let (mut left, mut key, mut count) = (page_count.max(1), before.string(), 0);
             while left > 0 && count < run_count {
                 let parent = hint.parent - count;
@@ -202,7 +203,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
             }
             let first = hint.parent + 1 - count;
-            // Not if its part was forgotten meanwhile: then there is the page alone.
+            // If its part was evicted in the meantime, only the page itself.
             let run = layer.page(first).filter(|_| count > 0);
             let has_hint = run.is_some() && self.is_trained(hint)
                 || pieces.iter().any(|(known, _)| known.addr == hint.addr);
@@ -215,30 +216,31 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(self.copied(batch, &read))
     }
 
-    /// Goes from page to page until one begins before a fence and ends at it, or behind it.
+    /// Walks from page to page until one begins before a fence and ends at or after it.
     async fn walk_below(
         &self,
         batch: &mut Batch,
         mut hint: Hint,
         before: &Fence,
-    ) -> Result<Below, ByteIndexError> {
-        let (mut course, mut stale_count) = (Course::<Vec<u8>>::default(), 0);
+    ) -> Result<PageBelow, ByteIndexError> {
+        let (mut course, mut stale_count) = (SearchPath::<Vec<u8>>::default(), 0);
         let key = before.string().unwrap_or_default();
         let (mut has_gone_right, mut retired_trained) = (false, None);
         loop {
             let broken = &self.state.broken;
             let page = self.access.read_intact(batch, hint.addr, broken).await?;
             if !self.is_current() {
-                // Another future has replaced the layer: the hint's parent is another page there.
+                // Another future has replaced the layer, in which the hint's parent is another
+                // page.
                 return Err(IndexError::Outdated.into());
             }
             let link = page.image().link();
             if link.is_retired() {
-                // What it names is its successor's, or gone.
+                // The strings that the page names belong to its successor, or are gone.
                 if self.is_trained(hint) {
                     retired_trained = Some(hint.parent);
                 }
-                let look = Look::Retired(link.place());
+                let look = LeafCheck::Retired(link.place());
                 hint = self.go_on(batch, &mut course, key, (hint, None), look)?;
                 continue;
             }
@@ -255,63 +257,64 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 self.note_stale(hint.addr, &mut stale_count)?;
                 continue;
             };
-            // Where many lie between, the next step would pass them all again.
+            // If many pages lie between, the next step would walk past all of them again.
             if let Some(low) = low.least_key() {
                 self.learn(&low, hint);
             }
             let look = if low >= *before {
-                Look::Left
+                LeafCheck::Left
             } else if high < *before {
-                Look::Right(link.place())
+                LeafCheck::Right(link.place())
             } else {
-                return Ok(Below { hint, page, low });
+                return Ok(PageBelow { hint, page, low });
             };
-            if look == Look::Left {
-                // What has taken over the trained page begins where that does: nothing of the same
-                // parent is further left.
+            if look == LeafCheck::Left {
+                // The successor of the trained page begins where the trained page did: no page of
+                // the same parent is further left.
                 let left = if retired_trained == Some(hint.parent) {
                     self.left_of_parent(hint, before)
                 } else {
                     self.left_of_fence(hint, before)
                 };
                 if has_gone_right || left.parent != hint.parent {
-                    // Counts the hop, so that the way ends also in a damaged table. Those from one
-                    // synonym of a parent to the next are as many as this session has met.
+                    // Counts the hop, so that the walk ends even in a corrupted table. The number
+                    // of hops from one synonym of a parent to the next is limited by what this
+                    // session knows.
                     self.go_on(batch, &mut course, key, (hint, None), look)?;
                 }
                 hint = left;
                 continue;
             }
-            has_gone_right |= matches!(look, Look::Right(_));
+            has_gone_right |= matches!(look, LeafCheck::Right(_));
             hint = self.go_on(batch, &mut course, key, (hint, low.least_key()), look)?;
         }
     }
 
-    /// Takes the records of a page below a fence, and moves the cursor: before the page, or before
-    /// the last record that is wanted.
+    /// Takes the records of a page below a fence, and moves the cursor before the page, or before
+    /// the last wanted record.
     async fn take_below(
         &self,
         batch: &mut Batch,
         cursor: &mut ReverseCursor,
-        (below, before): (Below, Fence),
+        (below, before): (PageBelow, Fence),
         end: usize,
         records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
-        let Below { hint, page, low } = below;
-        // The page covers its low end.
+        let PageBelow { hint, page, low } = below;
+        // The page covers its lower fence.
         let covered = low.least_key().unwrap_or_default();
         let at = (hint.addr, &page);
         let found = self
             .records_of(batch, at, &covered, cursor.has_values)
             .await?;
         let Some(found) = found else {
-            // Stale: it is read again.
+            // The page is stale: read it again.
             let below = self.walk_below(batch, hint, &before).await?;
             let again = self.take_below(batch, cursor, (below, before), end, records);
             return Box::pin(again).await;
         };
         let first = records.len();
-        let mut pending = Pending::new();
+        let mut pending = PendingValues::new();
         let mut to = low;
         let wanted = found
             .records
@@ -338,8 +341,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
-/// Takes the page out of those read that begins before a fence and ends at it, or behind it.
-fn below_in(ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<Below> {
+/// Takes the page that begins before a fence and ends at or after it from those read.
+fn below_in(ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<PageBelow> {
     let nothing = Outside::new();
     for index in 0..ahead.len() {
         let image = ahead[index].1.image();
@@ -350,7 +353,7 @@ fn below_in(ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<Below
             && *before <= high
         {
             let (hint, page) = ahead.swap_remove(index);
-            return Some(Below { hint, page, low });
+            return Some(PageBelow { hint, page, low });
         }
     }
     None

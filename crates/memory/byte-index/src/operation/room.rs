@@ -1,63 +1,63 @@
-//! Pages that are full: split in place (BP5), or replaced by new ones (BP6).
+//! Full pages: split in place, or replaced by new ones.
 
 use core::cell::Cell;
 
-use farleaf_block::{FatPointer, Role, SizeClass};
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::LeafLeases;
-use farleaf_page::format::PageAccess;
-use farleaf_page::{
-    Fence, InPlace, Outside, PageBuffer, PageDraft, Reference, Rewrite, Source, SplitRequest,
+use farleaf_leaf::blobs::{FatPointer, Role, SizeClass};
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_leaf::strings::{
+    Fence, InPlace, MoveSource, Outside, PageBuffer, PageDraft, Reference, Rewrite, SplitRequest,
     StringPlace, plan_rewrite,
 };
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_leaf::words::LeafLeases;
 
-use super::blocks::{Take, Taken, class_of};
-use super::provide::{Lacking, Lock, Provision, record_of};
-use super::write::{Step, Writing};
+use super::blocks::{TakeResult, TakenBlock, class_of};
+use super::provide::{MissingPieces, PageLockState, Provision, record_of};
+use super::write::{RecordWrite, WriteStep};
 use super::{ByteIndex, ByteIndexState, Rare};
 use crate::error::ByteIndexError;
 
-/// A page that was made, and where its range begins.
-struct Made {
+/// New page and the start of its range.
+struct NewPage {
     addr: RemoteAddr,
     low: Fence,
 }
 
-/// Pages that a change has taken and that nothing links to yet. Where it fails (they are lost, or
-/// the session is broken, or the page is damaged) nobody waits for them any more.
-pub(super) struct Unlinked<'a> {
+/// Pages that a change has taken and that nothing links to yet. If the change fails (the pages are
+/// lost, the session is broken, or the page is corrupted), they are no longer awaited.
+pub(super) struct UnlinkedPages<'a> {
     leases: &'a LeafLeases,
     count: Cell<u32>,
 }
 
-impl<'a> Unlinked<'a> {
-    /// One was taken.
+impl<'a> UnlinkedPages<'a> {
+    /// Registers one taken page.
     pub(super) fn one(leases: &'a LeafLeases) -> Self {
         let count = Cell::new(1);
         Self { leases, count }
     }
 
-    /// Another one was taken.
+    /// Registers another taken page.
     fn note_taken(&self) {
         self.count.update(|count| count + 1);
     }
 
-    /// One is linked to.
+    /// Removes a page that is linked to now.
     pub(super) fn note_linked(&self) {
         self.count.update(|count| count - 1);
         self.leases.note_linked();
     }
 
-    /// One comes back.
+    /// Returns a page to the leases.
     pub(super) fn put_back<E: Endpoint>(&self, access: &PageAccess<'_, E>, page: RemoteAddr) {
         self.count.update(|count| count - 1);
         self.leases.put_back(access, page);
     }
 }
 
-impl Drop for Unlinked<'_> {
+impl Drop for UnlinkedPages<'_> {
     fn drop(&mut self) {
         for _ in 0..self.count.get() {
             self.leases.note_linked();
@@ -65,23 +65,23 @@ impl Drop for Unlinked<'_> {
     }
 }
 
-/// Strings of new pages that must be outside, and the blocks taken for them, which go back unless
-/// pages that somebody may reach refer to them.
-pub(super) struct Given<'s> {
-    taken: Vec<(Role, Vec<u8>, Vec<u8>, Taken)>,
+/// Outside strings of new pages, and the blocks taken for them. The blocks are returned unless
+/// reachable pages refer to them.
+pub(super) struct NewPageBlocks<'s> {
+    taken: Vec<(Role, Vec<u8>, Vec<u8>, TakenBlock)>,
     state: &'s ByteIndexState,
 }
 
-impl Given<'_> {
-    /// The batch that links to the new pages is about to be executed.
+impl NewPageBlocks<'_> {
+    /// Marks the batch that links to the new pages as about to be executed.
     pub(super) fn commit(mut self) {
         self.taken.clear();
     }
 }
 
-impl Drop for Given<'_> {
+impl Drop for NewPageBlocks<'_> {
     fn drop(&mut self) {
-        // Where a node is lost, or the session is broken, its store holds nothing for long.
+        // If a node is lost or the session is broken, the store is closed soon.
         for (.., taken) in self.taken.drain(..) {
             self.state.blocks.put_back(taken.pointer);
         }
@@ -89,21 +89,20 @@ impl Drop for Given<'_> {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Splits a locked page, or replaces it, so that a record finds room; puts the record, if that
-    /// can be done at once. `None`: it is done; else what has to be done before it can be. The
-    /// lock was given back.
-    pub(super) async fn make_room(
+    /// Splits or replaces a locked page so that a record fits; puts the record, if that is possible
+    /// at once. Returns `None` on success, else the step that is needed first. Releases the lock.
+    pub(super) async fn split_or_replace(
         &self,
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
-        (writing, provision): (&Writing<'_>, &mut Provision),
+        (writing, provision): (&RecordWrite<'_>, &mut Provision),
         outside: Outside,
-    ) -> Result<Option<Step>, ByteIndexError> {
+    ) -> Result<Option<WriteStep>, ByteIndexError> {
         let Some(sibling) = self.state.leases.take_for(hint.addr.node()) else {
             self.give_lock_back(batch, hint).await?;
-            return Ok(Some(Step::LeasePages));
+            return Ok(Some(WriteStep::LeasePages));
         };
-        let pages = Unlinked::one(&self.state.leases);
+        let pages = UnlinkedPages::one(&self.state.leases);
         let made = self.split(
             batch,
             (hint, page),
@@ -113,16 +112,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         made.await
     }
 
-    /// [`make_room`](Self::make_room) with a page for the sibling.
+    /// Does the work of [`split_or_replace`](Self::split_or_replace) with a page for the sibling.
     async fn split(
         &self,
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
-        (writing, provision): (&Writing<'_>, &mut Provision),
-        (sibling, mut outside, pages): (RemoteAddr, Outside, &Unlinked<'_>),
-    ) -> Result<Option<Step>, ByteIndexError> {
+        (writing, provision): (&RecordWrite<'_>, &mut Provision),
+        (sibling, mut outside, pages): (RemoteAddr, Outside, &UnlinkedPages<'_>),
+    ) -> Result<Option<WriteStep>, ByteIndexError> {
         let node = hint.addr.node();
-        // U4: where the counter lies on another node, that may be lost while the split counts.
+        // If the counter lies on another node, that node may be lost while the split counts.
         let announcement = self.announcement(hint.parent);
         let announcement = announcement.filter(|it| it.synonym_table().node() == node);
         let before = page.clone();
@@ -147,8 +146,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             return rewrite.await;
         };
         batch.clear();
-        if sibling.node() != node && !self.leaves_out(ProtocolCheck::SiblingIsWholeElsewhere) {
-            // D3: complete before anything links to it.
+        if sibling.node() != node && !self.skips_check(ProtocolCheck::SiblingIsCompleteElsewhere) {
+            // LEAF-3: the sibling is complete before anything links to it.
             change.write_sibling_of(batch, &plan);
             self.access.endpoint.execute(batch).await?;
             batch.clear();
@@ -157,16 +156,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let unlinked = self
             .post_unlinks(batch, (hint.addr, plan.released()))
             .await?;
-        if sibling.node() != node && self.leaves_out(ProtocolCheck::SiblingIsWholeElsewhere) {
+        if sibling.node() != node && self.skips_check(ProtocolCheck::SiblingIsCompleteElsewhere) {
             change.write_sibling_of(batch, &plan);
         }
         let split = change.split(batch, page, &plan);
         provision.commit();
         self.access.endpoint.execute(batch).await?;
-        provision.lock = Lock::Released;
+        provision.lock = PageLockState::Released;
         pages.note_linked();
         self.retire_blocks(unlinked);
-        let made = Made {
+        let made = NewPage {
             addr: sibling,
             low: split.sibling_low,
         };
@@ -181,16 +180,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(None)
     }
 
-    /// BP6: the page is replaced by one or two new ones.
+    /// Replaces the page by one or two new ones.
     async fn rewrite(
         &self,
         batch: &mut Batch,
         (hint, before): (Hint, &PageBuffer),
-        (writing, provision): (&Writing<'_>, &mut Provision),
-        (left_addr, mut outside, pages): (RemoteAddr, Outside, &Unlinked<'_>),
-    ) -> Result<Option<Step>, ByteIndexError> {
+        (writing, provision): (&RecordWrite<'_>, &mut Provision),
+        (left_addr, mut outside, pages): (RemoteAddr, Outside, &UnlinkedPages<'_>),
+    ) -> Result<Option<WriteStep>, ByteIndexError> {
         let record = record_of(before.image(), writing, provision);
-        // A new page's fences are made of whole keys, which takes all that the page has outside.
+        // The fences of a new page are built from whole keys, which needs all strings outside the
+        // page.
         let at = (hint.addr, before);
         if !self.fetch_strings(batch, at, &mut outside).await? {
             return Err(self.damaged(hint.addr));
@@ -213,7 +213,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 if taken.is_none() {
                     pages.put_back(&self.access, left_addr);
                     self.give_lock_back(batch, hint).await?;
-                    return Ok(Some(Step::LeasePages));
+                    return Ok(Some(WriteStep::LeasePages));
                 }
                 pages.note_taken();
                 taken
@@ -231,7 +231,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
         };
         let link = before.image().link().place();
-        let replacing = Replacing {
+        let replacing = PageReplacement {
             hint,
             left: (left_addr, left.build(link)),
             right: right_addr.zip(right.as_ref().map(|right| right.build(link))),
@@ -243,23 +243,23 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let with = (given, &*released, (is_put, provision));
         let unlinked = self.replace(batch, before, replacing, with).await?;
         self.retire_blocks(unlinked);
-        self.note_made(hint, pages, (left_addr, &left));
+        self.note_new_page(hint, pages, (left_addr, &left));
         if let (Some(addr), Some(right)) = (right_addr, &right) {
-            self.note_made(hint, pages, (addr, right));
+            self.note_new_page(hint, pages, (addr, right));
         }
         let made: Vec<_> = core::iter::once(left_addr).chain(right_addr).collect();
         self.count_and_announce(batch, hint.parent, &made).await?;
-        Ok((!is_put).then_some(Step::Again))
+        Ok((!is_put).then_some(WriteStep::Again))
     }
 
-    /// Takes blocks for the strings that new pages want outside; or what has to be leased before,
-    /// and nothing was taken.
+    /// Takes blocks for the outside strings of new pages. If something must be leased first, takes
+    /// nothing and returns what is missing.
     pub(super) fn give_all<'d, 'p: 'd>(
         &self,
         drafts: [Option<(RemoteAddr, &'d mut PageDraft<'p>)>; 2],
         is_elsewhere: bool,
-    ) -> Result<Result<Given<'_>, Step>, ByteIndexError> {
-        let mut given = Given {
+    ) -> Result<Result<NewPageBlocks<'_>, WriteStep>, ByteIndexError> {
+        let mut given = NewPageBlocks {
             taken: Vec::new(),
             state: self.state,
         };
@@ -270,19 +270,23 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
             if let Some((role, class)) = self.give_strings(&nodes, draft, &mut given)? {
                 let count = given.taken.len() + 1;
-                return Ok(Err(Step::LeaseBlocks(Lacking { class, count, role })));
+                return Ok(Err(WriteStep::LeaseBlocks(MissingPieces {
+                    class,
+                    count,
+                    role,
+                })));
             }
         }
         Ok(Ok(given))
     }
 
-    /// Takes blocks for the strings that a new page wants outside, on the first of these nodes that
-    /// there are pieces on; what is missing.
+    /// Takes blocks for the outside strings of a new page, on the first of these nodes that has
+    /// pieces; returns what is missing.
     fn give_strings(
         &self,
         nodes: &[NodeId],
         draft: &mut PageDraft<'_>,
-        given: &mut Given<'_>,
+        given: &mut NewPageBlocks<'_>,
     ) -> Result<Option<(Role, SizeClass)>, ByteIndexError> {
         let low = draft.low().least_key().unwrap_or_default();
         let wanted = draft.wanted().into_iter();
@@ -298,9 +302,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             };
             let content = Self::content(role, &locator, &string)?;
             let mut takes = nodes.iter().map(|node| self.take(*node, &content));
-            let taken = takes.find_map(Take::taken);
+            let taken = takes.find_map(TakeResult::taken);
             let Some(taken) = taken else {
-                // As a page's string, whichever of its strings it is.
+                // The size of a block does not depend on which of the page's strings it contains.
                 return Ok(Some((Role::Prefix, class_of(&content))));
             };
             draft.give(place, taken.reference);
@@ -309,13 +313,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(None)
     }
 
-    /// BV1: posts the WRITEs of strings that lie on the page's node; those elsewhere are written at
-    /// once, and awaited.
-    pub(super) async fn post_given(
+    /// Posts the WRITEs of strings on the page's node. Strings on other nodes are written and
+    /// awaited at once.
+    pub(super) async fn post_new_page_blocks(
         &self,
         batch: &mut Batch,
         node: NodeId,
-        given: &Given<'_>,
+        given: &NewPageBlocks<'_>,
     ) -> Result<(), ByteIndexError> {
         let mut elsewhere = Batch::new();
         for (role, locator, string, taken) in &given.taken {
@@ -332,20 +336,25 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// M2, M4: writes the new pages and their strings, retires the old page in favour of the left
-    /// one, and unlocks that. The batch has the blocks of the record already.
+    /// Writes the new pages and their strings, retires the old page in favor of the left one, and
+    /// unlocks that. The batch already contains the record's blocks.
     async fn replace(
         &self,
         batch: &mut Batch,
         before: &PageBuffer,
-        replacing: Replacing,
-        (given, released, (is_put, provision)): (Given<'_>, &[Reference], (bool, &mut Provision)),
+        replacing: PageReplacement,
+        (given, released, (is_put, provision)): (
+            NewPageBlocks<'_>,
+            &[Reference],
+            (bool, &mut Provision),
+        ),
     ) -> Result<Vec<FatPointer>, ByteIndexError> {
-        let Replacing { hint, left, right } = replacing;
+        let PageReplacement { hint, left, right } = replacing;
         let (left_addr, mut left) = left;
-        self.post_given(batch, hint.addr.node(), &given).await?;
+        self.post_new_page_blocks(batch, hint.addr.node(), &given)
+            .await?;
         let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
-        let mut source = Source {
+        let mut source = MoveSource {
             addr: hint.addr,
             page: before.clone(),
         };
@@ -368,10 +377,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             given.commit();
             provision.commit_if(is_put);
             self.access.endpoint.execute(batch).await?;
-            provision.lock = Lock::Released;
+            provision.lock = PageLockState::Released;
             return Ok(unlinked);
         }
-        // Nothing orders verbs to different nodes: each part is awaited.
+        // Verbs to different nodes are not ordered, so each part is awaited.
         if let Some((addr, mut right)) = right {
             self.change(addr).write_new(batch, &mut right);
             left.set_link(addr);
@@ -385,36 +394,36 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         given.commit();
         provision.commit_if(is_put);
         self.access.endpoint.execute(batch).await?;
-        provision.lock = Lock::Released;
+        provision.lock = PageLockState::Released;
         batch.clear();
         change.unlock(batch);
         self.access.endpoint.execute(batch).await?;
         Ok(unlinked)
     }
 
-    /// A new page has taken its place.
-    fn note_made(
+    /// Records a new page that has replaced another.
+    fn note_new_page(
         &self,
         hint: Hint,
-        pages: &Unlinked<'_>,
+        pages: &UnlinkedPages<'_>,
         (addr, draft): (RemoteAddr, &PageDraft<'_>),
     ) {
         pages.note_linked();
         let low = draft.low().clone();
-        self.learn_made(hint, &Made { addr, low });
+        self.learn_made(hint, &NewPage { addr, low });
     }
 
-    fn learn_made(&self, hint: Hint, made: &Made) {
+    fn learn_made(&self, hint: Hint, made: &NewPage) {
         if let Some(low) = made.low.least_key() {
             let addr = made.addr;
             self.learn(&low, Hint { addr, ..hint });
-            self.state.note_made(&low, addr);
+            self.state.note_new_page(&low, addr);
         }
     }
 }
 
-/// What takes a page's place.
-struct Replacing {
+/// Replacement of a page.
+struct PageReplacement {
     hint: Hint,
     left: (RemoteAddr, PageBuffer),
     right: Option<(RemoteAddr, PageBuffer)>,

@@ -1,30 +1,30 @@
-//! Reading keys in ascending order (D6, D9): a trained piece is one contiguous READ.
+//! Ascending scans (LEAF-6, LEAF-9): adjacent trained pages are one contiguous READ.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::Look;
-use farleaf_page::{Outside, PageBuffer, PageImage};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{Outside, PageBuffer, PageImage};
+use farleaf_leaf::words::LeafCheck;
 
 use super::cursor::ScanCursor;
-use super::read::Arrival;
+use super::read::CoveringPage;
 use super::records::RecordBuffer;
-use super::scan_page::Pending;
+use super::scan_page::PendingValues;
 use super::scan_run::PagesRead;
-use super::{ByteIndex, Sight};
+use super::{ByteIndex, PageVerdict};
 use crate::error::ByteIndexError;
 
-/// Bytes of pages that one batch reads at the most.
+/// Maximum bytes of pages per batch.
 const AHEAD_SIZE_BYTES_MAX: usize = 128 << 10;
 
-/// Pages that one batch of a scan has brought, in no order.
+/// Pages that one batch of a scan has read, unordered.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     pages: Vec<(Hint, PageBuffer)>,
 }
 
 impl ReadAhead {
-    /// Takes a page out that was read.
+    /// Takes a page that was read.
     fn take(&mut self, addr: RemoteAddr) -> Option<(Hint, PageBuffer)> {
         let place = self.pages.iter().position(|(hint, _)| hint.addr == addr)?;
         Some(self.pages.swap_remove(place))
@@ -35,11 +35,11 @@ impl ReadAhead {
     }
 }
 
-/// Pages that a scan is to read with one batch.
+/// Pages that a scan will read with one batch.
 struct PagesAhead {
-    /// The first one of each piece, and how many lie side by side.
+    /// First page of each piece, and number of adjacent pages.
     pieces: Vec<(Hint, u32)>,
-    /// How many more there may be.
+    /// Number of pages that may still be added.
     left: u32,
 }
 
@@ -64,13 +64,13 @@ impl PagesAhead {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Adds up to `wanted` records to `records`, ascending: as many, unless the keys that the
-    /// cursor is for end before. One round trip on a trained table, one more if values are outside,
-    /// and one for each long key outside.
+    /// Adds `wanted` records to `records`, ascending, or fewer if the cursor's range ends before.
+    /// Costs one round trip on a trained table, one more if values are outside their pages, and one
+    /// for each long key outside.
     ///
     /// # Errors
-    /// The fabric failed, a page is damaged, or the table was dropped. The cursor then stands
-    /// behind the last record that was added.
+    /// The fabric failed, a page is corrupted, or the table was dropped. The cursor then stands
+    /// after the last record that was added.
     pub async fn scan(
         &self,
         batch: &mut Batch,
@@ -80,7 +80,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<(), ByteIndexError> {
         let end = records.len().saturating_add(wanted);
         while cursor.next_key.is_some() && records.len() < end {
-            // Another future of the session may have taken another layer since the last piece.
+            // Another future of the session may have switched to another layer since the last
+            // piece.
             let layer_version = self.state.layer_version();
             let index = Self {
                 layer_version,
@@ -91,7 +92,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// One batch of a scan.
+    /// Executes one batch of a scan.
     async fn scan_piece(
         &self,
         batch: &mut Batch,
@@ -114,9 +115,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let page_count = self.expected_page_count(end - records.len());
         let read = self.read_ahead(batch, (hint, from), page_count).await?;
         let first = records.len();
-        let mut pending = Pending::new();
+        let mut pending = PendingValues::new();
         let into = (&mut *records, &mut pending);
-        // Pages as a load leaves them, and most splits, say all that there is to say.
+        // Pages as a load and most splits leave them contain everything that the scan needs.
         let passed = match self.take_run(batch, cursor, (hint, &read), end, into) {
             None => Ok(()),
             Some(hint) => {
@@ -129,7 +130,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if !pending.is_empty()
             && let Err(error) = self.fill_values(batch, records, pending).await
         {
-            // Their values are not there: the next call begins with them again.
+            // The values are missing: the next call begins with these records again.
             cursor.next_key = records.get(first).map(|(key, _)| key.to_vec());
             records.truncate(first);
             return Err(error);
@@ -137,18 +138,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         passed
     }
 
-    /// Pages that so many records are expected in, and one.
+    /// Returns the number of pages expected to contain so many records, plus one.
     pub(super) fn expected_page_count(&self, wanted: usize) -> u32 {
         let page_size_bytes = self.access.geometry.page_size_bytes();
         let count_max = (AHEAD_SIZE_BYTES_MAX / page_size_bytes) as u64;
         let per_page = self.state.records_per_page();
-        // A float that is too large becomes the greatest number.
+        // The conversion saturates if the float is too large.
         let expected = (wanted as f64 / per_page).ceil() as u64;
         expected.saturating_add(1).min(count_max) as u32
     }
 
-    /// Reads a page, and those that are known to follow it from a key on, trained ones and their
-    /// synonyms, as many in all as are wanted: one batch, and one verb for each piece side by side.
+    /// Reads a page and the known pages that follow it from a key on (trained ones and their
+    /// synonyms), up to the number wanted: one batch, with one verb for each adjacent piece.
     async fn read_ahead(
         &self,
         batch: &mut Batch,
@@ -174,7 +175,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 while ahead.pieces[run].1 < count && ahead.left > 0 {
                     ahead.pieces[run].1 += 1;
                     ahead.left -= 1;
-                    // Those of pages behind the first one begin behind the key.
+                    // Synonyms of pages after the first one begin after the key.
                     ahead.push_synonyms(parent, layer.synonyms_behind(parent, from));
                     parent += 1;
                 }
@@ -183,7 +184,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.read_pieces(batch, &ahead.pieces).await
     }
 
-    /// Reads pieces of pages side by side; trained ones have ascending parents.
+    /// Reads pieces of adjacent pages; trained ones have ascending parents.
     pub(super) async fn read_pieces(
         &self,
         batch: &mut Batch,
@@ -203,7 +204,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(read)
     }
 
-    /// Copies of the pages that a batch has read, of those that are intact and not retired.
+    /// Copies the pages that a batch has read, if they are intact and not retired.
     pub(super) fn copied(&self, batch: &Batch, read: &PagesRead) -> ReadAhead {
         let mut ahead = ReadAhead::default();
         for (hint, words) in read.pages(batch) {
@@ -215,15 +216,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         ahead
     }
 
-    /// Takes the records of pages in the order of links, as long as each covers the cursor; what is
-    /// not there costs another batch.
+    /// Takes the records of pages in the order of links, as long as each page covers the cursor.
+    /// Missing pages cost another batch.
     async fn consume(
         &self,
         batch: &mut Batch,
         cursor: &mut ScanCursor,
         (mut hint, mut ahead): (Hint, ReadAhead),
         end: usize,
-        (records, pending): (&mut RecordBuffer, &mut Pending),
+        (records, pending): (&mut RecordBuffer, &mut PendingValues),
     ) -> Result<(), ByteIndexError> {
         let (mut is_first, mut last) = (true, None);
         while let Some(from) = cursor.next_key.clone() {
@@ -236,9 +237,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     cursor.hint = Some((hint, self.layer_version));
                     return Ok(());
                 }
-                // It was torn, or retired: look at it as a get does.
-                let torn = (hint, Sight::Look(Look::Torn));
-                let Arrival { hint: at, page, .. } = self.walk(batch, &from, torn).await?;
+                // The page was torn or retired: walk as a get does.
+                let torn = (hint, PageVerdict::LeafCheck(LeafCheck::Torn));
+                let CoveringPage { hint: at, page, .. } = self.walk(batch, &from, torn).await?;
                 (hint, last) = (at, Some(at));
                 let at = (at.addr, &page);
                 self.take_page(batch, cursor, at, end, (records, pending))
@@ -250,16 +251,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             is_first = false;
             let mut outside = Outside::new();
             let at = (hint.addr, &page);
-            match self.look_surely(batch, at, &from, &mut outside).await? {
-                Look::Here => {
+            match self
+                .look_with_strings(batch, at, &from, &mut outside)
+                .await?
+            {
+                LeafCheck::Here => {
                     last = Some(hint);
                     self.take_page(batch, cursor, at, end, (records, pending))
                         .await?;
                     hint = self.next_of(hint, page.image());
                 }
                 look => {
-                    let sight = (hint, Sight::Look(look));
-                    let Arrival { hint: at, page, .. } = self.walk(batch, &from, sight).await?;
+                    let sight = (hint, PageVerdict::LeafCheck(look));
+                    let CoveringPage { hint: at, page, .. } =
+                        self.walk(batch, &from, sight).await?;
                     let arrived = (at.addr, &page);
                     last = Some(at);
                     self.take_page(batch, cursor, arrived, end, (records, pending))
@@ -268,12 +273,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
             }
         }
-        // The page may have more records than were wanted: the next call begins with it.
+        // The page may contain more records than wanted, so the next call begins with it.
         cursor.hint = last.map(|last| (last, self.layer_version));
         Ok(())
     }
 
-    /// Where a scan goes on from a page.
+    /// Returns the page where a scan continues after a page.
     pub(super) fn next_of(&self, hint: Hint, image: PageImage<'_>) -> Hint {
         let link = image.link().place();
         let next = self.state.layer().next_trained(hint.parent);

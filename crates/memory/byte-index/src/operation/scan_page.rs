@@ -1,48 +1,48 @@
-//! One page of a scan: its records, whatever of them lies outside.
+//! Takes the records of one page for a scan, including strings outside the page.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::Look;
-use farleaf_page::{Fence, Outside, PageBuffer, Reference, Stored, StoredFence, Value};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{Fence, Outside, PageBuffer, Reference, Stored, StoredFence, Value};
+use farleaf_leaf::words::LeafCheck;
 
 use super::cursor::ScanCursor;
-use super::read::Arrival;
+use super::read::CoveringPage;
 use super::records::{Record, RecordBuffer};
-use super::{ByteIndex, Sight};
+use super::{ByteIndex, PageVerdict};
 use crate::error::ByteIndexError;
 
-/// Bytes of values outside that are read with one batch, unless one alone has more.
+/// Maximum bytes of outside values per batch, unless a single value is larger.
 const VALUE_BATCH_SIZE_BYTES_MAX: usize = 4 << 20;
 
-/// What a page has for a scan.
+/// Records of a page for a scan.
 pub(super) struct PageRecords {
-    /// Ascending; those whose values are outside without them.
+    /// Records, ascending; those with outside values have empty values.
     pub(super) records: Vec<(Record, Option<Reference>)>,
-    /// Where the page ends.
+    /// Upper fence of the page.
     pub(super) high: Fence,
 }
 
-/// Values of a scan that are outside: the record's index, the page, and where the value is.
-pub(super) type Pending = Vec<(usize, RemoteAddr, Reference)>;
+/// Outside values of a scan: index of the record, the page, and the reference to the value.
+pub(super) type PendingValues = Vec<(usize, RemoteAddr, Reference)>;
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Takes the records of a page that covers the cursor, and moves it: behind the page, or behind
-    /// the last record that is wanted.
+    /// Takes the records of a page that covers the cursor, and moves the cursor after the page, or
+    /// after the last wanted record.
     pub(super) async fn take_page(
         &self,
         batch: &mut Batch,
         cursor: &mut ScanCursor,
         (addr, page): (RemoteAddr, &PageBuffer),
         end: usize,
-        (records, pending): (&mut RecordBuffer, &mut Pending),
+        (records, pending): (&mut RecordBuffer, &mut PendingValues),
     ) -> Result<(), ByteIndexError> {
         let from = cursor.next_key.clone().unwrap_or_default();
         let found = self
             .records_of(batch, (addr, page), &from, cursor.has_values)
             .await?;
         let Some(found) = found else {
-            // Stale: a page that is there now has the records.
+            // The page is stale: the page that covers the key now has the records.
             return Box::pin(self.take_newer(batch, cursor, addr, end, (records, pending))).await;
         };
         take_records(cursor, (addr, found), end, (records, pending));
@@ -56,13 +56,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         cursor: &mut ScanCursor,
         addr: RemoteAddr,
         end: usize,
-        into: (&mut RecordBuffer, &mut Pending),
+        into: (&mut RecordBuffer, &mut PendingValues),
     ) -> Result<(), ByteIndexError> {
         let from = cursor.next_key.clone().unwrap_or_default();
-        let torn = (Hint { addr, parent: 0 }, Sight::Look(Look::Torn));
+        let torn = (
+            Hint { addr, parent: 0 },
+            PageVerdict::LeafCheck(LeafCheck::Torn),
+        );
         let mut stale_count = 0;
         loop {
-            let Arrival { hint, page, .. } = self.walk(batch, &from, torn).await?;
+            let CoveringPage { hint, page, .. } = self.walk(batch, &from, torn).await?;
             let at = (hint.addr, &page);
             let found = self.records_of(batch, at, &from, cursor.has_values).await?;
             if let Some(found) = found {
@@ -73,8 +76,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// The records of a page, and where it ends; `None` if it is stale. `covered` is a key that the
-    /// page covers.
+    /// Returns the records of a page, and its upper fence; `None` if it is stale. `covered` is a
+    /// key that the page covers.
     pub(super) async fn records_of(
         &self,
         batch: &mut Batch,
@@ -113,7 +116,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }))
     }
 
-    /// A fence of a page whose prefix is known.
+    /// Returns a fence of a page whose prefix is known.
     fn fence_of(
         &self,
         addr: RemoteAddr,
@@ -135,13 +138,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         })
     }
 
-    /// Reads values that are outside, as many at once as are not too large together. A record that
-    /// was changed meanwhile is read as a get reads it; one that is gone is left out.
+    /// Reads outside values, in batches of limited size. A record that was changed in the meantime
+    /// is read like a get; one that was deleted is omitted.
     pub(super) async fn fill_values(
         &self,
         batch: &mut Batch,
         records: &mut RecordBuffer,
-        pending: Pending,
+        pending: PendingValues,
     ) -> Result<(), ByteIndexError> {
         let mut gone = Vec::new();
         let mut rest = &pending[..];
@@ -177,13 +180,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
-/// Takes what a cursor is for of a page's records, and moves it: behind the page, or behind the
-/// last record that is wanted.
+/// Takes the records of a page within the cursor's range, and moves the cursor after the page, or
+/// after the last wanted record.
 fn take_records(
     cursor: &mut ScanCursor,
     (addr, found): (RemoteAddr, PageRecords),
     end: usize,
-    (records, pending): (&mut RecordBuffer, &mut Pending),
+    (records, pending): (&mut RecordBuffer, &mut PendingValues),
 ) {
     let from = cursor.next_key.clone().unwrap_or_default();
     for (record, value) in found.records {

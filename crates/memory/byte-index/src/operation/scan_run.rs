@@ -1,17 +1,19 @@
-//! The usual way of a scan: pages that one batch has read, in the order of links, taken where they
-//! lie in the batch.
+//! Fast path of a scan: pages that one batch has read, in the order of links, used in place in the
+//! batch.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_index::hint::Hint;
-use farleaf_page::{PageGeometry, PageImage, Placement, StoredFence, StoredPrefix, Value};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{
+    KeyPlacement, PageGeometry, PageImage, StoredFence, StoredPrefix, Value,
+};
 
 use super::cursor::ScanCursor;
 use super::records::RecordBuffer;
-use super::scan_page::Pending;
+use super::scan_page::PendingValues;
 use super::{ByteIndex, NOTHING_OUTSIDE};
 
-/// Pages that one batch has read: pieces of them side by side.
+/// Pages that one batch has read, in adjacent pieces.
 #[derive(Debug)]
 pub(super) struct PagesRead {
     geometry: PageGeometry,
@@ -25,7 +27,7 @@ struct Piece {
     slot: ReadSlot,
 }
 
-/// Which page of which piece.
+/// Position of a page: its piece, and its index in the piece.
 type PageIndex = (usize, u32);
 
 impl PagesRead {
@@ -36,12 +38,12 @@ impl PagesRead {
         }
     }
 
-    /// A READ brings so many pages side by side.
+    /// Adds a READ of adjacent pages.
     pub(super) fn add(&mut self, slot: ReadSlot, (first, count): (Hint, u32)) {
         self.pieces.push(Piece { first, count, slot });
     }
 
-    /// Each of them, and the words from its image on.
+    /// Iterates over the pages; each with the words from its image on.
     pub(super) fn pages<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = (Hint, &'b [u64])> {
         let pieces = self.pieces.iter().enumerate();
         let indexes = pieces.flat_map(|(piece, it)| (0..it.count).map(move |page| (piece, page)));
@@ -64,7 +66,7 @@ impl PagesRead {
         first.offset_blocks(u64::from(page) * self.geometry.stride_blocks())
     }
 
-    /// Which of them is at an address, where the one behind `last` is likely to be.
+    /// Finds the page at an address, beginning with the one after `last`.
     #[inline]
     fn find(&self, last: PageIndex, addr: RemoteAddr) -> Option<PageIndex> {
         let (piece, page) = (last.0, last.1 + 1);
@@ -89,29 +91,30 @@ impl PagesRead {
     }
 }
 
-/// What became of a page.
-enum Taken {
-    /// All of it was passed.
+/// Result of taking a page.
+enum PageUse {
+    /// The whole page was passed.
     Whole,
-    /// There are as many records as are wanted.
+    /// The wanted number of records is reached.
     Enough,
-    /// It ends before the cursor: a model has named it, or the one behind it.
+    /// The page ends before the cursor: a model has predicted it or a page after it.
     Before,
-    /// It cannot be taken as it lies there.
+    /// The page cannot be used in place.
     Not,
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Takes records of pages in the order of links from a page on, as long as these were read and
-    /// have all but values in them, and moves the cursor. The page at which something else has to
-    /// be done; `None`: nothing has, the cursor has its hint, or there are as many as are wanted.
+    /// Takes the records of pages in the order of links, beginning at a page, as long as the pages
+    /// were read and contain everything but values, and moves the cursor. Returns the page that
+    /// needs the slow path. `None`: the cursor has its hint, or the wanted number of records is
+    /// reached.
     pub(super) fn take_run(
         &self,
         batch: &Batch,
         cursor: &mut ScanCursor,
         (hint, read): (Hint, &PagesRead),
         end: usize,
-        (records, pending): (&mut RecordBuffer, &mut Pending),
+        (records, pending): (&mut RecordBuffer, &mut PendingValues),
     ) -> Option<Hint> {
         let (mut at, mut last) = (hint, None);
         while cursor.next_key.is_some() && records.len() < end {
@@ -132,14 +135,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let (page, words) = read.page(batch, index);
             let image = PageImage::new(self.access.geometry, words);
             match self.take_at_once(image, page, cursor, end, (records, pending)) {
-                Taken::Enough => {
-                    // The next call begins with it: there may be no model that leads here.
+                PageUse::Enough => {
+                    // The next call begins with this page: there may be no model that leads here.
                     cursor.hint = Some((page, self.layer_version));
                     return None;
                 }
-                Taken::Whole => {}
-                Taken::Before if last.is_none() => {}
-                Taken::Before | Taken::Not => return Some(at),
+                PageUse::Whole => {}
+                PageUse::Before if last.is_none() => {}
+                PageUse::Before | PageUse::Not => return Some(at),
             }
             (at, last) = (self.next_of(page, image), Some(index));
         }
@@ -152,22 +155,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         page: Hint,
         cursor: &mut ScanCursor,
         end: usize,
-        (records, pending): (&mut RecordBuffer, &mut Pending),
-    ) -> Taken {
+        (records, pending): (&mut RecordBuffer, &mut PendingValues),
+    ) -> PageUse {
         let from = cursor.next_key.as_deref().unwrap_or_default();
         if !self.access.is_intact(image.words(), page.addr) || image.is_retired() {
-            return Taken::Not;
+            return PageUse::Not;
         }
         match image.placement(from, NOTHING_OUTSIDE) {
-            Placement::Here => {}
-            Placement::Right => return Taken::Before,
-            Placement::Left | Placement::Unsure(_) => return Taken::Not,
+            KeyPlacement::Here => {}
+            KeyPlacement::Right => return PageUse::Before,
+            KeyPlacement::Left | KeyPlacement::Unsure(_) => return PageUse::Not,
         }
         let (StoredPrefix::Inline(prefix), Some(order)) = (image.prefix(), image.slots_in_order())
         else {
-            return Taken::Not;
+            return PageUse::Not;
         };
-        // The page covers it, so it begins with the prefix.
+        // The page covers the key, so the key begins with the prefix.
         let from = from.get(prefix.len()..).unwrap_or_default();
         let ends_here = cursor.end().is_some() && !is_wanted_to(cursor, prefix, image.high());
         self.state.note_passed(image.record_count());
@@ -182,7 +185,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
             if records.len() == end {
                 cursor.pass_parts(prefix, last);
-                return Taken::Enough;
+                return PageUse::Enough;
             }
             let value = match image.value(slot) {
                 _ if !cursor.has_values => &[],
@@ -196,11 +199,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             last = suffix;
         }
         cursor.pass_stored(prefix, image.high());
-        Taken::Whole
+        PageUse::Whole
     }
 }
 
-/// Whether all keys before a page's upper fence are wanted.
+/// Returns whether all keys below a page's upper fence are wanted.
 fn is_wanted_to(cursor: &ScanCursor, prefix: &[u8], high: StoredFence<'_>) -> bool {
     match high {
         StoredFence::Before(stored) | StoredFence::Behind(stored) => {

@@ -1,15 +1,15 @@
-//! What one session keeps of one table of byte strings between operations.
+//! State that one session keeps for one table of byte strings between operations.
 
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_block::{BlockStore, Held};
+use farleaf_base::RemoteAddr;
 use farleaf_index::operation::HintCounters;
 use farleaf_index::partial::Budget;
-use farleaf_leaf::LeafLeases;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::blobs::{BlockStore, StoreHoldings};
+use farleaf_leaf::words::LeafLeases;
 
 use crate::directory::ByteDirectory;
 use crate::learned::LearnedLayer;
@@ -17,57 +17,59 @@ use crate::partial::{PartCounts, PartialDirectory};
 use crate::rf_tree::{ListedPage, is_outgrown};
 use crate::snapshot::SnapshotParts;
 
-/// What a session owes the listing of a table (BT3, BT4).
+/// State of a session for the listing of a table (see [`rf_tree`](crate::rf_tree)).
 #[derive(Debug)]
-struct Listing {
-    /// Links that one lookup may follow before a newer cache is wanted.
+struct ListingState {
+    /// Maximum number of links that one lookup follows before a newer cache is wanted.
     link_count_max: u32,
     wants_newer: Cell<bool>,
-    /// A newer cache is not wanted for so many lookups that would want one: the last ones brought
-    /// nothing, or could not be read.
+    /// Number of lookups that will not trigger a newer cache, because the last one had no new pages
+    /// or could not be read.
     wait_count: Cell<u32>,
-    /// As many at the next time that this is so.
+    /// Value that `wait_count` gets the next time.
     wait_count_next: Cell<u32>,
-    /// Pages that this session has made, to be listed.
+    /// Pages that this session created and that must be listed.
     made: RefCell<Vec<ListedPage>>,
 }
 
-/// Lookups that follow too many links, for which no newer cache is read, at the most.
+/// Maximum number of lookups with too many links for which no newer cache is read.
 const WAIT_COUNT_MAX: u32 = 1 << 16;
 
-/// What one session keeps of one table between operations.
+/// State that one session keeps for one table between operations.
 #[derive(Debug)]
 pub struct ByteIndexState {
     layer: RefCell<LearnedLayer>,
-    /// Pages for splits.
+    /// Leased pages for splits.
     pub(super) leases: LeafLeases,
-    /// Value blocks, to write into and unlinked.
+    /// Value blocks: leased pieces and unlinked blocks.
     pub(super) blocks: BlockStore,
-    /// With so many blocks in limbo the next change makes use of what it can.
+    /// Number of unlinked blocks at which the next change recycles what it can.
     pub(super) limbo_count_next: Cell<usize>,
-    /// The largest value that lies in a page, in bytes.
+    /// Maximum size of a value that is stored in its page, in bytes.
     pub(super) inline_value_size_bytes: usize,
-    /// How often the layer was replaced: an operation that began before must not teach the new one
-    /// what it met by the old one's hints (D7).
+    /// Number of times that the layer was replaced. An operation that began earlier must not record
+    /// pages in the new layer that it found by hints of the old one (LEAF-7).
     layer_version: Cell<u32>,
     hint_counters: Cell<HintCounters>,
-    /// Records of a page, as scans find them, in the mean of the last ones; 0: none was passed.
+    /// Mean number of records per page in recent scans; 0 before the first scan.
     records_per_page: Cell<f64>,
-    /// Whether to go on from a retired page to its successor. Not at first: a newer root leads
-    /// there at once, where links lead page by page.
+    /// Whether to follow a retired page to its successor. Initially false: a newer root leads to
+    /// the new pages at once, while links lead page by page.
     follows_retired: Cell<bool>,
-    /// Of a table whose pages are listed.
-    listing: Option<Listing>,
-    /// An operation of the session was cut off while it may have held a lock or a chunk that
-    /// nobody else gives back: the session must stop and be closed (F6).
+    /// Listing state of a table whose pages are listed.
+    listing: Option<ListingState>,
+    /// Set when an operation of the session was interrupted while it might have held a lock or a
+    /// chunk that only this session could give back. The session must stop and be closed
+    /// (FABRIC-6).
     pub(super) broken: Rc<Cell<bool>>,
 }
 
 impl ByteIndexState {
-    /// State with nothing learned and nothing leased. `broken` is the session's: it is set when an
-    /// operation, a read too, is cut off (its future is dropped, or the fabric fails) while it may
-    /// hold a lock, or own a chunk that it does not know of. The session must be closed then:
-    /// others recover what it holds.
+    /// Creates state without known synonyms and leases.
+    ///
+    /// `broken` belongs to the session. It is set when an operation (even a read) is interrupted
+    /// while it may hold a lock or own a chunk that it does not know of: its future is dropped, or
+    /// the fabric fails. The session must then be closed, and others recover what it holds.
     pub fn new(
         directory: Arc<ByteDirectory>,
         inline_value_size_bytes: usize,
@@ -77,7 +79,7 @@ impl ByteIndexState {
         Self::of(layer, inline_value_size_bytes, broken)
     }
 
-    /// The same under a metadata budget: parts of the snapshot are read as they are needed.
+    /// Creates state under a metadata budget: parts of the snapshot are read on demand.
     pub fn partial(
         (snapshot, budget): (SnapshotParts, Budget),
         inline_value_size_bytes: usize,
@@ -103,7 +105,8 @@ impl ByteIndexState {
         }
     }
 
-    /// State of who makes room in the end, and may take what is kept for that (A6).
+    /// Permits this state to use the reserved chunks, for the retrainer, which eventually frees
+    /// memory.
     #[must_use]
     pub fn taking_reserve(self) -> Self {
         Self {
@@ -112,11 +115,11 @@ impl ByteIndexState {
         }
     }
 
-    /// State of a table whose pages are listed (`rf_tree`), and whose directory is a cache of that:
-    /// a newer one is wanted when one lookup has followed more than `link_count_max` links.
+    /// Marks the table's pages as listed (`rf_tree`) and the directory as a cache of the listing. A
+    /// newer cache is wanted when one lookup has followed more than `link_count_max` links.
     #[must_use]
     pub fn with_listing(self, link_count_max: u32) -> Self {
-        let listing = Listing {
+        let listing = ListingState {
             link_count_max,
             wants_newer: Cell::new(false),
             wait_count: Cell::new(0),
@@ -153,7 +156,7 @@ impl ByteIndexState {
         self.hint_counters.set(counters);
     }
 
-    /// A scan has passed a page with so many records.
+    /// Records that a scan has passed a page with so many records.
     pub(super) fn note_passed(&self, record_count: usize) {
         let (mean, found) = (self.records_per_page.get(), record_count as f64);
         let mean = if mean == 0.0 {
@@ -164,7 +167,8 @@ impl ByteIndexState {
         self.records_per_page.set(mean);
     }
 
-    /// Records that a page is expected to have: as scans find them, or as the training did.
+    /// Returns the expected number of records per page: as recent scans found, or as the training
+    /// did.
     pub(super) fn records_per_page(&self) -> f64 {
         let passed = self.records_per_page.get();
         if passed > 0.0 {
@@ -175,15 +179,15 @@ impl ByteIndexState {
         trained.max(1.0)
     }
 
-    /// This session has made a page, which is linked to.
-    pub(super) fn note_made(&self, low: &[u8], addr: RemoteAddr) {
+    /// Records that this session has created a page that is linked to.
+    pub(super) fn note_new_page(&self, low: &[u8], addr: RemoteAddr) {
         if let Some(listing) = &self.listing {
             let low = low.to_vec();
             listing.made.borrow_mut().push(ListedPage { low, addr });
         }
     }
 
-    /// A lookup has followed so many links.
+    /// Records how many links a lookup has followed.
     pub(super) fn note_links(&self, link_count: u32) {
         let Some(listing) = &self.listing else {
             return;
@@ -201,8 +205,8 @@ impl ByteIndexState {
         }
     }
 
-    /// A newer cache could not be read, or has no more pages than the one before: the next one is
-    /// wanted later.
+    /// Records that a newer cache could not be read, or has no more pages than the current one. The
+    /// next one is wanted later.
     pub fn note_not_renewed(&self) {
         if let Some(listing) = &self.listing {
             let wait_count = listing.wait_count_next.get();
@@ -213,20 +217,19 @@ impl ByteIndexState {
         }
     }
 
-    /// Whether there is anything to be listed, or a newer cache is wanted.
-    pub fn has_chores(&self) -> bool {
+    /// Returns whether pages must be listed, or a newer cache is wanted.
+    pub fn has_listing_work(&self) -> bool {
         let listing = self.listing.as_ref();
         listing.is_some_and(|it| it.wants_newer.get() || !it.made.borrow().is_empty())
     }
 
-    /// Pages that this session has made and nobody has listed. Asked once, there are none any more.
-    pub fn take_made(&self) -> Vec<ListedPage> {
+    /// Takes the pages that this session created and that are not listed yet.
+    pub fn take_new_pages(&self) -> Vec<ListedPage> {
         let listing = self.listing.as_ref();
         listing.map_or_else(Vec::new, |it| take(&mut *it.made.borrow_mut()))
     }
 
-    /// The cache that the session searches by, if it wants a newer one. Asked once, it does no
-    /// more.
+    /// Returns the current cache if the session wants a newer one, and clears that request.
     pub fn wants_newer(&self) -> Option<Arc<ByteDirectory>> {
         let is_wanted = self.listing.as_ref()?.wants_newer.take();
         if !is_wanted {
@@ -235,8 +238,8 @@ impl ByteIndexState {
         self.layer().directory().cloned()
     }
 
-    /// Searches by a newer cache of the same root. Returns the pages that the session has met and
-    /// the cache does not have.
+    /// Switches to a newer cache of the same root. Returns the pages that the session has found and
+    /// the cache does not contain.
     pub fn renew_cache(&self, cache: Arc<ByteDirectory>) -> Vec<ListedPage> {
         let page_count = self.layer().page_count();
         if cache.page_count() > page_count {
@@ -256,15 +259,15 @@ impl ByteIndexState {
         self.count_hint(|counters| counters.refresh_count += 1);
     }
 
-    /// Searches in a newer root's directory from now on. What was learned is forgotten.
+    /// Switches to a newer root's directory. Clears the known synonyms.
     pub fn replace_directory(&self, directory: Arc<ByteDirectory>) {
         self.layer.replace(LearnedLayer::new(directory));
         self.follows_retired.set(false);
         self.note_replaced();
     }
 
-    /// The same under a metadata budget: all parts of the old root are dropped (BL4), unless the
-    /// simulator `keeps_parts` as a planted bug.
+    /// Switches to a newer root's snapshot under a metadata budget. Drops all parts of the old
+    /// root, unless `keeps_parts` is set (a bug that the simulator plants).
     pub fn replace_snapshot(&self, (snapshot, budget): (SnapshotParts, Budget), keeps_parts: bool) {
         let mut newer = PartialDirectory::new(snapshot, budget);
         if let Some(older) = self.layer_mut().as_partial_mut() {
@@ -278,27 +281,28 @@ impl ByteIndexState {
         self.note_replaced();
     }
 
-    /// How often parts of the snapshot were read and forgotten; `None` without a metadata budget.
+    /// Returns how often parts of the snapshot were read and evicted; `None` without a metadata
+    /// budget.
     pub fn part_counts(&self) -> Option<PartCounts> {
         self.layer().part_counts()
     }
 
-    /// The root was looked at and is the newest: from now on retired pages are followed.
+    /// Records that the root was read and is the newest: retired pages are followed from now on.
     pub fn follow_retired(&self) {
         self.follows_retired.set(true);
     }
 
-    /// How often hints were not right.
+    /// Returns how often hints were wrong.
     pub fn hint_counters(&self) -> HintCounters {
         self.hint_counters.get()
     }
 
-    /// Bytes that the session holds to find pages.
+    /// Returns the bytes that the session holds to find pages.
     pub fn metadata_bytes(&self) -> u64 {
         self.layer().metadata_bytes()
     }
 
-    /// The directory's load and counts: generation, trained records, pages, models.
+    /// Returns generation, trained records, pages and models of the directory.
     pub fn training(&self) -> (u16, u64, u64, u64) {
         let layer = self.layer();
         (
@@ -309,22 +313,22 @@ impl ByteIndexState {
         )
     }
 
-    /// How many models are front-coded, of those at hand.
+    /// Returns the number of front-coded models among those held.
     pub fn front_coded_model_count(&self) -> u64 {
         self.layer().front_coded_count() as u64
     }
 
-    /// How many value blocks the session holds.
-    pub fn held(&self) -> Held {
+    /// Returns the number of value blocks that the session holds.
+    pub fn held(&self) -> StoreHoldings {
         self.blocks.held()
     }
 
-    /// The leases, to give them back.
+    /// Returns the leases, for giving them back.
     pub fn leases(&self) -> &LeafLeases {
         &self.leases
     }
 
-    /// The value blocks, to give them back.
+    /// Returns the value blocks, for giving them back.
     pub fn block_store(&self) -> &BlockStore {
         &self.blocks
     }

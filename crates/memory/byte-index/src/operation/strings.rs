@@ -1,76 +1,77 @@
-//! Strings in value blocks that an answer depends on: long keys, fences and prefixes, and values.
+//! Reads strings in value blocks that an answer depends on: long keys, fences and prefixes, and
+//! values.
 
-use farleaf_block::Copied;
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::Look;
-use farleaf_page::format::{fetch, read_string};
-use farleaf_page::{Found, Outside, PageBuffer, PageError, Reference, Value};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::blobs::CopyOutcome;
+use farleaf_leaf::strings::format::{fetch, read_string};
+use farleaf_leaf::strings::{Found, Outside, PageBuffer, PageError, Reference, Value};
+use farleaf_leaf::words::LeafCheck;
 
-use super::{ByteIndex, Sight};
+use super::{ByteIndex, PageVerdict};
 use crate::error::ByteIndexError;
 
-/// A page whose strings are not where it says has been changed since it was read; if it is so often
-/// in a row, it is damaged.
+/// Maximum number of consecutive stale reads. A page whose referenced strings are gone has been
+/// changed since it was read; after so many times in a row it counts as corrupted.
 const STALE_COUNT_MAX: u32 = 256;
 
-/// What a page says of a key that it covers.
+/// Answer of a page that covers a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum SlotAnswer {
     /// The record is in this slot.
     Record(usize),
-    /// There is none.
+    /// There is no record.
     Absent,
-    /// A string that it names is not there (any more): the page is stale (BV2).
+    /// A string that the page names no longer exists: the page is stale.
     Stale,
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// What a page that was copied tells about a key, whatever has to be read for it; torn if it
-    /// is stale. One round trip for each string that has to be read.
+    /// Examines a copied page for a key, and reads all strings that this needs; returns torn if the
+    /// page is stale. Costs one round trip for each string.
     ///
     /// # Errors
-    /// The page is damaged, or the fabric failed.
-    pub(super) async fn look_surely(
+    /// The page is corrupted, or the fabric failed.
+    pub(super) async fn look_with_strings(
         &self,
         batch: &mut Batch,
         (addr, page): (RemoteAddr, &PageBuffer),
         key: &[u8],
         outside: &mut Outside,
-    ) -> Result<Look, ByteIndexError> {
+    ) -> Result<LeafCheck, ByteIndexError> {
         loop {
-            match self.look_intact(page.image(), key, outside) {
-                Sight::Look(look) => return Ok(look),
-                Sight::Unsure(reference) => {
+            match self.check_intact(page.image(), key, outside) {
+                PageVerdict::LeafCheck(look) => return Ok(look),
+                PageVerdict::Unsure(reference) => {
                     if !fetch(&self.access, batch, (addr, reference), outside).await? {
-                        return Ok(Look::Torn);
+                        return Ok(LeafCheck::Torn);
                     }
                 }
             }
         }
     }
 
-    /// The slot of a key in a page that covers it.
+    /// Returns the slot of a key in a page that covers it.
     ///
     /// # Errors
-    /// As for [`look_surely`](Self::look_surely).
-    pub(super) async fn find_surely(
+    /// Fails like [`look_with_strings`](Self::look_with_strings).
+    pub(super) async fn find_with_strings(
         &self,
         batch: &mut Batch,
         (addr, page): (RemoteAddr, &PageBuffer),
         key: &[u8],
         outside: &mut Outside,
-    ) -> Result<Answer, ByteIndexError> {
+    ) -> Result<SlotAnswer, ByteIndexError> {
         loop {
             match page.image().find(key, outside) {
-                Found::Record(slot) => return Ok(Answer::Record(slot)),
-                Found::Absent => return Ok(Answer::Absent),
+                Found::Record(slot) => return Ok(SlotAnswer::Record(slot)),
+                Found::Absent => return Ok(SlotAnswer::Absent),
                 Found::Unsure(slots) => {
                     let keys = slots.iter();
                     let keys = keys.filter_map(|slot| page.image().key(slot).reference());
                     for reference in keys {
                         if !fetch(&self.access, batch, (addr, reference), outside).await? {
-                            return Ok(Answer::Stale);
+                            return Ok(SlotAnswer::Stale);
                         }
                     }
                 }
@@ -78,11 +79,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// Reads all keys and fences of a page that are outside; false if it is stale. A round trip for
-    /// each.
+    /// Reads all keys and fences of a page that are stored outside; returns false if the page is
+    /// stale. Costs a round trip for each.
     ///
     /// # Errors
-    /// As for [`look_surely`](Self::look_surely).
+    /// Fails like [`look_with_strings`](Self::look_with_strings).
     pub(super) async fn fetch_strings(
         &self,
         batch: &mut Batch,
@@ -104,10 +105,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(true)
     }
 
-    /// Does what depends on strings outside as often as it asks for one; `None`: the page is stale.
+    /// Repeats a computation that depends on outside strings until it needs no further string;
+    /// `None` if the page is stale.
     ///
     /// # Errors
-    /// The page is damaged, or the fabric failed.
+    /// The page is corrupted, or the fabric failed.
     pub(super) async fn with_strings<R>(
         &self,
         batch: &mut Batch,
@@ -128,11 +130,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// [`with_strings`](Self::with_strings) of a page whose lock this session has: what it names is
-    /// there.
+    /// Does the same as [`with_strings`](Self::with_strings) for a page that this session has
+    /// locked: all strings that it names exist.
     ///
     /// # Errors
-    /// As for [`with_strings`](Self::with_strings).
+    /// Fails like [`with_strings`](Self::with_strings).
     pub(super) async fn with_strings_locked<R>(
         &self,
         batch: &mut Batch,
@@ -144,10 +146,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         answer.ok_or_else(|| self.damaged(addr))
     }
 
-    /// Counts a page that was stale once more; one that stays so is damaged.
+    /// Counts a stale read of a page; a page that stays stale is corrupted.
     ///
     /// # Errors
-    /// It is.
+    /// The page was stale too often in a row.
     pub(super) fn note_stale(
         &self,
         addr: RemoteAddr,
@@ -160,11 +162,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Appends the value in a slot of a page that was copied; false if the page is stale. No round
-    /// trip if it lies in the page, else one for each 256,000 bytes.
+    /// Appends the value in a slot of a copied page; returns false if the page is stale. Costs no
+    /// round trip if the value lies in the page, else one for each 256,000 bytes.
     ///
     /// # Errors
-    /// As for [`look_surely`](Self::look_surely).
+    /// Fails like [`look_with_strings`](Self::look_with_strings).
     pub(super) async fn read_value(
         &self,
         batch: &mut Batch,
@@ -179,15 +181,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
             Value::Outside(reference) => {
                 let copied = read_string(&self.access, batch, (addr, reference), to).await?;
-                Ok(copied == Copied::Whole)
+                Ok(copied == CopyOutcome::Whole)
             }
         }
     }
 
-    /// That a page says what cannot be.
+    /// Returns the error for a page with contradictory contents.
     #[cold]
     pub(super) fn damaged(&self, addr: RemoteAddr) -> ByteIndexError {
-        farleaf_leaf::LeafError::Damaged {
+        farleaf_leaf::words::LeafError::Damaged {
             addr,
             table: self.access.table,
         }

@@ -1,45 +1,45 @@
-//! Looking at a whole table, and at what the memory node wants to know of a page.
+//! Scans a whole table page by page, and answers questions of the memory node about pages.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::{LeafError, LeafFormat, Look};
-use farleaf_page::{Fence, Outside, PageError, PageGeometry};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::strings::{Fence, Outside, PageError, PageGeometry};
+use farleaf_leaf::words::{LeafCheck, LeafError, LeafFormat};
 
-use super::{ByteIndex, Sight};
+use super::{ByteIndex, PageVerdict};
 use crate::error::ByteIndexError;
 
-/// What a survey sees of a page.
+/// State of a page in a survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageReport {
-    /// Where it is.
+    /// Address of the page.
     pub addr: RemoteAddr,
     /// Lower fence.
     pub low: Fence,
     /// Upper fence.
     pub high: Fence,
-    /// How many records it has.
+    /// Number of records.
     pub record_count: usize,
-    /// How many strings of it lie in value blocks.
+    /// Number of the page's strings in value blocks.
     pub block_count: usize,
-    /// Bytes of it that are used: header, slots and what is listed.
+    /// Used bytes: header, slots and listed bytes.
     pub used_size_bytes: usize,
-    /// The word in its lock.
+    /// Lock word of the page.
     pub lock: u64,
-    /// Whether the training knows it.
+    /// Whether the page is a trained one.
     pub is_trained: bool,
-    /// Whether its keys ascend, each once, between its fences.
+    /// Whether the keys ascend strictly and lie between the fences.
     pub is_sound: bool,
     link: RemoteAddr,
     parent: u32,
 }
 
-/// A walk over all pages, in order.
+/// Walk over all pages, in order.
 #[derive(Clone, Debug, Default)]
 pub struct PageSurvey {
     next: Option<Hint>,
-    /// Where the last page ended, if it linked to a retired one: what that leads to may have taken
-    /// over both, and is looked at from there on.
+    /// Upper fence of the last page, if it linked to a retired page. The successor may have
+    /// replaced both, and is examined from there on.
     passed: Option<Fence>,
     last_high: Option<Fence>,
     stale_count: u32,
@@ -47,10 +47,11 @@ pub struct PageSurvey {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Whether a search for a page's lower fence arrives at it (W3): then it is in use.
+    /// Returns whether a search for a page's lower fence arrives at the page: then the page is in
+    /// use.
     ///
     /// # Errors
-    /// Pages are damaged, or the fabric failed.
+    /// Pages are corrupted, or the fabric failed.
     pub async fn is_in_use(
         &self,
         batch: &mut Batch,
@@ -66,7 +67,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             Ok(None) | Err(LeafError::Damaged { .. }) if !self.access.is_intact(&image, addr) => {
                 return Ok(!self.is_left(batch, addr, &image).await?);
             }
-            // It was retired meanwhile, and is for who retires pages.
+            // The page was retired in the meantime; the retrainer is responsible for it.
             Ok(None) => return Ok(true),
             Err(error) => return Err(error.into()),
         };
@@ -75,10 +76,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(arrival.0 == addr)
     }
 
-    /// Whether nobody who is alive works on a page that was like this. One that is not intact, and
-    /// whose lower fence nobody can tell, was then never written whole: a page that others link to
-    /// keeps that (BP1), whoever died with its lock. One that is made to replace another is written
-    /// with its maker's lock (BP6); whose lock is the node's own, a failed sweep has left (W5).
+    /// Returns whether no live session works on a page with these contents. If such a page is not
+    /// intact and its lower fence is unreadable, it was never written completely: a page that
+    /// others link to keeps its lower fence, even if its lock holder dies. A replacement page is
+    /// written with its creator's lock. A page locked by the node itself was left by a failed
+    /// sweep.
     async fn is_left(
         &self,
         batch: &mut Batch,
@@ -97,10 +99,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(is_left || self.access.is_fenced(batch, owner).await?)
     }
 
-    /// Whether the page that covers a key refers to a value block, by the word of its pointer.
+    /// Returns whether the page that covers a key refers to a value block, given by the word of its
+    /// pointer.
     ///
     /// # Errors
-    /// Pages are damaged, or the fabric failed.
+    /// Pages are corrupted, or the fabric failed.
     pub async fn refers(
         &self,
         batch: &mut Batch,
@@ -111,25 +114,25 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(references.contains(&pointer_word))
     }
 
-    /// The page that covers a key, and the pointers in it.
+    /// Returns the page that covers a key, and the pointers in it.
     async fn arrive_at(
         &self,
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<(RemoteAddr, Vec<u64>), ByteIndexError> {
         let hint = self.place(batch, key).await?.page;
-        let begin = (hint, Sight::Look(Look::Here));
+        let begin = (hint, PageVerdict::LeafCheck(LeafCheck::Here));
         let arrival = self.walk(batch, key, begin).await?;
         let references = arrival.page.image().references().into_iter();
         let pointers = references.map(|reference| reference.pointer.word());
         Ok((arrival.hint.addr, pointers.collect()))
     }
 
-    /// The next page of a survey; `None`: that was all. Two round trips, and one for each string of
-    /// it that lies outside.
+    /// Returns the next page of a survey; `None` at the end. Costs two round trips, and one for
+    /// each string outside the page.
     ///
     /// # Errors
-    /// A page is damaged, or the fabric failed.
+    /// A page is corrupted, or the fabric failed.
     pub async fn survey_next(
         &self,
         batch: &mut Batch,
@@ -143,7 +146,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             layer.first_page()
         };
         let hint = survey.next.unwrap_or_else(first);
-        // Which pages are trained ones, and which one is next, is asked below.
+        // Which pages are trained, and which one is next, is looked up below.
         self.hold_page(batch, hint.parent).await?;
         let broken = &self.state.broken;
         let page = self.access.read_intact(batch, hint.addr, broken).await?;
@@ -153,7 +156,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let lock = batch.words(lock)[0];
         let link = page.image().link();
         if link.is_retired() {
-            // A retraining, or a split out of place: its successor begins where it does, or before.
+            // A retraining, or a replaced page: the successor begins at the same key or before.
             let addr = link.place();
             survey.pass_retired(Hint { addr, ..hint });
             return Box::pin(self.survey_next(batch, survey)).await;
@@ -201,7 +204,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 }
 
 impl PageSurvey {
-    /// Goes on from a page to what it links to.
+    /// Moves from a page to the one that it links to.
     fn pass(&mut self, report: &PageReport, next_trained: Option<Hint>) {
         self.is_over = report.link.is_null();
         (self.passed, self.last_high) = (None, Some(report.high.clone()));
@@ -214,7 +217,7 @@ impl PageSurvey {
         });
     }
 
-    /// Goes on from a retired page to what has taken it over.
+    /// Moves from a retired page to its successor.
     fn pass_retired(&mut self, hint: Hint) {
         self.next = Some(hint);
         self.passed.clone_from(&self.last_high);
@@ -222,7 +225,7 @@ impl PageSurvey {
 }
 
 impl PageReport {
-    /// Who holds its lock, if anybody does.
+    /// Returns the lock's owner, if the page is locked.
     pub fn owner(&self) -> OwnerWord {
         OwnerWord::from_word(self.lock)
     }

@@ -1,56 +1,55 @@
-//! Pages as a retraining sees them (BR2), and links past those that are retired (BR7).
+//! Pages as a retraining sees them, and links past retired pages (see [`retrain`](crate::retrain)).
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
-use farleaf_leaf::{Contradiction, Critical, LeafError};
-use farleaf_page::{Fence, Outside, PageError};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{Fence, Outside, PageError};
+use farleaf_leaf::words::recovery::RETIRED_HOP_COUNT_MAX;
+use farleaf_leaf::words::{Contradiction, Critical, LeafError};
 
 use super::ByteIndex;
 use crate::error::ByteIndexError;
 
-/// A page as a retraining sees it.
+/// Page as a retraining sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WalkedPage {
-    /// Where it is.
+    /// Address of the page.
     pub(crate) addr: RemoteAddr,
-    /// What models are trained on: the least key that it can have; of the table's first page its
-    /// first key, if it has one.
+    /// Key on which models are trained: the smallest key that the page can contain; for the table's
+    /// first page, its first key, if any.
     pub(crate) fence: Vec<u8>,
-    /// Its first key.
+    /// First key of the page.
     pub(crate) first: Option<Vec<u8>>,
-    /// The last key of the page before.
+    /// Last key of the previous page.
     pub(crate) last_before: Option<Vec<u8>>,
-    /// How many records it has.
+    /// Number of records.
     pub(crate) record_count: u64,
-    /// Bytes of it that are used.
+    /// Used bytes of the page.
     pub(crate) used_size_bytes: usize,
-    /// Retired pages through which the page before links to it, in order.
+    /// Retired pages through which the previous page links to this one, in order.
     pub(crate) retired: Vec<RemoteAddr>,
-    /// Whether it stays beside its left neighbour, as both have no room in one page, or there is
-    /// none beside them.
+    /// Whether the page stays beside its left neighbor, because both do not fit into one page, or
+    /// there is no free page for them.
     pub(crate) stays: bool,
     begins_table: bool,
 }
 
-/// Pages side by side.
+/// Adjacent pages of a walk.
 #[derive(Clone, Debug)]
-pub(crate) struct Walked {
-    /// The page to the left of the first one; `None`: there is none, or it is not known.
+pub(crate) struct PageWalk {
+    /// Page to the left of the first one; `None` if there is none or it is not known.
     pub(crate) left: Option<RemoteAddr>,
     pub(crate) pages: Vec<WalkedPage>,
-    /// What the last one links to.
+    /// Link of the last page.
     pub(crate) after: RemoteAddr,
 }
 
 impl WalkedPage {
-    /// Whether it is the table's first one.
+    /// Returns whether the page is the table's first one.
     pub(crate) const fn begins_table(&self) -> bool {
         self.begins_table
     }
 
-    /// What takes the place of this page and of the one to the right of it, as far as that is
-    /// known.
+    /// Returns the page that replaces this page and the one to the right of it, as far as known.
     pub(super) fn merged_with(&self, right: &Self, made: (RemoteAddr, usize)) -> Self {
         let (addr, used_size_bytes) = made;
         let first = self.first.clone().or_else(|| right.first.clone());
@@ -73,19 +72,19 @@ impl WalkedPage {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// BR2: the pages from the one that covers `from` on to where `end` begins, or to the last one,
-    /// along the links from a page that is not to the right of the first one. A round trip for
-    /// each, and one for each string of it that lies outside.
+    /// Returns the pages from the one that covers `from` to where `end` begins, or to the last one.
+    /// Follows the links from a page that is not to the right of the first one. Costs a round trip
+    /// for each page, and one for each string outside it.
     ///
     /// # Errors
-    /// Pages are damaged, or the fabric failed.
+    /// Pages are corrupted, or the fabric failed.
     pub(crate) async fn pages_between(
         &self,
         batch: &mut Batch,
         start: RemoteAddr,
         (from, end): (&[u8], Option<&[u8]>),
-    ) -> Result<Walked, ByteIndexError> {
-        let mut walked = Walked {
+    ) -> Result<PageWalk, ByteIndexError> {
+        let mut walked = PageWalk {
             left: None,
             pages: Vec::new(),
             after: RemoteAddr::NULL,
@@ -131,7 +130,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 return Ok(walked);
             }
             if *least <= *from {
-                // The page before is not among those that are meant.
+                // The previous page does not belong to the range.
                 walked.left = walked.pages.pop().map(|page| page.addr);
             }
             walked.pages.push(WalkedPage {
@@ -154,19 +153,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    /// BR7: links what linked to a retired page to where that leads, under its lock: `left`, or
-    /// what it has been split into since. Two round trips. False: nothing between these links to
-    /// the retired one.
+    /// Replaces the link to a retired page by a link to its live successor, under the lock of the
+    /// linking page: `left`, or a page split from it since. Costs two round trips. Returns false if
+    /// none of these pages links to the retired one.
     ///
     /// # Errors
-    /// Pages are damaged, or the fabric failed.
+    /// Pages are corrupted, or the fabric failed.
     pub(crate) async fn relink(
         &self,
         batch: &mut Batch,
         left: RemoteAddr,
         (retired, to): (RemoteAddr, RemoteAddr),
     ) -> Result<bool, ByteIndexError> {
-        if self.leaves_out(ProtocolCheck::LinksAreRedirected) {
+        if self.skips_check(ProtocolCheck::LinksAreRedirected) {
             return Ok(true);
         }
         let (mut addr, mut hop_count) = (left, 0);
@@ -205,24 +204,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(false)
     }
 
-    /// Counts a page on the way from one to another.
+    /// Counts a page on a walk.
     ///
     /// # Errors
-    /// There is no end of them.
+    /// The walk does not end.
     fn note_hop(&self, addr: RemoteAddr, hop_count: &mut u32) -> Result<(), ByteIndexError> {
         *hop_count += 1;
         if *hop_count > RETIRED_HOP_COUNT_MAX {
-            let what = Contradiction::RetiredInCircles;
+            let what = Contradiction::RetiredInCycle;
             return Err(self.access.contradiction(addr, what).into());
         }
         Ok(())
     }
 
-    /// BR7: the table's first page keeps its address for ever; once retired, it leads to the page
-    /// at the low end.
+    /// Links the table's first page, which keeps its address forever, to the page at the low end
+    /// once it is retired.
     ///
     /// # Errors
-    /// As for [`relink`](Self::relink).
+    /// Fails like [`relink`](Self::relink).
     pub(crate) async fn relink_first(
         &self,
         batch: &mut Batch,

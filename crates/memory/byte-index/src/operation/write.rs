@@ -1,61 +1,61 @@
-//! Changing keys: two round trips when the hint is right (D5).
+//! Changes keys: two round trips when the hint is right (LEAF-5).
 
-use farleaf_block::Recycled;
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::{Course, Critical, Look};
-use farleaf_page::{Outside, PageBuffer, PageImage, Placement, Reference, Room};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_leaf::blobs::Recycled;
+use farleaf_leaf::strings::{FitOutcome, KeyPlacement, Outside, PageBuffer, PageImage, Reference};
+use farleaf_leaf::words::{Critical, LeafCheck, SearchPath};
 
 use super::change::{Change, Changed};
-use super::provide::{Lacking, Lock, Provided, Provision, record_of};
-use super::strings::Answer;
+use super::provide::{MissingPieces, PageLockState, Provision, ProvisionGuard, record_of};
+use super::strings::SlotAnswer;
 use super::{ByteIndex, Rare, check_key, check_value, low_of};
 use crate::error::ByteIndexError;
 
-/// A value that is changed where its page has no room for another like it goes outside from so many
-/// bytes on; a shorter one makes the page be split, or repacked.
+/// Minimum size, in bytes, of a changed value that is stored outside if the old and the new value
+/// do not both fit into the page. For a shorter one the page is split or repacked.
 const OUTSIDE_SIZE_BYTES_MIN: usize = 64;
 
-/// A session makes use of what it has unlinked when there are so many blocks of it.
+/// Number of unlinked blocks at which a session recycles them.
 const LIMBO_COUNT_MAX: usize = 256;
 
-/// What an attempt under a page's lock has come to; the lock was given back, or is about to be by
-/// the next one's batch.
-pub(super) enum Step {
-    /// It is over.
+/// Result of an attempt under a page's lock. The lock was released, or the next attempt's batch
+/// releases it.
+pub(super) enum WriteStep {
+    /// The change is complete.
     Done(Changed),
-    /// The key is elsewhere; the lock is still held.
+    /// The key is in another page; the lock is still held.
     GoOn(Hint),
-    /// Pages, or pieces of a size, have to be leased on the node of the page.
+    /// Pages must be leased on the node of the page.
     LeasePages,
-    /// The same of value blocks: so many of a size have to be there.
-    LeaseBlocks(Lacking),
-    /// There is room now: lock and look again.
+    /// Pieces for value blocks must be leased.
+    LeaseBlocks(MissingPieces),
+    /// There is free space now: lock and examine the page again.
     Again,
 }
 
-/// What is to be written of a key whose page is locked.
-pub(super) struct Writing<'w> {
+/// Record to be written into a locked page.
+pub(super) struct RecordWrite<'w> {
     pub(super) key: &'w [u8],
     pub(super) value: &'w [u8],
-    /// The slot that has the key.
+    /// Slot that contains the key.
     pub(super) slot: Option<usize>,
-    /// What the change unlinks.
+    /// Value blocks that the change unlinks.
     pub(super) released: Vec<Reference>,
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Locks the page that covers a key and changes the key, if the change's condition holds:
-    /// atomically, and in two round trips when the hint is right and nothing has to be read that is
-    /// outside. A large value takes one more, and one for each 256,000 bytes, before the lock.
+    /// Locks the page that covers a key and changes the key atomically, if the change's condition
+    /// holds. Costs two round trips when the hint is right and no strings outside the page are
+    /// needed. A large value costs one more, and one for each 256,000 bytes, before the lock.
     ///
-    /// Dropping the future while it holds the page's lock leaves that locked; the session is then
-    /// broken and must be closed. Dropping it while it waits for the lock does no harm.
+    /// Dropping the future while it holds the page's lock leaves the page locked; the session is
+    /// then broken and must be closed. Dropping it while it waits for the lock does no harm.
     ///
     /// # Errors
-    /// Key or value are too long, the pool is full, pages are damaged or contradict each other, or
-    /// the table was dropped: nothing has changed. Or the fabric failed; the session is then
+    /// If key or value are too long, the pool is full, pages are corrupted or contradict each
+    /// other, or the table was dropped, nothing has changed. If the fabric failed, the session is
     /// broken.
     pub async fn modify(
         &self,
@@ -66,7 +66,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         check_key(key)?;
         check_value(change.value.unwrap_or_default())?;
         self.shorten_limbo().await?;
-        let mut provided = Provided {
+        let mut provided = ProvisionGuard {
             provision: Provision::default(),
             state: self.state,
             lost: None,
@@ -77,9 +77,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         changed
     }
 
-    /// BV4: makes use of what the session has unlinked and everybody has passed. Nothing if it has
-    /// unlinked nothing, else one round trip, and 65,472 bytes; what it costs to free large blocks
-    /// is at [`BlockStore::recycle`](farleaf_block::BlockStore::recycle).
+    /// Recycles blocks that the session has unlinked and that no session can still read. Costs
+    /// nothing if there are no unlinked blocks, else one round trip that reads 65,472 bytes. For
+    /// the cost of freeing large blocks, see
+    /// [`BlockStore::recycle`](farleaf_leaf::blobs::BlockStore::recycle).
     ///
     /// # Errors
     /// The fabric failed; the session is then broken.
@@ -91,8 +92,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         recycled
     }
 
-    /// Makes use of what the session has unlinked, once that is a good deal, and more than the last
-    /// time; two round trips then.
+    /// Recycles unlinked blocks when there are many, and more than the last time. Costs two round
+    /// trips then.
     async fn shorten_limbo(&self) -> Result<(), ByteIndexError> {
         let limbo_count = self.state.blocks.held().limbo_count;
         if limbo_count < self.state.limbo_count_next.get() {
@@ -116,7 +117,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.provide_ahead(batch, (hint.addr.node(), key), change, provision)
             .await?;
         let (mut release, mut link_count) = (None, 0);
-        let mut course = Course::<Vec<u8>>::default();
+        let mut course = SearchPath::<Vec<u8>>::default();
         let mut page = self.access.blank();
         let broken = &*self.state.broken;
         loop {
@@ -135,39 +136,39 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     return Err(self.fail(batch, critical, at, error).await);
                 }
             };
-            provision.lock = Lock::Held;
+            provision.lock = PageLockState::Held;
             critical.passed();
             match step {
-                Step::Done(changed) => {
+                WriteStep::Done(changed) => {
                     self.state.note_links(link_count);
                     return Ok(changed);
                 }
-                Step::GoOn(next) => {
+                WriteStep::GoOn(next) => {
                     link_count += 1;
                     release = Some(hint.addr);
                     hint = next;
                 }
-                Step::LeasePages => self.lease_pages(hint.addr.node()).await?,
-                Step::LeaseBlocks(lacking) => {
+                WriteStep::LeasePages => self.lease_pages(hint.addr.node()).await?,
+                WriteStep::LeaseBlocks(lacking) => {
                     let wanted = (hint.addr.node(), lacking);
                     self.lease_blocks(batch, wanted, (key, change), provision)
                         .await?;
                 }
-                Step::Again => {}
+                WriteStep::Again => {}
             }
         }
     }
 
-    /// An attempt under the lock has failed. Unless the fabric has, nothing has been changed, and
-    /// the lock is given back. U4: where the page is lost with its node, so is the lock, and the
-    /// session goes on; where another node is lost that has to do with it (strings, a new page, the
-    /// model's counter), the lock is given back, if it has not been.
+    /// Cleans up after an attempt failed under the lock. If the cause is not the fabric, nothing
+    /// has changed, and the lock is released. If the page's node is lost, the lock is lost with it,
+    /// and the session continues. If another node is lost that the attempt needed (strings, a new
+    /// page, the model's counter), the lock is released unless it already was.
     #[cold]
     async fn fail(
         &self,
         batch: &mut Batch,
         critical: Critical<'_>,
-        (hint, lock): (Hint, Lock),
+        (hint, lock): (Hint, PageLockState),
         error: ByteIndexError,
     ) -> ByteIndexError {
         let lost = error.lost_node();
@@ -175,58 +176,60 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if let Some(node) = lost {
             self.state.leases.forget(node);
             self.state.blocks.forget(node);
-            // What was taken for new pages and what they unlink may lie elsewhere, and which of it
-            // anything refers to by now only a search tells: that is for the sweep (BV8).
-            self.state.blocks.lose_track();
+            // Blocks taken for new pages and the ones that they unlink may lie on other nodes. Only
+            // a search finds which of them are referenced now, so the sweep settles them.
+            self.state.blocks.note_unknown_blocks();
         }
-        if lock == Lock::Held && (error.fabric_failure().is_none() || is_lost_elsewhere) {
+        if lock == PageLockState::Held && (error.fabric_failure().is_none() || is_lost_elsewhere) {
             batch.clear();
             self.access.post_unlock(batch, hint.addr);
             match self.access.endpoint.execute(batch).await {
                 Err(failed) if failed.lost_node() != Some(hint.addr.node()) => {
                     return failed.into();
                 }
-                // Nobody is in the way of anybody on a node that is lost.
+                // On a lost node the lock blocks no session.
                 Err(_) | Ok(()) => critical.passed(),
             }
-        } else if lost == Some(hint.addr.node()) || (lock == Lock::Released && lost.is_some()) {
+        } else if lost == Some(hint.addr.node())
+            || (lock == PageLockState::Released && lost.is_some())
+        {
             critical.passed();
         }
         error
     }
 
-    /// One attempt, with the page locked.
+    /// Makes one attempt, with the page locked.
     async fn step(
         &self,
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
         (key, change): (&[u8], &Change<'_>),
-        (course, provision): (&mut Course<Vec<u8>>, &mut Provision),
-    ) -> Result<Step, ByteIndexError> {
+        (course, provision): (&mut SearchPath<Vec<u8>>, &mut Provision),
+    ) -> Result<WriteStep, ByteIndexError> {
         let mut outside = Outside::new();
         let at = (hint.addr, &*page);
-        let look = self.look_surely(batch, at, key, &mut outside).await?;
+        let look = self.look_with_strings(batch, at, key, &mut outside).await?;
         let low = low_of(page.image());
-        let look = surely_covered(look, (page.image(), key, &outside), course);
-        let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
-        if look != Look::Here && is_checked {
-            if look == Look::Torn {
-                // Under the lock a page refers to what is there.
+        let look = check_covered(look, (page.image(), key, &outside), course);
+        let is_checked = !self.skips_check(ProtocolCheck::KeyBelongsToLockedLeaf);
+        if look != LeafCheck::Here && is_checked {
+            if look == LeafCheck::Torn {
+                // While the page is locked, all strings that it refers to exist.
                 return Err(self.damaged(hint.addr));
             }
             if let Some(low) = low.as_deref().filter(|_| !page.image().is_retired()) {
                 self.learn(low, hint);
             }
             let next = self.go_on(batch, course, key, (hint, low), look)?;
-            return Ok(Step::GoOn(next));
+            return Ok(WriteStep::GoOn(next));
         }
         if let Some(low) = low {
             self.learn(&low, hint);
         }
-        let slot = match self.find_surely(batch, at, key, &mut outside).await? {
-            Answer::Record(slot) => Some(slot),
-            Answer::Absent => None,
-            Answer::Stale => return Err(self.damaged(hint.addr)),
+        let slot = match self.find_with_strings(batch, at, key, &mut outside).await? {
+            SlotAnswer::Record(slot) => Some(slot),
+            SlotAnswer::Absent => None,
+            SlotAnswer::Stale => return Err(self.damaged(hint.addr)),
         };
         let mut changed = Changed {
             was_present: slot.is_some(),
@@ -244,7 +247,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             batch.clear();
             self.access.post_unlock(batch, hint.addr);
             self.access.endpoint.execute(batch).await?;
-            return Ok(Step::Done(changed));
+            return Ok(WriteStep::Done(changed));
         }
         let released = slot.map_or_else(Vec::new, |slot| {
             let image = page.image();
@@ -259,9 +262,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let slot = slot.expect("an absent key is not removed");
             self.remove(batch, (hint, page), slot, (&released, provision))
                 .await?;
-            return Ok(Step::Done(changed));
+            return Ok(WriteStep::Done(changed));
         };
-        let writing = Writing {
+        let writing = RecordWrite {
             key,
             value,
             slot,
@@ -269,7 +272,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let put: Rare<'_, _> = Box::pin(self.put(batch, (hint, page), writing, provision, outside));
         Ok(match put.await? {
-            None => Step::Done(changed),
+            None => WriteStep::Done(changed),
             Some(step) => step,
         })
     }
@@ -289,14 +292,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let is_underfull = self.becomes_underfull(before_bytes, after_bytes);
         let announcement = self.announcement(hint.parent).filter(|_| is_underfull);
         let counter = announcement.map(|it| it.underfull());
-        // U4: where the counter lies on another node, that may be lost while this changes the page.
+        // If the counter lies on another node, that node may be lost while this batch changes the
+        // page.
         let is_here = |counter: &WordAddr| counter.node() == hint.addr.node();
         if let Some(counter) = counter.filter(is_here) {
             batch.fetch_add(counter, 1);
         }
-        provision.lock = Lock::Committing;
+        provision.lock = PageLockState::Committing;
         self.access.endpoint.execute(batch).await?;
-        provision.lock = Lock::Released;
+        provision.lock = PageLockState::Released;
         self.retire_blocks(unlinked);
         if let Some(counter) = counter.filter(|counter| !is_here(counter)) {
             batch.clear();
@@ -306,24 +310,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Writes a record, new or changed, into a locked page that covers its key. `None`: it is done;
-    /// else what has to be done before it can be.
+    /// Writes a new or changed record into a locked page that covers its key. Returns `None` on
+    /// success, else the step that is needed first.
     async fn put(
         &self,
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
-        writing: Writing<'_>,
+        writing: RecordWrite<'_>,
         provision: &mut Provision,
         outside: Outside,
-    ) -> Result<Option<Step>, ByteIndexError> {
+    ) -> Result<Option<WriteStep>, ByteIndexError> {
         let node = hint.addr.node();
         if let Some(lacking) = self.provide(node, page, &writing, provision)? {
             self.give_lock_back(batch, hint).await?;
-            return Ok(Some(Step::LeaseBlocks(lacking)));
+            return Ok(Some(WriteStep::LeaseBlocks(lacking)));
         }
         let record = record_of(page.image(), &writing, provision);
         batch.clear();
-        let is_late = self.leaves_out(ProtocolCheck::BlockIsWholeFirst);
+        let is_late = self.skips_check(ProtocolCheck::BlockIsCompleteFirst);
         if !is_late {
             self.post_provision(batch, &writing, provision)?;
         }
@@ -335,7 +339,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             Some(slot) => change.update(batch, page, slot, record.value),
             None => change.insert(batch, page, &record),
         };
-        if room == Room::Enough {
+        if room == FitOutcome::Enough {
             if is_late {
                 self.post_provision(batch, &writing, provision)?;
             }
@@ -346,12 +350,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let is_long = writing.value.len() >= OUTSIDE_SIZE_BYTES_MIN;
         if writing.slot.is_some() && is_long && provision.value.is_none() {
-            // A split would not help: the page has room for the value once, and not for the old one
+            // A split would not help: the page has space for the value once, but not for the old
             // and the new one at the same time.
             provision.is_value_outside = true;
             return Box::pin(self.put(batch, (hint, page), writing, provision, outside)).await;
         }
-        let made = self.make_room(batch, (hint, page), (&writing, provision), outside);
+        let made = self.split_or_replace(batch, (hint, page), (&writing, provision), outside);
         made.await
     }
 
@@ -375,8 +379,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         leased
     }
 
-    /// A4, F5: where the outcome is unknown, a chunk may be this session's without its knowing; not
-    /// one of a lost node's (U4).
+    /// Ends the critical section of a lease, unless its outcome is unknown: then the session may
+    /// own a chunk that it does not know of (FABRIC-5). Chunks on a lost node do not matter.
     pub(super) fn pass_unless_unknown<R>(
         critical: Critical<'_>,
         leased: &Result<R, ByteIndexError>,
@@ -390,19 +394,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
-/// BR6: where it cannot be told that a key is not to the left of a retired page, it may be in one
-/// that is still to be retired in favour of the same page, which is not to be changed before. Who
-/// came by a link from further left has been there.
-fn surely_covered(
-    look: Look,
+/// Returns whether a retired page certainly covers the key. If the key may be to the left, it may
+/// be in a page that is still to be retired in favor of the same successor. The successor must not
+/// be changed before that. A walk that arrived by a link from further left has already checked that
+/// page.
+fn check_covered(
+    look: LeafCheck,
     (image, key, outside): (PageImage<'_>, &[u8], &Outside),
-    course: &Course<Vec<u8>>,
-) -> Look {
-    // What is unsure of a page whose lower fence is in it is where it ends.
-    let may_be_left = matches!(look, Look::Retired(_)) && low_of(image).is_none();
-    let is_unsure = || matches!(image.placement(key, outside), Placement::Unsure(_));
+    course: &SearchPath<Vec<u8>>,
+) -> LeafCheck {
+    // If a page stores its lower fence itself, only the upper fence can be unknown.
+    let may_be_left = matches!(look, LeafCheck::Retired(_)) && low_of(image).is_none();
+    let is_unsure = || matches!(image.placement(key, outside), KeyPlacement::Unsure(_));
     if may_be_left && !course.has_gone_right() && is_unsure() {
-        return Look::Left;
+        return LeafCheck::Left;
     }
     look
 }

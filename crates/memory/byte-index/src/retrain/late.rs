@@ -1,35 +1,36 @@
-//! Splits and underfull pages that are counted where nobody looks any more (BR5).
+//! Splits and underfull pages counted in dropped synonym leaf tables.
 
 use core::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::WordAddr;
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
-use farleaf_page::format::PageAccess;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::WordAddr;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_pool::catalog::CatalogEntry;
 
 use super::CountedModel;
 use crate::error::ByteIndexError;
 use crate::snapshot::{Contents, read_contents};
 
-/// Of a model: splits, and underfull pages.
+/// Number of counters per model: splits, and underfull pages.
 const COUNTER_COUNT: usize = 2;
 
-/// Where sessions that have not followed yet count splits and underfull pages (BR5).
+/// Counters in which sessions that have not followed yet count splits and underfull pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateCounter {
-    /// Two words: splits, then underfull pages.
+    /// Address of two words: splits, then underfull pages.
     counters: WordAddr,
-    /// What they said before.
+    /// Values that were already counted.
     seen: [u64; COUNTER_COUNT],
-    /// Where its model began, and the next one did; `None`: it was the last.
+    /// Range of the model: its first key, and that of the next model; `None` if it was the last.
     from: Vec<u8>,
     end: Option<Vec<u8>>,
 }
 
 impl LateCounter {
-    /// The counters of a model whose table is about to be gone, which say so much.
+    /// Returns the counters of a model whose table is about to be dropped, with the values counted
+    /// so far.
     pub(super) fn of(contents: &Contents, model: usize, counted: CountedModel) -> Self {
         let next = contents.segments.get(model + 1);
         Self {
@@ -41,11 +42,11 @@ impl LateCounter {
     }
 }
 
-/// BR5: counts what came late, which `late` tells of, in the models of the root that stands; how
-/// many splits and underfull pages these were. Two round trips, and those of reading the snapshot.
+/// Adds late counts of the counters in `late` to the models of the current root; returns how many
+/// splits and underfull pages these were. Costs two round trips, and those of reading the snapshot.
 ///
 /// # Errors
-/// The snapshot is damaged, or the fabric failed.
+/// The snapshot is corrupted, or the fabric failed.
 pub async fn count_late<E: Endpoint>(
     access: &PageAccess<'_, E>,
     entry: &CatalogEntry,
@@ -81,14 +82,15 @@ pub async fn count_late<E: Endpoint>(
         segments.partition_point(|segment| segment.first_fence() < fence)
     };
     for (it, counts) in &came {
-        // The first model covers what is below its first fence, too.
+        // The first model also covers keys below its first fence.
         let first = begins_before(&it.from).min(contents.runs.len() - 1);
         let end = it.end.as_ref();
         let end = end.map_or(contents.runs.len(), |end| begins_before(end));
         let models = &contents.runs[first..end.max(first + 1)];
         let placed = models.iter().filter(|run| !run.synonym_table.is_null());
         let placed: Vec<_> = placed.collect();
-        // Nobody knows in which of them; a model that none is in is walked in vain, once.
+        // It is unknown which of these models they belong to; a model without any is walked once
+        // for nothing.
         let each = counts.map(|count| count.div_ceil(placed.len().max(1) as u64));
         for run in placed {
             for (word, each) in (0..).zip(each).filter(|(_, each)| *each > 0) {

@@ -1,34 +1,34 @@
-//! Which pages new models list (BR10).
+//! Chooses the pages that new models list.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::collections::BTreeSet;
 
 use farleaf_fabric::Endpoint;
-use farleaf_page::format::PageAccess;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
-use super::{Looked, Stretches};
+use super::{ByteTableView, RetrainRanges};
 use crate::error::ByteIndexError;
 use crate::operation::WalkedPage;
 
-/// New models list one page in so many, if there is no room for more: the first of these for which
-/// there is some.
+/// Shares of listed pages, one in so many: the first for which there is free space applies.
 const SHARES: [u64; 4] = [1, 4, 16, 64];
 
-/// Which pages new models list.
+/// Choice of the pages that new models list.
 #[derive(Debug)]
-pub(super) struct Listing {
-    /// One in so many.
+pub(super) struct ListedShare {
+    /// One page in so many is listed.
     share: Cell<u64>,
-    /// Chunks of pages that splits take from: only these are used whether they are named or not.
+    /// Shared chunks, from which splits take pages: only these are used whether a snapshot names
+    /// their pages or not.
     shared: RefCell<BTreeSet<ChunkIndex>>,
 }
 
-impl Default for Listing {
+impl Default for ListedShare {
     fn default() -> Self {
         Self {
             share: Cell::new(1),
@@ -37,9 +37,9 @@ impl Default for Listing {
     }
 }
 
-impl Listing {
-    /// The pages that are listed, by their numbers: the first one, all that lie in runs, and of the
-    /// others one in so many.
+impl ListedShare {
+    /// Returns the listed pages by their numbers: the first one, all pages in runs, and one in so
+    /// many of the others.
     pub(super) fn listed<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,
@@ -59,11 +59,11 @@ impl Listing {
     }
 }
 
-impl<E: Endpoint> Looked<'_, E> {
-    /// BR6, BR10: claims what the next snapshot takes, as far as pages have been counted: without
-    /// room for that, what merging retires is not reused, and new pages would take all that there
-    /// is. Until the snapshot is written, its chunks say the old generation.
-    pub(super) async fn hold_room(&self, stretches: &Stretches) -> Result<(), ByteIndexError> {
+impl<E: Endpoint> ByteTableView<'_, E> {
+    /// Claims chunks for the next snapshot, sized by the pages counted. Without them, merging would
+    /// retire pages that are not reused, and new pages would take all free space. Until the
+    /// snapshot is written, the chunks carry the old generation.
+    pub(super) async fn hold_room(&self, stretches: &RetrainRanges) -> Result<(), ByteIndexError> {
         let (access, contents) = (&self.access, &self.contents);
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
@@ -86,21 +86,21 @@ impl<E: Endpoint> Looked<'_, E> {
                     }
                     return Ok(());
                 }
-                Err(error @ RegionError::Full { .. }) => full = Some(error),
+                Err(error @ PoolError::Full { .. }) => full = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
         Err(full.expect("it was tried").into())
     }
 
-    /// BR10: new models list one page in so many, of those that may be left out. Reads the chunk
+    /// Makes new models list one in `share` of the pages that may be omitted. Reads the chunk
     /// table.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn list_one_in(
         &self,
-        stretches: &Stretches,
+        stretches: &RetrainRanges,
         share: u64,
     ) -> Result<(), ByteIndexError> {
         let access = &self.access;
@@ -116,8 +116,8 @@ impl<E: Endpoint> Looked<'_, E> {
         Ok(())
     }
 
-    /// Chunks of a snapshot in which new models list one page in so many.
-    fn chunk_count(&self, stretches: &Stretches, share: u64) -> u64 {
+    /// Returns the chunks of a snapshot in which new models list one page in `share`.
+    fn chunk_count(&self, stretches: &RetrainRanges, share: u64) -> u64 {
         let pages_of = |models: Range<usize>| -> u64 {
             let models = self.counted[models].iter();
             let counts =
@@ -136,7 +136,7 @@ impl<E: Endpoint> Looked<'_, E> {
     }
 }
 
-impl Stretches {
+impl RetrainRanges {
     fn hold(&self, room: ChunkRange, generation: u16) {
         self.room.set(Some((room, generation)));
         self.leave_room(true);

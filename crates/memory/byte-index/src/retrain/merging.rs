@@ -1,21 +1,21 @@
-//! Pages of models that are due: walked, linked to one another, and made fewer (BR2, BR6, BR7).
+//! Walks, relinks and merges the pages of models that are due.
 
 use core::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint};
 
-use super::{Looked, Retrained, Stretches};
+use super::{ByteTableView, RetrainRanges, RetrainResult};
 use crate::error::ByteIndexError;
-use crate::operation::{ByteIndex, Merged, Walked, WalkedPage};
+use crate::operation::{ByteIndex, MergeResult, PageWalk, WalkedPage};
 
-impl<E: Endpoint> Looked<'_, E> {
-    /// BR2: the pages of models side by side, in order.
+impl<E: Endpoint> ByteTableView<'_, E> {
+    /// Walks the pages of adjacent models, in order.
     pub(super) async fn walk(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
         range: &Range<usize>,
-    ) -> Result<Walked, ByteIndexError> {
+    ) -> Result<PageWalk, ByteIndexError> {
         let start = match range.start.checked_sub(1) {
             None => self.entry.record.first_leaf.place(),
             Some(before) => {
@@ -29,13 +29,13 @@ impl<E: Endpoint> Looked<'_, E> {
             .await
     }
 
-    /// BR7.
+    /// Links pages past retired ones.
     pub(super) async fn relink(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        walked: &mut Walked,
-        retrained: &mut Retrained,
+        walked: &mut PageWalk,
+        retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let first = self.entry.record.first_leaf.place();
         let mut left = walked.left;
@@ -47,7 +47,7 @@ impl<E: Endpoint> Looked<'_, E> {
                     true
                 }
                 (Some(left), Some(it)) => index.relink(batch, left, (*it, page.addr)).await?,
-                // What leads to it is not known.
+                // The page that links to it is not known.
                 (None, Some(_)) => false,
                 (_, None) => true,
             };
@@ -62,22 +62,22 @@ impl<E: Endpoint> Looked<'_, E> {
         Ok(())
     }
 
-    /// BR6: from right to left.
+    /// Merges pages from right to left.
     pub(super) async fn merge(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
         (walked, (stretches, may_go_on, step_count_max)): (
-            &mut Walked,
-            (&Stretches, impl Fn() -> bool, u64),
+            &mut PageWalk,
+            (&RetrainRanges, impl Fn() -> bool, u64),
         ),
-        retrained: &mut Retrained,
+        retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let (mut right, mut full_node) = (walked.pages.len(), None);
         while right > 1 {
             right -= 1;
             let (left, pages) = (right - 1, &mut walked.pages);
-            // What leads to the first one has to be known.
+            // The page that links to the first one must be known.
             let is_reached = left > 0 || walked.left.is_some() || pages[left].begins_table();
             let is_full = full_node == Some(pages[left].addr.node());
             if !is_reached || is_full || !index.is_pair(&pages[left], &pages[right]) {
@@ -89,22 +89,22 @@ impl<E: Endpoint> Looked<'_, E> {
             let after = pages.get(right + 1).map_or(walked.after, |it| it.addr);
             let pair = (&pages[left], &pages[right], after);
             match index.merge_pair(batch, self.entry, pair).await? {
-                Merged::Done(made) => {
+                MergeResult::Done(made) => {
                     let at = (left, *made);
                     self.take_over(index, batch, (walked, at), retrained)
                         .await?;
                     right = left;
                     stretches.leave_room(true);
                 }
-                Merged::Not => pages[right].stays = true,
-                Merged::Hindered => {}
-                // The first page is to be had, as then there is room for more next time.
-                Merged::NoRoom(_) if retrained.made_count == 0 && stretches.leaves_room() => {
+                MergeResult::Not => pages[right].stays = true,
+                MergeResult::Hindered => {}
+                // The first page may take the space: after it, more is free the next time.
+                MergeResult::NoRoom(_) if retrained.made_count == 0 && stretches.leaves_room() => {
                     stretches.leave_room(false);
                     right += 1;
                 }
-                // Others may have room; what is left here is counted, and due again.
-                Merged::NoRoom(error) => {
+                // Other nodes may have free space; the pairs left here are counted, and due again.
+                MergeResult::NoRoom(error) => {
                     retrained.no_room = Some(error);
                     full_node = Some(walked.pages[left].addr.node());
                 }
@@ -113,14 +113,14 @@ impl<E: Endpoint> Looked<'_, E> {
         Ok(())
     }
 
-    /// A page has taken the place of the one with this number and of the next; what leads to the
-    /// left one is linked to it.
+    /// Replaces this page and the next in the list by the merged page, and links the left neighbor
+    /// to it.
     async fn take_over(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (walked, (left, made)): (&mut Walked, (usize, WalkedPage)),
-        retrained: &mut Retrained,
+        (walked, (left, made)): (&mut PageWalk, (usize, WalkedPage)),
+        retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let first = self.entry.record.first_leaf.place();
         let place = made.addr;

@@ -1,62 +1,64 @@
-//! Retraining of tables of byte strings: models are trained anew over pages where they are, and
-//! pages that deletes have emptied become fewer.
+//! Retraining of tables of byte strings: trains models over pages where they are, and merges pages
+//! that deletes have emptied.
 //!
-//! - **BR1.** The memory node alone retrains, one table at a time. A model is due when so many
-//!   splits of its pages have been counted as its policy says (T1), or so many of its pages that
-//!   deletes have made underfull; with fewer splits once the table is at rest.
-//! - **BR2.** Pages are walked along their links, from the last page that the model before the
-//!   first due one was trained on, to where the next model begins. Lower fences never change, so
-//!   what is trained on them stays true; what splits meanwhile is found by links, as ever. Where
-//!   only splits were counted nothing is moved. What kind of models the new ones are is chosen
-//!   anew.
-//! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
-//!   their runs, residuals and synonym leaf tables (but for BR9).
-//! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The
-//!   old one is reused when every session has followed (D7). What it names beside itself is named
-//!   by the new one, too, but for synonym leaf tables of models that are gone, or that get another
-//!   one (BR9).
-//! - **BR5.** Sessions that have not followed yet count splits, and underfull pages, in the
-//!   synonym leaf tables that are gone. When all have followed, and before these are reused, what
-//!   came since they were read for BR1 is added to the counters of the models in whose place it
-//!   is, for which these may be due again. So a table that grows faster than sessions follow is
-//!   trained whole in the end. Where a counter cannot be read, or the node dies first, links lead
-//!   to the splits that it has counted; underfull pages count again when deletes make others of
-//!   their model so.
-//! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
-//!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right
-//!   to left, once each; so of many empty pages a retraining leaves half, and counts the pairs
-//!   that are left, for which the models are due again. Of a large table it makes one page for
-//!   eight that there are. It holds room for its snapshot before it makes any, by the pages that
-//!   have been counted, and new pages on the home go into new chunks only while there is room in
-//!   one piece for the next snapshot, too; if none could be made otherwise, into one. Else new
-//!   pages could take all that there is, and nothing retired would ever be free. The new page's
-//!   place is leased like a split's. It waits for the right one's lock while it holds none, and
-//!   for the left one's not at all; what links to the left one is linked to the new one before the
-//!   next step (BR7). Before the table's first page is retired the pending root is zeroed (R1). No
-//!   merge crosses into a model that is due for splits alone: what is given up before the root is
-//!   swapped leaves pages that reach from one model into the next, so whoever comes next has to
-//!   take the same models together. It does, as under one root no count of underfull pages becomes
-//!   less.
-//! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer
-//!   that died), the page to the left is linked to it, under its lock, before the root is swapped.
-//!   So when a root is in force, no page that is alive links to a retired one that was met in the
-//!   range of its new models, and none lies in a run that it does not name: such runs, and retired
-//!   pages of shared chunks that were met, are reused when every session has followed (D7, T3).
-//!   What kept models name stays, retired or not, and so does what that leads to, as it lies in
-//!   their range (BR6). The table's first page keeps its place for ever.
-//! - **BR8.** Of a retrainer that dies nobody knows what it has retired. The next one reads the
-//!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
-//!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
-//!   that has been retrained. One whose lower fence lies outside of it goes with its table.
-//! - **BR9.** A snapshot in what is kept for retraining (A6) is gone as a whole when the next one
-//!   is in force: a kept model whose synonym leaf table lies there gets another one, in the new
-//!   snapshot, with what was counted and announced in the old one; what comes there later is late
-//!   (BR5). Else a few tables would keep a chunk each, and no snapshot could find so many side by
-//!   side as it takes.
-//! - **BR10.** Where there is no room for a snapshot that lists all pages, a retraining for which
-//!   pages become fewer lists one in four, in 16, or in 64, of those that splits have made; the
-//!   others count as splits, and are found by links. Those that lie in runs are listed always, as
-//!   what names none of its pages is reused (BR7).
+//! - **Due models.** Only the memory node retrains, one table at a time. A model is due when enough
+//!   splits of its pages were counted, or enough of its pages that deletes made underfull; the
+//!   node's policy sets the numbers. Fewer splits suffice once the table is idle.
+//! - **Walk.** Pages are walked along their links, from the last trained page of the model before
+//!   the first due one, to where the next model begins. Lower fences never change, so models
+//!   trained on them stay valid; later splits are found by links. If only splits were counted, no
+//!   data moves. The kinds of the new models are chosen afresh.
+//! - **New models.** New models list their pages one by one, 8 bytes each. Models that are not due
+//!   keep their runs, residuals and synonym leaf tables (for an exception see *Snapshots in the
+//!   reserve*).
+//! - **Commit.** A snapshot is written completely, and then one CAS of the root makes it valid. The
+//!   old snapshot is reused when every session has followed (LEAF-7). The new snapshot also names
+//!   everything that the old one names, except itself and synonym leaf tables that were dropped
+//!   with their models or replaced.
+//! - **Late counts.** Sessions that have not followed yet count splits and underfull pages in
+//!   dropped synonym leaf tables. When all sessions have followed, and before these tables are
+//!   reused, the node adds the late counts to the models that replaced the old ones, which may
+//!   become due again. So a table that grows faster than sessions follow is eventually trained as a
+//!   whole. If a counter cannot be read, or the node dies first, links still lead to the pages of
+//!   those splits. Underfull pages are then considered again when deletes make others of their
+//!   model underfull.
+//! - **Merges.** If underfull pages were counted, walked neighbors on one node are merged when
+//!   their records fit into three quarters of a page: from right to left, each page once. So a
+//!   retraining halves the number of many empty pages and counts the remaining pairs, for which the
+//!   models are due again. In a large table it creates at most one page for eight existing ones.
+//!   - Before it merges, it reserves chunks for its snapshot, sized by the pages counted. New pages
+//!     on the home go into new chunks only while adjacent free chunks for the next snapshot remain
+//!     too. If no page could be created otherwise, one new chunk is used. Without this limit new
+//!     pages could take all free space, and no retired page would ever be freed.
+//!   - The new page is leased like that of a split. The retrainer waits for the right page's lock
+//!     while it holds none, and does not wait for the left one's. The page that links to the left
+//!     one is linked to the new page before the next step. Before the table's first page is
+//!     retired, the pending root is cleared.
+//!   - No merge extends into a model that is due for splits only. If a retraining is abandoned
+//!     before the root is swapped, some pages reach from one model into the next, so the next
+//!     retraining must include the same models together. It does, because under one root no count
+//!     of underfull pages decreases.
+//! - **Retired pages.** A walk may reach a page through retired ones: replaced or merged pages, or
+//!   those of a retrainer that died. The page to the left is then linked to it, under its lock,
+//!   before the root is swapped. So under a valid root, no live page links to a retired page that
+//!   was found in the range of the new models. No live page lies in a run that the root does not
+//!   name. Such runs, and retired pages found in shared chunks, are reused when every session has
+//!   followed (LEAF-7). Pages that kept models name stay, retired or not, and so do their
+//!   successors, which lie in the models' range. The table's first page keeps its address forever.
+//! - **Crashes.** The pages retired by a retrainer that died are not recorded. The next one reads
+//!   the links of all pages in shared chunks. A retired page that stores its lower fence counts
+//!   like a split of the model in whose range it is. It is reused like other retired pages found
+//!   once that model has been retrained. A retired page whose lower fence lies outside it stays
+//!   until its table is dropped.
+//! - **Snapshots in the reserve.** A snapshot in the chunks reserved for retraining is freed as a
+//!   whole when the next one becomes valid. A kept model whose synonym leaf table lies there gets
+//!   another table in the new snapshot, with the old counts and announcements; later ones are late
+//!   counts. Otherwise a few tables would keep a chunk each, and no snapshot would find enough
+//!   adjacent chunks.
+//! - **Partial listing.** If a snapshot that lists all pages does not fit into the free space, a
+//!   merging retraining lists only one in 4, 16 or 64 of the pages that splits created. The others
+//!   count as splits, and are found by links. Pages in runs are always listed, because a run is
+//!   reused when no snapshot names a page of it.
 
 mod late;
 mod listing;
@@ -70,116 +72,117 @@ use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::{draw_generation, finish_root};
 use farleaf_index::retrain::swap_root;
 use farleaf_index::{IndexError, SnapshotDamage};
-use farleaf_leaf::Contradiction;
+use farleaf_leaf::strings::format::{PageAccess, block_access};
+use farleaf_leaf::words::Contradiction;
 use farleaf_model::strings::StringSegment;
-use farleaf_page::format::{PageAccess, block_access};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::RemoteAddr;
-use listing::Listing;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::CatalogEntry;
+use listing::ListedShare;
 
 use crate::error::ByteIndexError;
 use crate::operation::{ByteIndex, ByteIndexState};
 use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot_into};
-use splice::Spliced;
+use splice::SplicedModels;
 
-/// Pages that a retraining makes of others at the most: one for so many of the table's, or so many
-/// if that is more. What is retired is reused only when all have followed.
+/// Divisor of a table's pages that limits the pages created by one retraining; a minimum applies.
+/// Retired pages are reused only when all sessions have followed.
 const STEP_SHARE: u64 = 8;
 const STEP_COUNT_MIN: u64 = 1024;
 
-/// A table, as it is looked at once.
+/// State of a table when a retraining begins.
 #[derive(Debug)]
-pub struct Looked<'a, E> {
+pub struct ByteTableView<'a, E> {
     access: PageAccess<'a, E>,
     entry: &'a CatalogEntry,
-    /// The root.
+    /// Root of the table.
     pub root: RemoteAddr,
-    /// What it names.
+    /// Contents of the snapshot that the root names.
     pub contents: Contents,
-    /// What was counted in each model.
+    /// Counters of each model.
     pub counted: Vec<CountedModel>,
 }
 
-/// What was counted in a model since it was trained.
+/// Counters of a model since it was trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedModel {
-    /// Its synonym leaf table; null: it has none, and nothing was counted.
+    /// Synonym leaf table of the model; null if it has none, and then nothing was counted.
     pub synonym_table: RemoteAddr,
-    /// Pages that it was trained on.
+    /// Number of pages that the model was trained on.
     pub page_count: u32,
-    /// Pages that splits have added.
+    /// Number of pages that splits have added.
     pub splits: u64,
-    /// Pages that deletes have made underfull.
+    /// Number of pages that deletes have made underfull.
     pub underfull: u64,
 }
 
-/// What is to be done with a model.
+/// Work that is due for a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// Nothing.
+pub enum DueWork {
+    /// None.
     No,
-    /// It is trained anew.
+    /// The model is trained again.
     Training,
-    /// And pages of it become fewer.
+    /// The model is trained again, and its pages are merged.
     Merging,
 }
 
-/// Models that are retrained, and what is held meanwhile: it outlives a retraining that is cut off
-/// while it waits for somebody.
+/// Models to retrain, and the chunks reserved for them. It outlives a retraining that is
+/// interrupted while it waits.
 #[derive(Debug)]
-pub struct Stretches {
-    /// Models side by side, and whether pages of theirs become fewer.
+pub struct RetrainRanges {
+    /// Adjacent models, and whether their pages are merged.
     ranges: Vec<(Range<usize>, bool)>,
     state: ByteIndexState,
-    /// Kept for the snapshot while pages are merged, and in which generation's name.
+    /// Chunks reserved for the snapshot while pages are merged, and the generation in whose name.
     room: Cell<Option<(ChunkRange, u16)>>,
-    listing: Listing,
+    listing: ListedShare,
 }
 
-/// What a retraining has made.
+/// Result of a retraining.
 #[derive(Debug, Default)]
-pub struct Retrained {
-    /// Pages that were trained on.
+pub struct RetrainResult {
+    /// Number of pages trained on.
     pub page_count: u64,
-    /// Models that were made.
+    /// Number of new models.
     pub model_count: u64,
-    /// Models that were retrained.
+    /// Number of models that were replaced.
     pub replaced_count: u64,
-    /// Records in the pages, about.
+    /// Approximate number of records in the pages.
     pub record_count: u64,
-    /// Pages that took the place of two.
+    /// Number of pages that replaced two others.
     pub made_count: u64,
-    /// Pages that were retired, by this retraining or before, and that nothing leads to any more
-    /// but sessions that have not followed yet (BR7).
+    /// Pages that this or an earlier retraining has retired and that only sessions that have not
+    /// followed yet can reach.
     pub retired: Vec<RemoteAddr>,
-    /// Where the models begin that were retrained, and where the next ones do; `None`: at the end.
+    /// Key ranges of the retrained models: start, and start of the next model; `None` at the end of
+    /// the table.
     pub ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The counters of synonym leaf tables that are gone (BR5, BR9).
+    /// Counters of dropped or replaced synonym leaf tables.
     pub late: Vec<LateCounter>,
-    /// Why pages did not become fewer: there was no room for what takes their place.
+    /// Error that stopped merging: there was no free space for new pages.
     no_room: Option<ByteIndexError>,
 }
 
-/// The root that a retraining has put in force, and what it names.
+/// Root that a retraining has installed, and the contents of its snapshot.
 #[derive(Debug)]
-pub struct Installed {
-    /// The root.
+pub struct InstalledRoot {
+    /// Root of the table.
     pub root: RemoteAddr,
-    /// What it names.
+    /// Contents of the snapshot that the root names.
     pub contents: Contents,
 }
 
-impl<'a, E: Endpoint> Looked<'a, E> {
-    /// Looks at a table: its root, what that names, and what was counted since. `None`: it was
-    /// dropped. Three round trips, and those of reading the snapshot.
+impl<'a, E: Endpoint> ByteTableView<'a, E> {
+    /// Reads a table's root, its snapshot, and the counters since. `None` if the table was dropped.
+    /// Costs three round trips, and those of reading the snapshot.
     ///
     /// # Errors
-    /// The snapshot is damaged, or the fabric failed.
+    /// The snapshot is corrupted, or the fabric failed.
     pub async fn look(
         access: PageAccess<'a, E>,
         entry: &'a CatalogEntry,
@@ -211,7 +214,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             CountedModel {
                 synonym_table: run.synonym_table,
                 page_count: run.page_count,
-                // Whatever is there, sums of it stay numbers.
+                // Limited, so that sums of corrupted counters do not overflow.
                 splits: words[0].min(u32::MAX.into()),
                 underfull: words[1].min(u32::MAX.into()),
             }
@@ -226,29 +229,29 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         }))
     }
 
-    /// The model that covers a key.
+    /// Returns the model that covers a key.
     pub fn model_of(&self, key: &[u8]) -> usize {
         let segments = &self.contents.segments;
         let begun = segments.partition_point(|segment| segment.first_fence() <= key);
-        // The first model covers what is below its first fence, too.
+        // The first model also covers keys below its first fence.
         begun.saturating_sub(1)
     }
 
-    /// The models to be retrained; `None`: none is due.
+    /// Returns the models to be retrained; `None` if none is due.
     ///
     /// # Errors
     /// The snapshot contradicts itself.
     pub fn stretches(
         &self,
-        due: &[Due],
+        due: &[DueWork],
         broken: &Rc<Cell<bool>>,
-    ) -> Result<Option<Stretches>, ByteIndexError> {
+    ) -> Result<Option<RetrainRanges>, ByteIndexError> {
         let mut ranges = Vec::<(Range<usize>, bool)>::new();
         for (model, due) in due.iter().enumerate() {
-            let merges = *due == Due::Merging;
+            let merges = *due == DueWork::Merging;
             match ranges.last_mut() {
-                _ if *due == Due::No => {}
-                // BR6: no merge crosses from one kind into the other.
+                _ if *due == DueWork::No => {}
+                // No merge extends from a stretch of one kind into one of the other.
                 Some((last, merging)) if last.end == model && *merging == merges => {
                     last.end += 1;
                 }
@@ -263,30 +266,31 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let state = ByteIndexState::new(directory.into(), 0, Rc::clone(broken));
         let state = state.taking_reserve();
         state.follow_retired();
-        Ok(Some(Stretches {
+        Ok(Some(RetrainRanges {
             ranges,
             state,
             room: Cell::new(None),
-            listing: Listing::default(),
+            listing: ListedShare::default(),
         }))
     }
 
-    /// Retrains models of a table. `may_go_on` is asked before each step that merges pages. `None`:
-    /// the table was loaded meanwhile, and the load's root is in force. A round trip for each page,
-    /// those of the steps, and of writing the snapshot; and two for each kept model whose synonym
-    /// leaf table lies in the reserve (BR9).
+    /// Retrains models of a table. Calls `may_go_on` before each step that merges pages. `None` if
+    /// the table was loaded in the meantime, and the load's root is valid. Costs a round trip for
+    /// each page, those of the steps and of writing the snapshot, and two for each kept model whose
+    /// synonym leaf table lies in the reserve.
     ///
     /// # Errors
-    /// Pages are damaged, the pool is full, or the fabric failed: the root is as it was, and what
-    /// was retired is found again (BR8).
+    /// Pages are corrupted, the pool is full, or the fabric failed. The root is unchanged, and a
+    /// later retraining finds the retired pages again.
     pub async fn retrain(
         &self,
-        stretches: &Stretches,
+        stretches: &RetrainRanges,
         may_go_on: impl Fn() -> bool,
-    ) -> Result<Option<(Retrained, Installed)>, ByteIndexError> {
+    ) -> Result<Option<(RetrainResult, InstalledRoot)>, ByteIndexError> {
         let index = ByteIndex::new(self.access, &stretches.state);
         let mut batch = CountedBatch::new(self.access.endpoint, OperationKind::Control);
-        let (mut spliced, mut retrained) = (Spliced::new(&self.contents), Retrained::default());
+        let (mut spliced, mut retrained) =
+            (SplicedModels::new(&self.contents), RetrainResult::default());
         let has_merging = stretches.ranges.iter().any(|(_, merges)| *merges);
         if has_merging {
             self.hold_room(stretches).await?;
@@ -317,13 +321,13 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         Ok(installed.map(|installed| (retrained, installed)))
     }
 
-    /// Walks, links, merges and trains, stretch by stretch.
+    /// Walks, links, merges and trains all stretches.
     async fn retrain_all(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (stretches, may_go_on): (&Stretches, impl Fn() -> bool),
-        (spliced, retrained): (&mut Spliced<'_>, &mut Retrained),
+        (stretches, may_go_on): (&RetrainRanges, impl Fn() -> bool),
+        (spliced, retrained): (&mut SplicedModels<'_>, &mut RetrainResult),
     ) -> Result<(), ByteIndexError> {
         let page_counts = self
             .contents
@@ -357,11 +361,11 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         Ok(())
     }
 
-    /// The keys that models side by side cover.
+    /// Returns the key range of adjacent models.
     fn covered(&self, range: &Range<usize>) -> (Vec<u8>, Option<Vec<u8>>) {
         let segments = &self.contents.segments;
         let first_fence = |model: usize| segments[model].first_fence().to_vec();
-        // The first model covers what is below its first fence, too.
+        // The first model also covers keys below its first fence.
         let from = if range.start == 0 {
             Vec::new()
         } else {
@@ -371,18 +375,18 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         (from, end)
     }
 
-    /// BR4: writes the snapshot, and swaps the root. `None`: a load was faster, and has trained its
-    /// own.
+    /// Writes the snapshot, and swaps the root. `None` if a load was faster and has trained its own
+    /// models.
     async fn install(
         &self,
         batch: &mut Batch,
-        spliced: Spliced<'_>,
-        stretches: &Stretches,
-    ) -> Result<Option<Installed>, ByteIndexError> {
+        spliced: SplicedModels<'_>,
+        stretches: &RetrainRanges,
+    ) -> Result<Option<InstalledRoot>, ByteIndexError> {
         let access = &self.access;
         let fences = spliced.segments.iter().map(StringSegment::first_fence);
         if !fences.is_sorted_by(|one, next| one < next) {
-            // Nobody could read it.
+            // No session could read it.
             let first = self.entry.record.first_leaf.place();
             let what = Contradiction::LinkToTheLeft;
             return Err(access.contradiction(first, what).into());
@@ -414,11 +418,11 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         }
         let counts = [&spliced.unlisted[..], &spliced.pairs];
         self.count_anew(batch, &contents, counts).await?;
-        Ok(Some(Installed { root, contents }))
+        Ok(Some(InstalledRoot { root, contents }))
     }
 
-    /// BR6, BR10: tells new models of pages that they do not list, and of the pairs that are left
-    /// in them. If this never happens, splits and deletes do.
+    /// Adds to the counters of new models the pages that they do not list and the pairs left in
+    /// them. If this never happens, later splits and deletes make the models due.
     async fn count_anew(
         &self,
         batch: &mut Batch,
@@ -437,15 +441,16 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         Ok(())
     }
 
-    /// That the snapshot behind the root contradicts itself.
+    /// Returns the error for a contradiction in the snapshot behind the root.
     fn damage(&self, what: String) -> ByteIndexError {
         let (addr, table) = (self.root.place(), self.access.table);
         IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what })).into()
     }
 }
 
-impl Stretches {
-    /// Whether new pages leave room for the snapshot after the next: as much as is held for that.
+impl RetrainRanges {
+    /// Sets whether new pages must leave free space for the snapshot after the next, as much as is
+    /// reserved for the next.
     fn leave_room(&self, leaves: bool) {
         let room = self.room.get().filter(|_| leaves);
         let chunk_count = room.map_or(0, |(room, _)| room.count);
@@ -468,11 +473,11 @@ impl Stretches {
         Ok(give_back_snapshot(&allocator, room, whose, false).await?)
     }
 
-    /// Gives back what was leased for new pages. What is left of value blocks, as others may still
-    /// read them, is for the next sweep (W5): whether there is any.
+    /// Gives back the leases for new pages. Returns whether value blocks are left: others may still
+    /// read them, so the next sweep frees them.
     ///
     /// # Errors
-    /// The fabric failed: then the leases are, too.
+    /// The fabric failed; the next sweep then frees the leases too.
     pub async fn give_back<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,
@@ -481,7 +486,7 @@ impl Stretches {
         for mut lease in self.state.leases().take_all() {
             let given_back = lease.give_back(access).await.map_err(ByteIndexError::from);
             match given_back {
-                // What is on a lost node is gone (U4).
+                // Leases on a lost node are gone.
                 Err(error) if error.lost_node().is_some() => {}
                 given_back => given_back?,
             }

@@ -1,26 +1,26 @@
-//! Synonym leaf tables of kept models that make room in the reserve (BR9).
+//! Replaces synonym leaf tables of kept models in the reserve, so that the reserve can be freed.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
-use farleaf_types::RemoteAddr;
 
-use super::splice::Spliced;
-use super::{CountedModel, LateCounter, Looked};
+use super::splice::SplicedModels;
+use super::{ByteTableView, CountedModel, LateCounter};
 use crate::error::ByteIndexError;
 use crate::snapshot::Contents;
 
-/// A kept model that gets another synonym leaf table.
-pub(super) struct Renewed {
-    /// Its number in the new snapshot.
+/// Kept model that gets another synonym leaf table.
+pub(super) struct RenewedModel {
+    /// Number of the model in the new snapshot.
     run: usize,
-    /// What was counted in the old one.
+    /// Counters in the old table.
     was: CountedModel,
 }
 
-impl<E: Endpoint> Looked<'_, E> {
-    /// BR9: chooses the kept models whose tables lie in the reserve. They are without one until the
-    /// snapshot is written. Returns the counters of the old tables.
-    pub(super) fn renew(&self, spliced: &mut Spliced<'_>) -> Vec<LateCounter> {
+impl<E: Endpoint> ByteTableView<'_, E> {
+    /// Chooses the kept models whose tables lie in the reserve. They have none until the snapshot
+    /// is written. Returns the counters of the old tables.
+    pub(super) fn renew(&self, spliced: &mut SplicedModels<'_>) -> Vec<LateCounter> {
         let layout = self.access.layout;
         let is_reserve = |table: RemoteAddr| {
             let chunk = layout.chunk_of(table);
@@ -29,7 +29,7 @@ impl<E: Endpoint> Looked<'_, E> {
         let mut late = Vec::new();
         for (number, run) in spliced.runs.iter_mut().enumerate() {
             let table = run.synonym_table;
-            // Those of new models have no place yet.
+            // Tables of new models have no address yet.
             if table.is_null() || run.synonym_capacity == 0 || !is_reserve(table) {
                 continue;
             }
@@ -39,20 +39,20 @@ impl<E: Endpoint> Looked<'_, E> {
             let was = self.counted[model];
             late.push(LateCounter::of(&self.contents, model, was));
             run.synonym_table = RemoteAddr::NULL;
-            spliced.renewed.push(Renewed { run: number, was });
+            spliced.renewed.push(RenewedModel { run: number, was });
         }
         late
     }
 
-    /// Writes what was counted and announced into the new tables, which nothing names yet. Two
+    /// Copies the counters and announcements to the new tables, which nothing names yet. Costs two
     /// round trips for each.
     pub(super) async fn fill_renewed(
         &self,
         batch: &mut Batch,
         contents: &Contents,
-        renewed: &[Renewed],
+        renewed: &[RenewedModel],
     ) -> Result<(), ByteIndexError> {
-        for Renewed { run, was } in renewed {
+        for RenewedModel { run, was } in renewed {
             let run = &contents.runs[*run];
             let entry_count = was.splits.min(run.synonym_capacity.into());
             let mut words = vec![was.splits, was.underfull];

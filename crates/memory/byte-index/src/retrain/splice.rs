@@ -1,31 +1,31 @@
-//! New models in the place of old ones (BR3).
+//! Replaces old models by new ones.
 
 use core::ops::Range;
 
 use farleaf_fabric::Endpoint;
-use farleaf_leaf::Contradiction;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_leaf::words::Contradiction;
 use farleaf_model::strings::{
     Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder,
 };
-use farleaf_page::format::PageAccess;
 
-use super::listing::Listing;
-use super::renewal::Renewed;
+use super::listing::ListedShare;
+use super::renewal::RenewedModel;
 use crate::directory::Run;
 use crate::error::ByteIndexError;
 use crate::load::synonym_capacity;
 use crate::operation::WalkedPage;
 use crate::snapshot::Contents;
 
-/// Most pages of a model: what is retrained together when one place of it grows.
+/// Maximum pages of a model, which are retrained together when one place in it grows.
 const PAGE_COUNT_MAX: u32 = 1 << 12;
-/// What residuals of a byte can hold, in units of positions.
+/// Range of a residual of one byte, in units of positions.
 const RESIDUAL_ROOM: f64 = 126.0;
 
-/// Old models and new ones, in order.
-pub(super) struct Spliced<'a> {
+/// Old and new models, in order.
+pub(super) struct SplicedModels<'a> {
     old: &'a Contents,
-    /// Old models taken or replaced so far, and their residuals or blocks.
+    /// Number of old models taken or replaced so far, and of their residuals or blocks.
     passed: (usize, usize),
     pub(super) segments: Vec<StringSegment>,
     pub(super) runs: Vec<Run>,
@@ -33,15 +33,15 @@ pub(super) struct Spliced<'a> {
     pub(super) page_count: u64,
     record_count: u64,
     pub(super) model_count: u64,
-    /// New models in which there are pairs of pages that could be one, and how many.
+    /// New models in which pairs of pages could be merged, and the number of pairs.
     pub(super) pairs: Vec<(usize, u64)>,
-    /// New models that do not list all of their pages (BR10), and how many they do not.
+    /// New models that do not list all of their pages, and the number of unlisted ones.
     pub(super) unlisted: Vec<(usize, u64)>,
-    /// Kept models that get another synonym leaf table (BR9).
-    pub(super) renewed: Vec<Renewed>,
+    /// Kept models that get another synonym leaf table.
+    pub(super) renewed: Vec<RenewedModel>,
 }
 
-impl<'a> Spliced<'a> {
+impl<'a> SplicedModels<'a> {
     pub(super) fn new(old: &'a Contents) -> Self {
         Self {
             old,
@@ -58,7 +58,7 @@ impl<'a> Spliced<'a> {
         }
     }
 
-    /// Passes old models up to one; those that are kept are taken over.
+    /// Skips old models up to one; takes them over if they are kept.
     fn pass(&mut self, until: usize, is_kept: bool) {
         let (model, residual) = self.passed;
         let (segments, runs) = (
@@ -80,14 +80,13 @@ impl<'a> Spliced<'a> {
         self.pass(model, true);
     }
 
-    /// Trains models over pages, in the place of old ones; of those that may be left out, over one
-    /// in so many (BR10).
+    /// Trains models over the listed pages, in place of old models.
     pub(super) fn train<E: Endpoint>(
         &mut self,
         pages: &[WalkedPage],
         (access, range): (&PageAccess<'_, E>, Range<usize>),
         is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool,
-        listing: &Listing,
+        listing: &ListedShare,
     ) -> Result<(), ByteIndexError> {
         let is_ascending = pages.is_sorted_by(|one, next| one.fence < next.fence);
         assert!(!pages.is_empty(), "a walk begins with a page");
@@ -146,7 +145,7 @@ impl<'a> Spliced<'a> {
     }
 }
 
-/// Pairs of neighbours, no page in two of them.
+/// Returns the number of disjoint pairs of neighbors.
 fn pair_count(pages: &[WalkedPage], is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool) -> u64 {
     let (mut count, mut right) = (0, 1);
     while right < pages.len() {
@@ -159,8 +158,8 @@ fn pair_count(pages: &[WalkedPage], is_pair: impl Fn(&WalkedPage, &WalkedPage) -
     count
 }
 
-impl Spliced<'_> {
-    /// About how many records there are: in pages that no walk has seen as many as ever.
+impl SplicedModels<'_> {
+    /// Returns the approximate number of records; pages that were not walked count as before.
     pub(super) fn record_count(&self) -> u64 {
         let pages =
             |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.page_count)).sum() };

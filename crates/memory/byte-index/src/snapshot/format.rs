@@ -1,10 +1,10 @@
-//! The words of a snapshot.
+//! Format of a snapshot, in words.
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | `MAGIC` |
-//! | 1 | table (32), generation (16), kind of residuals (8: 0 none, 1 bytes, 2 packed), their shift (8) |
-//! | 2 | records that it was trained on |
+//! | 1 | table (32), generation (16), residuals: kind (8: 0 none, 1 bytes, 2 packed), shift (8) |
+//! | 2 | number of records that the models were trained on |
 //! | 3 | models (32), pages (32) |
 //! | 4 | parts (32), bytes of their first fences (32) |
 //! | 5 | CRC-32C of the header's other words and the part table (32) |
@@ -14,12 +14,12 @@
 
 use std::collections::BTreeSet;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
 use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
+use farleaf_leaf::strings::{KEY_SIZE_BYTES_MAX, PageGeometry};
 use farleaf_model::strings::{Residuals, StringSegment};
-use farleaf_page::{KEY_SIZE_BYTES_MAX, PageGeometry};
-use farleaf_region::PoolLayout;
-use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 
 use super::heads::{HEAD_SIZE_WORDS, Heads, encode_heads};
 use super::model::MODEL_SIZE_WORDS;
@@ -30,41 +30,41 @@ use crate::directory::{ByteDirectory, Run};
 pub const HEADER_SIZE_WORDS: usize = 7;
 /// "FLBYTES" and the version of this format.
 const MAGIC: u64 = u64::from_le_bytes(*b"FLBYTES\x03");
-/// The longest fence: a key and a zero byte.
+/// Size of the longest fence: a key and a zero byte.
 const FENCE_SIZE_BYTES_MAX: u64 = KEY_SIZE_BYTES_MAX as u64 + 1;
 pub(super) const CHECKSUM_WORD: usize = 5;
-/// Heads count words of parts in 32 bits.
+/// Maximum size of all parts: heads count words in 32 bits.
 const PARTS_SIZE_WORDS_MAX: u64 = u32::MAX as u64;
-/// No part has fewer words.
+/// Minimum size of a part.
 const PART_SIZE_WORDS_LEAST: u64 = (PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS) as u64;
 
-/// What a training found.
+/// Result of a training.
 #[derive(Clone, Debug)]
 pub struct Contents {
-    /// Whose it is.
+    /// Table that the snapshot belongs to.
     pub table: TableId,
-    /// Which load made it.
+    /// Generation of the load that created it.
     pub generation: u16,
-    /// How many records it was trained on.
+    /// Number of records that the models were trained on.
     pub record_count: u64,
-    /// The models, in order.
+    /// Models, in order.
     pub segments: Vec<StringSegment>,
-    /// Where the pages of each are.
+    /// Pages of each model.
     pub runs: Vec<Run>,
-    /// What corrects predictions.
+    /// Corrections of the predictions.
     pub residuals: Residuals,
 }
 
-/// What all parts of a snapshot have in common.
+/// Properties that all parts of a snapshot share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct SnapshotShape {
     pub(super) table: TableId,
     pub(crate) generation: u16,
     pub(super) residual_kind: u8,
     shift: u8,
 }
 
-impl Shape {
+impl SnapshotShape {
     fn of_word(word: u64) -> Result<Self, String> {
         let shape = Self {
             table: TableId(word as u32),
@@ -81,7 +81,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Word 1 of the header.
+    /// Returns word 1 of the header.
     pub(super) fn word(self) -> u64 {
         u64::from(self.table.0)
             | u64::from(self.generation) << 32
@@ -89,7 +89,7 @@ impl Shape {
             | u64::from(self.shift) << 56
     }
 
-    /// Residuals of its kind, none yet.
+    /// Returns an empty list of residuals of this kind.
     pub(super) fn none_yet(self) -> Residuals {
         match self.residual_kind {
             0 => Residuals::None,
@@ -102,10 +102,10 @@ impl Shape {
     }
 }
 
-/// What the header of a snapshot says.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) shape: Shape,
+    pub(crate) shape: SnapshotShape,
     pub(crate) record_count: u64,
     pub(crate) model_count: u32,
     pub(crate) page_count: u32,
@@ -117,10 +117,10 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the words.
     pub(super) fn decode(words: &[u64]) -> Result<Self, String> {
         if words.len() < HEADER_SIZE_WORDS {
             return Err("its header is cut off".to_owned());
@@ -133,7 +133,7 @@ impl Header {
             return Err(format!("its format has version {version}, not {ours}"));
         }
         let mut header = Self {
-            shape: Shape::of_word(words[1])?,
+            shape: SnapshotShape::of_word(words[1])?,
             record_count: words[2],
             model_count: words[3] as u32,
             page_count: (words[3] >> 32) as u32,
@@ -148,7 +148,8 @@ impl Header {
         Ok(header)
     }
 
-    /// Words of the part table; `None` when none can be so large, or what follows it.
+    /// Returns the words of the part table; `None` if neither it nor the parts after it can be so
+    /// large.
     fn checked_table_size_words(&self) -> Option<usize> {
         let parts = u64::from(self.part_count);
         let is_possible = (1..=u64::from(self.model_count)).contains(&parts)
@@ -160,25 +161,25 @@ impl Header {
         is_possible.then_some(parts as usize * HEAD_SIZE_WORDS + fences)
     }
 
-    /// Words of all: of the header, the part table, and the parts.
+    /// Returns the words of the snapshot: header, part table and parts.
     pub(super) fn size_words(&self) -> u64 {
         (HEADER_SIZE_WORDS + self.table_size_words) as u64 + self.parts_size_words
     }
 
-    /// Whether the header's other words, and the part table, are those that it was written with.
+    /// Returns whether the checksum matches the header's other words and the part table.
     pub(super) fn is_sealed(&self, header_and_table: &[u64]) -> bool {
         self.checksum == checksum(header_and_table)
     }
 }
 
 impl Contents {
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> SnapshotShape {
         let (residual_kind, shift) = match &self.residuals {
             Residuals::None => (0, 0),
             Residuals::Bytes { shift, .. } => (1, *shift as u8),
             Residuals::Packed { .. } => (2, 0),
         };
-        Shape {
+        SnapshotShape {
             table: self.table,
             generation: self.generation,
             residual_kind,
@@ -186,7 +187,7 @@ impl Contents {
         }
     }
 
-    /// All words but those of the synonym leaf tables.
+    /// Encodes the snapshot without its synonym leaf tables.
     pub(super) fn encode(&self, geometry: PageGeometry) -> Vec<u64> {
         let spans = spans_of(self);
         let parts = spans.iter().map(|span| encode_part(self, span, geometry));
@@ -209,11 +210,11 @@ impl Contents {
         words
     }
 
-    /// Reads a snapshot: header, part table and parts. All places that it names lie in chunks of
-    /// the pool.
+    /// Decodes a snapshot: header, part table and parts. All addresses in it are checked to lie in
+    /// chunks of the pool.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the words.
     pub(super) fn decode(
         words: &[u64],
         (layout, geometry): (&PoolLayout, PageGeometry),
@@ -247,8 +248,8 @@ impl Contents {
         })
     }
 
-    /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
-    /// synonym leaf tables, and itself.
+    /// Returns the chunks that the snapshot behind `root` names: those of runs, synonym leaf
+    /// tables, and the snapshot itself.
     pub fn named_chunks(
         &self,
         layout: &PoolLayout,
@@ -278,8 +279,8 @@ impl Contents {
             .collect()
     }
 
-    /// Chunks that a snapshot takes which lists so many pages of the same kind, each by itself,
-    /// with synonym leaf tables for all models.
+    /// Returns the chunks that a snapshot takes if it lists `listed_page_count` pages of the same
+    /// kind individually, with synonym leaf tables for all models.
     pub fn chunk_count_listed(&self, geometry: PageGeometry, listed_page_count: u64) -> u64 {
         let unlisted = self.runs.iter().filter(|run| !run.is_listed());
         let unlisted: usize = unlisted.map(|run| run.page_count as usize).sum();
@@ -295,10 +296,10 @@ impl Contents {
         size_bytes.div_ceil(CHUNK_SIZE_BYTES)
     }
 
-    /// The directory that it describes.
+    /// Builds the directory that the snapshot describes.
     ///
     /// # Errors
-    /// What contradicts itself in it.
+    /// Describes the contradiction in the snapshot.
     pub fn into_directory(self, geometry: PageGeometry) -> Result<ByteDirectory, String> {
         let trained = (self.generation, self.record_count);
         let built =
@@ -307,13 +308,13 @@ impl Contents {
     }
 }
 
-/// Words of a synonym leaf table with so much room: whole blocks.
+/// Returns the words of a synonym leaf table of this capacity: whole blocks.
 pub(super) fn table_size_words(capacity: u32) -> usize {
     let words = SYNONYM_TABLE_HEADER_SIZE_WORDS as usize + capacity as usize;
     words.next_multiple_of(BLOCK_SIZE_WORDS as usize)
 }
 
-/// Of the header and the part table.
+/// Returns the checksum of the header and the part table.
 pub(super) fn checksum(words: &[u64]) -> u64 {
     let mut checked = words.to_vec();
     checked[CHECKSUM_WORD] = 0;

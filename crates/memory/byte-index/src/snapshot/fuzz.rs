@@ -1,13 +1,14 @@
-//! Snapshots whose bytes were changed at random: half of them with the right checksum all the same,
-//! as of a node that lies.
+//! Fuzz test of snapshots: bytes are changed at random. Half of the snapshots get a matching
+//! checksum, as from a malicious node.
 
-use farleaf_fabric::fuzzing::{Random, run};
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 
 use super::format::{Contents, HEADER_SIZE_WORDS, Header};
 use super::heads::Heads;
 use super::tests::{geometry, kinds, layout, sealed, trained};
 
-/// Ascending strings, some of them numbers, some of them nested.
+/// Returns ascending strings: some are numbers, some are nested.
 fn fences(random: &mut Random) -> Vec<Vec<u8>> {
     let count = 1 + random.index(60);
     let step = 1 + random.below(1000);
@@ -17,7 +18,7 @@ fn fences(random: &mut Random) -> Vec<Vec<u8>> {
         if !is_text {
             return format!("k{number:06}").into_bytes();
         }
-        let (word, byte) = (random.below(4), random.next() as u8);
+        let (word, byte) = (random.below(4), random.bits() as u8);
         let size_max = if random.one_in(9) { 300 } else { 9 };
         let size = random.index(size_max);
         [&b"folder/"[..word as usize], &vec![b'n'; size], &[byte]].concat()
@@ -28,8 +29,8 @@ fn fences(random: &mut Random) -> Vec<Vec<u8>> {
     fences
 }
 
-/// What a session with a metadata budget reads of it: any part table that is taken leads each key
-/// to some words, which are a part or are refused.
+/// Reads a snapshot like a session with a metadata budget. An accepted part table leads each key to
+/// some words, which are a part or are rejected.
 fn read_in_parts(words: &[u64], random: &mut Random, fences: &[Vec<u8>]) {
     let pool = (&layout(), geometry());
     let Ok(header) = Header::decode(words) else {
@@ -55,9 +56,9 @@ fn read_in_parts(words: &[u64], random: &mut Random, fences: &[Vec<u8>]) {
     }
 }
 
-/// Promise: whatever a snapshot says is refused with what is wrong, or is a directory: each key
-/// then is in a page of the pool, greater keys are in later models, and what was read is written
-/// and read again as it was.
+/// Promise: every snapshot is rejected with a reason, or becomes a directory. In a directory, each
+/// key is in a page of the pool, and greater keys are in the same or later models. What was decoded
+/// is encoded and decoded again without change.
 #[test]
 fn fuzz_snapshots() {
     run("snapshots", |random| {

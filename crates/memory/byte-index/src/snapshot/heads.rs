@@ -1,52 +1,52 @@
-//! The part table: where the parts of a snapshot are, and where each begins among the keys.
+//! The part table of a snapshot: the position of each part and its first key.
 //!
-//! | word | of a part |
+//! | word | meaning for a part |
 //! |---|---|
 //! | 0 | numbers of its first page (32) and of its first model (32) |
-//! | 1 | the word at which it begins, behind the part table (32), size of its first fence (32) |
-//! | 2 | its first page |
+//! | 1 | its first word, from the end of the part table (32), size of its first fence (32) |
+//! | 2 | address of its first page |
 //!
-//! A session with a metadata budget keeps every 2nd, 4th, 8th... of them where they are many: then
-//! what one leads to is several parts, side by side, which are read as one.
+//! If there are many parts, a session with a metadata budget keeps every 2nd, 4th, 8th... head. A
+//! head then leads to several adjacent parts, which are read as one.
 
 use core::ops::Range;
 
+use farleaf_base::RemoteAddr;
 use farleaf_index::partial::ALLOCATION_BYTES;
-use farleaf_page::PageGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_pool::PoolLayout;
 
 use super::format::{Contents, HEADER_SIZE_WORDS, Header};
 use super::part::{Part, Span, bytes_of, halves, words_of};
 use crate::directory::can_be_page;
 
-/// Words of a part in the part table, beside its first fence.
+/// Words of a part in the part table, without its first fence.
 pub(super) const HEAD_SIZE_WORDS: usize = 3;
 
-/// Where a part is.
+/// Position of a part.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     first_page: u32,
     first_model: u32,
-    /// Its first word, counted from behind the part table.
+    /// First word of the part, counted from the end of the part table.
     start_word: u32,
-    /// Where its first fence ends among all of them.
+    /// End of the part's first fence within all fences.
     fence_end: u32,
     first_addr: RemoteAddr,
 }
 
-/// What is known of a snapshot when none of its parts is.
+/// Part table and header: what a session knows of a snapshot before it reads parts.
 #[derive(Debug)]
 pub(crate) struct Heads {
     header: Header,
     all: Box<[Head]>,
     fences: Box<[u8]>,
-    /// Of heads that are kept the first fence is not, which may be long: it tells nothing, as what
-    /// is before the second one belongs there.
+    /// Whether the first fence is stored. Thinned heads omit it: it may be long and is not needed,
+    /// because every key below the second fence belongs to the first head.
     has_first_fence: bool,
 }
 
-/// The part table, and the size of all first fences in bytes.
+/// Encodes the part table; also returns the size of all first fences in bytes.
 pub(super) fn encode_heads(
     contents: &Contents,
     (spans, parts): (&[Span], &[Vec<u64>]),
@@ -67,10 +67,10 @@ pub(super) fn encode_heads(
 }
 
 impl Heads {
-    /// Reads a part table, of a header that it follows.
+    /// Decodes the part table that follows a header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the words.
     pub(super) fn decode(
         header: &Header,
         header_and_table: &[u64],
@@ -112,7 +112,7 @@ impl Heads {
         if !is_sound {
             return Err("its part table contradicts itself".to_owned());
         }
-        // All fences are there: each can be looked at.
+        // All fences are complete, so each can be checked.
         let heads = Self {
             header: *header,
             all: heads.into(),
@@ -125,7 +125,7 @@ impl Heads {
         Ok(heads)
     }
 
-    /// One of so many of them, to be kept.
+    /// Returns every `step`th head.
     fn every(&self, step: usize) -> Self {
         let (mut heads, mut fences) = (Vec::new(), Vec::new());
         for number in (0..self.count()).step_by(step) {
@@ -145,12 +145,12 @@ impl Heads {
         }
     }
 
-    /// The header that they follow.
+    /// Returns the header of the snapshot.
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How many there are.
+    /// Returns the number of heads.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
@@ -160,7 +160,8 @@ impl Heads {
         &self.fences[before as usize..self.all[number].fence_end as usize]
     }
 
-    /// Which one leads to a key: the last that does not begin behind it, or the first.
+    /// Returns the head that leads to a key: the last one that does not begin above it, or the
+    /// first.
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
         let (mut from, mut to) = (1, self.count());
         while from < to {
@@ -174,18 +175,18 @@ impl Heads {
         from - 1
     }
 
-    /// Which one leads to the page with this number.
+    /// Returns the head that leads to the page with this number.
     pub(crate) fn of_page(&self, page: u32) -> usize {
         self.all.partition_point(|head| head.first_page <= page) - 1
     }
 
-    /// The number and the place of the first page that one leads to.
+    /// Returns the number and the address of a head's first page.
     pub(crate) fn first_page(&self, number: usize) -> (u32, RemoteAddr) {
         let head = &self.all[number];
         (head.first_page, head.first_addr)
     }
 
-    /// The words that one leads to, counted from behind the part table.
+    /// Returns the words that a head leads to, counted from the end of the part table.
     pub(crate) fn words_of(&self, number: usize) -> Range<usize> {
         let end = self.all.get(number + 1);
         let end = end.map_or(self.header.parts_size_words as usize, |next| {
@@ -194,10 +195,10 @@ impl Heads {
         self.all[number].start_word as usize..end
     }
 
-    /// What one leads to, read from these words.
+    /// Decodes the words that a head leads to.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the words.
     pub(crate) fn decode_part(
         &self,
         number: usize,
@@ -220,7 +221,7 @@ impl Heads {
         Ok(part)
     }
 
-    /// Keeps every 2nd, 4th, 8th... of them, until they take so many bytes, or one is left.
+    /// Keeps every 2nd, 4th, 8th... head, until they fit in `size_bytes_max`, or until one is left.
     #[must_use]
     pub(crate) fn thinned(self, size_bytes_max: u64) -> Self {
         let mut kept = self.every(1);
@@ -230,7 +231,7 @@ impl Heads {
         kept
     }
 
-    /// Bytes of memory that depend on how many there are.
+    /// Returns the bytes of memory that depend on the number of heads.
     pub(crate) fn size_bytes(&self) -> u64 {
         let (heads, fences) = (size_of_val(&*self.all), size_of_val(&*self.fences));
         (heads + fences) as u64 + 2 * ALLOCATION_BYTES

@@ -1,17 +1,17 @@
-//! The directory in far memory: how a training reaches other processes.
+//! The directory in far memory, from which other processes load a training.
 //!
-//! A snapshot is written whole before anything names it, and never changed; the root word of the
-//! table's catalog entry names it. Only the synonym leaf tables behind it live on: their counters
-//! are advanced by FAA and their entries are written once each. It consists of parts, each with a
-//! checksum of its own, so that a session with a metadata budget reads those that it needs.
+//! A snapshot is written completely before anything refers to it, and is never modified. The root
+//! word of the table's catalog entry names it. Only its synonym leaf tables change: their counters
+//! are advanced by FAA, and each entry is written once. A snapshot consists of parts, each with its
+//! own checksum, so that a session with a metadata budget reads only the parts that it needs.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `format` | header and contents |
 //! | `heads` | the part table |
-//! | `part` | models, fences and residuals, word by word |
-//! | `model` | the words of a model |
-//! | `transfer` | snapshots to far memory and back |
+//! | `part` | format of models, fences and residuals |
+//! | `model` | format of a model |
+//! | `transfer` | reads and writes snapshots in far memory |
 
 mod format;
 #[cfg(test)]

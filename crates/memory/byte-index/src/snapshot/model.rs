@@ -1,19 +1,19 @@
-//! The words of a model in a snapshot.
+//! Format of a model in a snapshot, in words.
 //!
 //! | word | of a line | of a front-coded model |
 //! |---|---|---|
 //! | 0 | slope (f64) | bytes of its entries |
 //! | 1 | intercept (f32, low half), error (f32) | 0 |
 //! | 2 | pages (32), prefix size (16), alphabet (8), kind (8): 0 | the same, alphabet 0, kind 1 |
-//! | 3 | size of its first fence (32), room for synonyms (32) | the same |
-//! | 4 | base, null if its pages are listed | the same |
-//! | 5 | synonym leaf table | the same |
+//! | 3 | size of its first fence (32), capacity for synonyms (32) | the same |
+//! | 4 | address of its first page, null if the pages are listed | the same |
+//! | 5 | address of its synonym leaf table | the same |
 
+use farleaf_base::RemoteAddr;
 use farleaf_model::strings::{
     Alphabet, FrontCodedSegment, FrontCodedSegmentParts, LineSegment, LineSegmentParts,
     StringSegment,
 };
-use farleaf_types::RemoteAddr;
 
 use crate::directory::Run;
 
@@ -22,7 +22,7 @@ pub(super) const MODEL_SIZE_WORDS: usize = 6;
 const LINE: u64 = 0;
 const FRONT_CODED: u64 = 1;
 
-/// The words of a model.
+/// Encodes a model.
 pub(super) fn encode_model(segment: &StringSegment, run: &Run) -> [u64; MODEL_SIZE_WORDS] {
     let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let (shape, prefix_size, alphabet, kind) = match segment {
@@ -50,7 +50,7 @@ pub(super) fn encode_model(segment: &StringSegment, run: &Run) -> [u64; MODEL_SI
     ]
 }
 
-/// Reads models in order, with what they have of what follows all of them.
+/// Decodes models in order, each with its share of the data that follows all models.
 pub(super) struct ModelReader<'a> {
     fences: &'a [u8],
     entries: &'a [u8],
@@ -58,7 +58,7 @@ pub(super) struct ModelReader<'a> {
 }
 
 impl<'a> ModelReader<'a> {
-    /// A reader with all first fences, entries, and places of listed pages.
+    /// Creates a reader of all first fences, entries, and addresses of listed pages.
     pub(super) fn new(fences: &'a [u8], entries: &'a [u8], listed: &'a [u64]) -> Self {
         Self {
             fences,
@@ -67,10 +67,10 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// The next model.
+    /// Decodes the next model.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the words.
     pub(super) fn read(
         &mut self,
         words: &[u64; MODEL_SIZE_WORDS],
@@ -97,7 +97,7 @@ impl<'a> ModelReader<'a> {
         Ok((segment, run))
     }
 
-    /// Whether nothing is left that models could have.
+    /// Returns whether all data for models has been consumed.
     pub(super) fn is_over(&self) -> bool {
         self.fences.is_empty() && self.entries.is_empty() && self.listed.is_empty()
     }
@@ -137,7 +137,7 @@ fn line(words: &[u64; MODEL_SIZE_WORDS], first_fence: Vec<u8>) -> Result<LineSeg
     LineSegment::from_parts(parts).map_err(|error| error.to_string())
 }
 
-/// So many from the beginning; `None` if there are not as many.
+/// Takes `count` elements from the front; `None` if there are fewer.
 fn take<'a, T>(from: &mut &'a [T], count: u64) -> Option<&'a [T]> {
     let (taken, rest) = from.split_at_checked(usize::try_from(count).ok()?)?;
     *from = rest;

@@ -1,4 +1,4 @@
-//! A part of a snapshot: some models side by side, with all that they need.
+//! Format of a part of a snapshot: some adjacent models, with all data that they need.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -8,44 +8,45 @@
 //! | 3 | models that are lines (32), their pages (32) |
 //! | 4 | pages that are listed one by one (32), words of the part (32) |
 //! | 5 | CRC-32C of word 1 of the snapshot's header, and of all other words of the part |
-//! | 6 | the last page of the part before, or null |
-//! | 7 | the first page of the part behind, or null |
+//! | 6 | the last page of the previous part, or null |
+//! | 7 | the first page of the next part, or null |
 //! | 8.. | six words for each model (`model`) |
-//! | .. | the first fences, one after the other, filled up to a word |
+//! | .. | the first fences, one after the other, padded to a word |
 //! | .. | the entries of front-coded models, likewise |
 //! | .. | the residuals of lines, likewise |
-//! | .. | where the listed pages are, model after model |
+//! | .. | the addresses of the listed pages, model after model |
 
 use core::ops::Range;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, crc32c};
+use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{PackedBlock, Residuals, StringSegment};
-use farleaf_page::PageGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, crc32c};
+use farleaf_pool::PoolLayout;
 
-use super::format::{Contents, Shape, table_size_words};
+use super::format::{Contents, SnapshotShape, table_size_words};
 use super::model::{MODEL_SIZE_WORDS, ModelReader, encode_model};
 use crate::directory::{Run, can_be_page};
 
 /// Words of a part before its models.
 pub(super) const PART_HEADER_SIZE_WORDS: usize = 8;
 pub(super) const PART_CHECKSUM_WORD: usize = 5;
-/// A part is closed before it has more words than a 32nd of all, if it has a model; between these.
-/// A head takes about 5 words of a session's budget, so smaller parts would have larger heads than
-/// they save; larger ones bring what nobody has asked for.
+/// Lower limit of a part's target size. A part with at least one model is closed before it exceeds
+/// a 32nd of all words; this constant and the next one bound that target. A head takes about 5
+/// words of a session's budget, so the heads of smaller parts would cost more than the parts save.
+/// Larger parts would fetch data that is not needed.
 const PART_SIZE_WORDS_MIN: usize = 32;
 const PART_SIZE_WORDS_MAX: usize = 256;
 const PART_COUNT: usize = 32;
 
-/// Models side by side.
+/// Adjacent models of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) first_page: u32,
     pub(crate) first_model: u32,
-    /// How many pages it has.
+    /// Number of pages in the part.
     pub(crate) page_count: u32,
-    /// The page before its first one, and the one behind its last, as they were trained; null where
-    /// there is none.
+    /// Page before the part's first page, and page after its last one, as trained; null if there is
+    /// none.
     pub(crate) before: RemoteAddr,
     pub(crate) after: RemoteAddr,
     pub(crate) segments: Vec<StringSegment>,
@@ -53,7 +54,7 @@ pub(crate) struct Part {
     pub(crate) residuals: Residuals,
 }
 
-/// Which of a snapshot's models and residuals are those of a part.
+/// Range of a snapshot's models and residuals that a part contains.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub(super) models: Range<usize>,
@@ -61,7 +62,7 @@ pub(super) struct Span {
     pub(super) first_page: u32,
 }
 
-/// Words that a model takes in a part, about.
+/// Returns the approximate words of a model in a part.
 fn model_size_words(segment: &StringSegment, run: &Run, residuals: &Residuals) -> usize {
     let entries = match segment {
         StringSegment::Line(_) => 0,
@@ -76,7 +77,7 @@ fn model_size_words(segment: &StringSegment, run: &Run, residuals: &Residuals) -
     MODEL_SIZE_WORDS + bytes.div_ceil(8) + run.listed.len()
 }
 
-/// The parts of a snapshot.
+/// Divides a snapshot into parts.
 pub(super) fn spans_of(contents: &Contents) -> Vec<Span> {
     let models = || contents.segments.iter().zip(&contents.runs);
     let size_of = |(segment, run)| model_size_words(segment, run, &contents.residuals);
@@ -107,7 +108,7 @@ pub(super) fn spans_of(contents: &Contents) -> Vec<Span> {
     spans
 }
 
-/// The words of a part.
+/// Encodes a part.
 pub(super) fn encode_part(contents: &Contents, span: &Span, geometry: PageGeometry) -> Vec<u64> {
     let (segments, runs) = (
         &contents.segments[span.models.clone()],
@@ -165,14 +166,14 @@ pub(super) fn part_checksum(shape_word: u64, words: &[u64]) -> u64 {
 }
 
 impl Part {
-    /// Reads parts that lie side by side, at least one, as one part. All places that they name lie
-    /// in chunks of the pool.
+    /// Decodes one or more adjacent parts as one part. All addresses in them are checked to lie in
+    /// chunks of the pool.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Describes what is wrong with the words.
     pub(super) fn decode(
         words: &[u64],
-        shape: Shape,
+        shape: SnapshotShape,
         pool: (&PoolLayout, PageGeometry),
     ) -> Result<Self, String> {
         let (mut whole, mut rest) = (None::<Self>, words);
@@ -196,7 +197,7 @@ impl Part {
 
     fn decode_one(
         words: &[u64],
-        shape: Shape,
+        shape: SnapshotShape,
         (layout, geometry): (&PoolLayout, PageGeometry),
     ) -> Result<Self, String> {
         if words[PART_CHECKSUM_WORD] != part_checksum(shape.word(), words) {
@@ -247,12 +248,12 @@ impl Part {
         })
     }
 
-    /// Its first page.
+    /// Returns the address of the part's first page.
     pub(crate) fn first_addr(&self, geometry: PageGeometry) -> RemoteAddr {
         self.runs[0].page(0, geometry)
     }
 
-    /// Adds the part behind it.
+    /// Appends the next part.
     pub(super) fn append(&mut self, next: Self, geometry: PageGeometry) -> Result<(), String> {
         let last = self.runs.last().expect("a part has models");
         let last = last.page(last.page_count - 1, geometry);
@@ -280,7 +281,7 @@ impl Part {
     }
 }
 
-/// What a part says of its size.
+/// Sizes in the header of a part.
 struct PartHeader {
     page_count: u32,
     model_count: u32,
@@ -308,9 +309,13 @@ impl PartHeader {
         }
     }
 
-    /// The words of its models; and of fences, entries, residuals and listed pages. `None` if they
-    /// are not as many as there are.
-    fn split<'a>(&self, words: &'a [u64], shape: Shape) -> Option<(&'a [u64], [&'a [u64]; 4])> {
+    /// Splits the words into those of models, and those of fences, entries, residuals and listed
+    /// pages. `None` if the sizes do not match the number of words.
+    fn split<'a>(
+        &self,
+        words: &'a [u64],
+        shape: SnapshotShape,
+    ) -> Option<(&'a [u64], [&'a [u64]; 4])> {
         if self.model_count == 0 || self.line_count > self.model_count {
             return None;
         }
@@ -325,7 +330,7 @@ impl PartHeader {
         let are_as_many = match shape.residual_kind {
             0 => residuals.is_empty(),
             1 => residuals.len() == pages.div_ceil(8),
-            // Each line begins with a block of its own.
+            // The residuals of each line begin in a block of their own.
             _ => {
                 let lines = self.line_count as usize;
                 residuals.len() <= 2 * (pages / PackedBlock::LEAF_COUNT + lines)
@@ -334,7 +339,7 @@ impl PartHeader {
         are_as_many.then_some((models, [fences, entries, residuals, listed]))
     }
 
-    /// Whether it counts pages and lines right.
+    /// Returns whether the counts of pages and lines match the models.
     fn agrees_with(&self, segments: &[StringSegment]) -> bool {
         let pages_of = |are_lines_only: bool| -> u64 {
             let counted = segments
@@ -351,7 +356,7 @@ impl PartHeader {
 
 fn decode_residuals(
     header: &PartHeader,
-    shape: Shape,
+    shape: SnapshotShape,
     (words, segments): (&[u64], &[StringSegment]),
 ) -> Result<Residuals, String> {
     Ok(match shape.none_yet() {
@@ -378,7 +383,7 @@ fn decode_residuals(
     })
 }
 
-/// Whether all that a run names lies in chunks of the pool.
+/// Checks that all addresses of a run lie in chunks of the pool.
 fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(), String> {
     let spans = |start: RemoteAddr, block_count: u64| {
         let last = start.block() + block_count.max(1) - 1;

@@ -1,11 +1,11 @@
-//! Snapshots come back as they were; damaged ones are refused, and say what is wrong.
+//! Snapshots are decoded without change; corrupted ones are rejected with a reason.
 
+use farleaf_base::{NodeId, RemoteAddr, TableId};
+use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{
     Boundary, FrontCodedSegment, LineSegmentBuilder, Residuals, StringSegment, StringSegmentBuilder,
 };
-use farleaf_page::PageGeometry;
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, RemoteAddr, TableId};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS, Header, checksum};
 use super::heads::Heads;
@@ -14,7 +14,7 @@ use super::part::{PART_CHECKSUM_WORD, PART_HEADER_SIZE_WORDS, part_checksum};
 use crate::directory::Run;
 
 pub(super) fn layout() -> PoolLayout {
-    PoolLayout::from(RegionLayout {
+    PoolLayout::from(NodeLayout {
         node: NodeId(0),
         superblock: Superblock::new(64 << 20, 1).expect("large enough"),
     })
@@ -24,14 +24,14 @@ pub(super) fn geometry() -> PageGeometry {
     PageGeometry::new(1024).expect("allowed")
 }
 
-/// A page of the pool.
+/// Returns a page address of the pool.
 pub(super) fn page(number: u64) -> RemoteAddr {
     let first = layout().chunk_of(RemoteAddr::new(NodeId(0), 800_000));
     let start = layout().chunk_start(first.expect("a chunk"));
     start.offset_blocks(number * geometry().stride_blocks())
 }
 
-/// What a training over these fences finds; pages of every third model are listed.
+/// Returns the result of a training over these fences; pages of every third model are listed.
 pub(super) fn trained(fences: &[Vec<u8>], residuals: Residuals) -> Contents {
     let mut builder = StringSegmentBuilder::new(2.67, 512);
     let mut segments = Vec::new();
@@ -74,7 +74,7 @@ fn contents(
     }
 }
 
-/// Residuals of each kind, none yet.
+/// Returns an empty list of residuals of each kind.
 pub(super) fn kinds() -> [Residuals; 3] {
     let bytes = Residuals::Bytes {
         shift: 5,
@@ -87,7 +87,7 @@ pub(super) fn kinds() -> [Residuals; 3] {
     ]
 }
 
-/// Numbers, and names among them.
+/// Returns numbers, with names among them.
 fn fences() -> Vec<Vec<u8>> {
     let numbers =
         |letter: char| (0..700).map(move |n| format!("{letter}{:05}", n * 7).into_bytes());
@@ -105,7 +105,7 @@ fn decode(words: &[u64]) -> Result<Contents, String> {
     Contents::decode(words, (&layout(), geometry()))
 }
 
-/// With the checksums that they should have.
+/// Recomputes the checksums.
 pub(super) fn sealed(mut words: Vec<u64>) -> Vec<u64> {
     let shape_word = words[1];
     let header = Header::decode(&words).ok();
@@ -127,7 +127,7 @@ pub(super) fn sealed(mut words: Vec<u64>) -> Vec<u64> {
     words
 }
 
-/// Promise: the words are these.
+/// Promise: the words of a snapshot are these.
 #[test]
 fn words_are_golden() {
     let mut line = LineSegmentBuilder::new(0.5, 9);
@@ -177,8 +177,8 @@ fn words_are_golden() {
     assert_eq!(sealed(words.clone()), words);
 }
 
-/// Promise: models of both kinds, every kind of residuals and pages anywhere come back as they
-/// were.
+/// Promise: models of both kinds, with every kind of residuals and pages at any address, are
+/// decoded as they were encoded.
 #[test]
 fn snapshots_come_back() {
     for kind in kinds() {
@@ -203,7 +203,7 @@ fn snapshots_come_back() {
     }
 }
 
-/// Promise: what is not as it was written is refused, with what is wrong, right checksums or not.
+/// Promise: corrupted snapshots are rejected with a reason, whether their checksums match or not.
 #[test]
 fn damage_is_refused() {
     let words = trained(&fences(), kinds()[0].clone()).encode(geometry());
@@ -239,14 +239,14 @@ fn damage_is_refused() {
     assert_eq!(refused(&|words| words[HEADER_SIZE_WORDS + 3] = 0), table);
     let size = 1_u64 << 32;
     for head in [1, 4] {
-        // Fences that are longer than all of them together, in sum or one by one.
+        // Fences that are longer than all of them together, in sum or individually.
         let long = |words: &mut Vec<u64>| words[HEADER_SIZE_WORDS + head] += 4000 * size;
         assert_eq!(refused(&long), table);
     }
     let fence = HEADER_SIZE_WORDS + 3 * (words[4] as u32 as usize);
     let fences = "the fences of its part table do not ascend";
     assert_eq!(refused(&|words| words[fence] = u64::MAX), fences);
-    // The first of all, in its part alone.
+    // The first fence of the snapshot, as its part stores it.
     let first = part + PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS * (words[part] >> 32) as usize;
     let first = refused(&|words| words[first] ^= 0xFF);
     assert_eq!(first, "a part of it contradicts the part table");
@@ -279,8 +279,8 @@ fn damage_is_refused() {
     assert!(outside.ends_with("leaves the pool"), "{outside}");
 }
 
-/// Promise: whatever part of the heads is kept, one leads to each key and page: to the part that
-/// has it, or one that several are read as.
+/// Promise: for every thinning of the heads, a head leads to each key and page: to the part that
+/// contains it, or to several parts read as one.
 #[test]
 fn fewer_heads_lead_to_more_at_once() {
     let contents = trained(&fences(), kinds()[1].clone());

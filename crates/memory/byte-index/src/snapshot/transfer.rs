@@ -1,46 +1,46 @@
-//! Snapshots to far memory and back.
+//! Writes snapshots to far memory and reads them.
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::snapshot::{TRANSFER_SIZE_WORDS, read_words, write_words};
 use farleaf_index::{IndexError, SnapshotDamage};
-use farleaf_page::PageGeometry;
-use farleaf_page::format::PageAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::{PoolError, PoolLayout};
 
 use super::format::{Contents, HEADER_SIZE_WORDS, Header, table_size_words};
 use super::heads::Heads;
 use super::part::Part;
 use crate::directory::ByteDirectory;
 
-/// Claims room for a snapshot and writes it, with empty synonym leaf tables for the runs that have
-/// room for synonyms and no place for them: `contents` says where they are afterwards. Returns the
-/// root word to install: the place, with the generation in the spare bits.
+/// Claims chunks for a snapshot and writes it, with empty synonym leaf tables for runs that have a
+/// capacity for synonyms and no table; stores the new addresses in `contents`. Returns the root
+/// word to install: the address, with the generation in the spare bits.
 ///
 /// # Errors
-/// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
+/// The pool is full, or the fabric failed. The claimed chunks are then given back, if possible.
 pub async fn write_snapshot<E: Endpoint>(
     access: &PageAccess<'_, E>,
     allocator: &ChunkAllocator<'_, E>,
     contents: &mut Contents,
-) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+) -> Result<(RemoteAddr, ChunkRange), PoolError> {
     write_snapshot_into(access, allocator, contents, None).await
 }
 
-/// [`write_snapshot`], in chunks that are held for it, if they are enough. Of these, what is not
-/// needed is given back.
+/// Does the same as [`write_snapshot`], in reserved chunks if they suffice. Gives back reserved
+/// chunks that are not needed.
 ///
 /// # Errors
-/// As for [`write_snapshot`].
+/// Fails like [`write_snapshot`].
 pub async fn write_snapshot_into<E: Endpoint>(
     access: &PageAccess<'_, E>,
     allocator: &ChunkAllocator<'_, E>,
     contents: &mut Contents,
     held: Option<ChunkRange>,
-) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+) -> Result<(RemoteAddr, ChunkRange), PoolError> {
     let geometry = access.geometry;
     let tables_start = contents.encode(geometry).len();
     let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
@@ -71,13 +71,13 @@ pub async fn write_snapshot_into<E: Endpoint>(
     }
 }
 
-/// So many chunks of those that are held, or others.
+/// Takes chunks from the reserved ones, or claims others.
 async fn take_room<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     chunk_count: u64,
     whose: (TableId, u16),
     held: Option<ChunkRange>,
-) -> Result<ChunkRange, RegionError> {
+) -> Result<ChunkRange, PoolError> {
     let Some(held) = held else {
         let (table, generation) = whose;
         let purpose = ChunkPurpose::Snapshot { generation };
@@ -101,16 +101,16 @@ async fn take_room<E: Endpoint>(
     Ok(range)
 }
 
-/// Gives the chunks of a snapshot back: to the table if its root names it, else as free.
+/// Gives the chunks of a snapshot back: to the table if its root names the snapshot, else as free.
 ///
 /// # Errors
-/// The fabric failed; the memory node then sweeps them when the session ends.
+/// The fabric failed; the memory node then sweeps the chunks when the session ends.
 pub async fn give_back_snapshot<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     range: ChunkRange,
     (table, generation): (TableId, u16),
     is_named: bool,
-) -> Result<(), RegionError> {
+) -> Result<(), PoolError> {
     let purpose = if is_named {
         ChunkPurpose::Snapshot { generation }
     } else {
@@ -120,14 +120,14 @@ pub async fn give_back_snapshot<E: Endpoint>(
     allocator.give_back(range, purpose, table, none).await
 }
 
-/// That a snapshot is damaged.
+/// Returns the error for a corrupted snapshot.
 pub(crate) fn damaged(table: TableId, root: RemoteAddr, what: String) -> IndexError {
     let addr = root.place();
     IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
 }
 
-/// Reads the header of the snapshot that a root names: all of what it counts lies in the pool. One
-/// round trip.
+/// Reads the header of the snapshot that a root names, and checks that all of the snapshot lies in
+/// the pool. Costs one round trip.
 async fn read_header<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
@@ -158,8 +158,8 @@ async fn read_header<E: Endpoint>(
     Ok((header, words))
 }
 
-/// Reads the snapshot that a root names, and checks all of it. Two round trips, and one more for
-/// each 512 KiB.
+/// Reads and checks the snapshot that a root names. Costs two round trips, and one more for each
+/// 512 KiB.
 ///
 /// # Errors
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -177,10 +177,10 @@ pub async fn read_contents<E: Endpoint>(
     Contents::decode(&words, (layout, geometry)).map_err(|what| damaged(table, root, what))
 }
 
-/// [`read_contents`], as a directory.
+/// Reads the snapshot that a root names as a directory; see [`read_contents`] for the cost.
 ///
 /// # Errors
-/// As for [`read_contents`].
+/// Fails like [`read_contents`].
 pub async fn read_directory<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
@@ -193,7 +193,7 @@ pub async fn read_directory<E: Endpoint>(
     directory.map_err(|what| damaged(table, root, what))
 }
 
-/// A snapshot of which parts are read as they are needed.
+/// Open snapshot whose parts are read on demand.
 #[derive(Debug)]
 pub struct SnapshotParts {
     heads: Heads,
@@ -203,8 +203,8 @@ pub struct SnapshotParts {
 }
 
 impl SnapshotParts {
-    /// Opens the snapshot that a root names: keeps its part table, of at most so many bytes if it
-    /// can be had so. Two round trips, and one more for each 512 KiB of that.
+    /// Opens the snapshot that a root names and keeps its part table, thinned to a maximum number
+    /// of bytes if possible. Costs two round trips, and one more for each 512 KiB of the table.
     ///
     /// # Errors
     /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -228,12 +228,13 @@ impl SnapshotParts {
         })
     }
 
-    /// What leads to its parts.
+    /// Returns the heads of the parts.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }
 
-    /// Reads what some heads lead to. One round trip, and one more for each 512 KiB.
+    /// Reads the parts that some heads lead to. Costs one round trip, and one more for each 512
+    /// KiB.
     pub(crate) async fn read<E: Endpoint>(
         &self,
         endpoint: &E,
@@ -268,7 +269,7 @@ impl SnapshotParts {
         parts.map_err(|what| self.damage(what))
     }
 
-    /// That it contradicts itself.
+    /// Returns the error for a contradiction in the snapshot.
     pub(crate) fn damage(&self, what: String) -> IndexError {
         damaged(self.table, self.root, what)
     }

@@ -1,4 +1,4 @@
-//! F4: CAS and FAA of all clients of a node are atomic among each other.
+//! Tests of FABRIC-4: CAS and FAA of all clients of a node are atomic among each other.
 
 use std::sync::Mutex;
 
@@ -11,27 +11,27 @@ const ROUND_COUNT: u64 = 3_000;
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(
-            "F4",
+            "FABRIC-4",
             "FAA wraps, CAS swaps only what it expects, both tell what was",
             alone,
         ),
         Case::new(
-            "F4",
+            "FABRIC-4",
             "FAAs sum exactly, and no two bring the same number",
             sums,
         ),
         Case::new(
-            "F4",
+            "FABRIC-4",
             "of all CASs that expect the same word, one succeeds",
             exclusive,
         ),
         Case::new(
-            "F4",
+            "FABRIC-4",
             "CASs and FAAs on one word lose nothing",
             cas_against_faa,
         ),
         Case::new(
-            "F4",
+            "FABRIC-4",
             "what is done between a lock's CAS and its release is alone",
             lock,
         ),
@@ -148,7 +148,8 @@ fn cas_against_faa<B: Backend>(backend: &B) {
     })]);
 }
 
-/// The pattern of every write to a leaf: CAS on the lock, READ, WRITE, WRITE the lock free.
+/// Promise: the write to a leaf is atomic: CAS on the lock, READ, WRITE, and a WRITE that frees the
+/// lock.
 fn lock<B: Backend>(backend: &B) {
     const LOCK: u64 = 40;
     const BALANCE: u64 = 48;

@@ -1,4 +1,4 @@
-//! F1: a batch is posted once and costs one round trip, whatever is in it.
+//! Tests of FABRIC-1: a batch is posted once and costs one round trip, whatever its verbs are.
 
 use crate::conformance::steps::{execute, read};
 use crate::conformance::{Backend, Case, at, client};
@@ -7,27 +7,27 @@ use crate::{Batch, Cost, Endpoint};
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(
-            "F1",
+            "FABRIC-1",
             "verbs of all kinds in one batch are one round trip",
             one_round_trip,
         ),
         Case::new(
-            "F1",
+            "FABRIC-1",
             "a verb takes any number of words",
             any_number_of_words,
         ),
         Case::new(
-            "F1",
+            "FABRIC-1",
             "a verb of no words succeeds and touches nothing",
             no_words,
         ),
         Case::new(
-            "F1",
+            "FABRIC-1",
             "an empty batch is not posted and costs nothing",
             empty_batch,
         ),
         Case::new(
-            "F1",
+            "FABRIC-1",
             "a batch can be used again after clear, and executed twice",
             used_again,
         ),
@@ -50,12 +50,12 @@ fn one_round_trip<B: Backend>(backend: &B) {
 }
 
 fn any_number_of_words<B: Backend>(backend: &B) {
-    let region_word_count = backend.region_word_count();
+    let memory_word_count = backend.memory_word_count();
     backend.run(vec![client(async |endpoint| {
         let endpoint: &B::Endpoint = &endpoint;
         assert_eq!(
-            endpoint.region_word_count(at(0).node()),
-            Some(region_word_count)
+            endpoint.memory_word_count(at(0).node()),
+            Some(memory_word_count)
         );
         let sizes = [1, 2, 3, 7, 8, 9, 20, 63, 64, 65, 511, 1000, 8191];
         let mut batch = Batch::new();
@@ -76,18 +76,18 @@ fn any_number_of_words<B: Backend>(backend: &B) {
                 "{size} words must not go past their end"
             );
         }
-        let whole = read(endpoint, 0, region_word_count as usize).await;
+        let whole = read(endpoint, 0, memory_word_count as usize).await;
         assert_eq!(whole.iter().filter(|word| **word != 0).count(), 8191);
     })]);
 }
 
 fn no_words<B: Backend>(backend: &B) {
-    let end = backend.region_word_count();
+    let end = backend.memory_word_count();
     backend.run(vec![client(async |endpoint| {
         let mut batch = Batch::new();
         let nothing = batch.read(at(3), 0);
         batch.write(at(3), &[]);
-        // The end of the region is a place for no words, as the end of a slice is.
+        // The end of the memory is a valid address for no words, like the end of a slice.
         batch.write(at(end), &[]);
         let word = batch.read(at(3), 1);
         execute(&*endpoint, &mut batch).await;

@@ -1,18 +1,22 @@
-//! F9: every cost is counted, exactly.
+//! Tests of FABRIC-9: every cost is counted exactly.
 
 use crate::conformance::steps::execute;
 use crate::conformance::{Backend, Case, at, client};
 use crate::{Batch, Cost, Endpoint, KindCounters, OperationKind};
 
-/// Fills a batch.
+/// Function that fills a batch.
 type Post = fn(&mut Batch);
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
-        Case::new("F9", "a batch costs what is in it", exact),
-        Case::new("F9", "costs of batches add up until they are taken", add_up),
+        Case::new("FABRIC-9", "a batch costs what is in it", exact),
         Case::new(
-            "F9",
+            "FABRIC-9",
+            "costs of batches add up until they are taken",
+            add_up,
+        ),
+        Case::new(
+            "FABRIC-9",
             "an endpoint counts recorded operations by kind, and only its own",
             by_kind,
         ),
@@ -56,7 +60,8 @@ fn exact<B: Backend>(backend: &B) {
             Cost { atomics: 1, ..one },
         ),
         (
-            // A write to a leaf: lock and read; then slot, state and unlock would be the second.
+            // First batch of a leaf write: lock and read. The second would be slot, state and
+            // unlock.
             |batch| {
                 batch.compare_swap(at(64), 0, 1);
                 batch.read(at(64), 21);

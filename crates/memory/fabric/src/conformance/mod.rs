@@ -1,24 +1,24 @@
-//! The suite that every backend passes: what the contract's rules mean, as programs.
+//! The conformance suite: programs that check the contract's rules on every backend.
 //!
 //! A backend implements [`Backend`] in its own crate's tests and calls [`run_all`]. Each [`Case`]
-//! gets a fresh region and names the rule that it checks. A case is a few [`Client`]s, each an
-//! `async` program with an endpoint of its own; how they come to run at the same time is the
-//! backend's business: threads ([`run_on_threads`]), or tasks in virtual time.
+//! gets a fresh memory and names the rule that it checks. A case consists of a few [`Client`]s,
+//! each an `async` program with its own endpoint. The backend runs them concurrently, as threads
+//! ([`run_on_threads`]) or as tasks in virtual time.
 //!
-//! The suite checks promises only. Freedoms that a backend may or may not use (F2: an unfenced
-//! WRITE that overtakes a READ; F3: the order of words in a READ) are neither required nor
-//! forbidden, and whether they were used cannot be seen here.
+//! The suite checks promises only. It neither requires nor forbids the freedoms of a backend
+//! (FABRIC-2: an unfenced WRITE that overtakes a READ; FABRIC-3: the order of words in a READ), and
+//! it does not report whether a backend uses them.
 //!
 //! | module | rules |
 //! |---|---|
-//! | `batches` | F1: a batch is one round trip, whatever is in it |
-//! | `order` | F2: what the verbs of one batch see of each other, and others of them |
-//! | `tearing` | F3: words are never torn |
-//! | `atomics` | F4: CAS and FAA lose nothing |
-//! | `refusal` | F5, F7: bad verbs, and what is left of their batch |
-//! | `visibility` | F8: complete means visible |
-//! | `counting` | F9: costs |
-//! | `sequence` | F1, F2, F5, F9: random batches against a model |
+//! | `batches` | FABRIC-1: a batch is one round trip, whatever its verbs are |
+//! | `order` | FABRIC-2: order in which the verbs of a batch take effect |
+//! | `tearing` | FABRIC-3: words are never torn |
+//! | `atomics` | FABRIC-4: CAS and FAA lose no updates |
+//! | `refusal` | FABRIC-5, FABRIC-7: invalid verbs, and the effects of the rest of their batch |
+//! | `visibility` | FABRIC-8: complete means visible |
+//! | `counting` | FABRIC-9: costs |
+//! | `sequence` | FABRIC-1, FABRIC-2, FABRIC-5, FABRIC-9: random batches against a model |
 
 mod atomics;
 mod batches;
@@ -36,29 +36,29 @@ use core::pin::Pin;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_base::{NodeId, WordAddr};
 
 use crate::Endpoint;
 
 pub use threads::run_on_threads;
 
-/// The smallest region that the suite can work with, in words.
-pub const REGION_WORD_COUNT_MIN: u64 = 32 * 1024;
+/// Size in words of the smallest memory that the suite can use.
+pub const MEMORY_WORD_COUNT_MIN: u64 = 32 * 1024;
 
-/// A pool whose node 0 has a fresh region, all zeros.
+/// A pool whose node 0 has a fresh memory of zeros.
 pub trait Backend {
-    /// What one client uses.
+    /// Endpoint of a client.
     type Endpoint: Endpoint + 'static;
 
-    /// Cases of many rounds do so many times fewer: for a backend whose round trips take long.
+    /// Divisor for the rounds of long cases, for backends whose round trips take long.
     const ROUND_DIVISOR: u64 = 1;
 
-    /// Size of node 0's region in words, at least [`REGION_WORD_COUNT_MIN`] and small enough to be
-    /// read with one verb. There is no node 255.
-    fn region_word_count(&self) -> u64;
+    /// Returns the size of node 0's memory in words, at least [`MEMORY_WORD_COUNT_MIN`] and small
+    /// enough to be read with one verb. There is no node 255.
+    fn memory_word_count(&self) -> u64;
 
-    /// Runs the clients at the same time, each with a new endpoint, until all have ended. Panics
-    /// when one does.
+    /// Runs the clients concurrently, each with a new endpoint, until all have ended. Panics if one
+    /// does.
     ///
     /// A client that reads in a loop until another has written something must not hang for ever.
     fn run(&self, clients: Vec<Client<'_, Self::Endpoint>>);
@@ -66,17 +66,17 @@ pub trait Backend {
 
 /// A program that uses one endpoint.
 ///
-/// It is sent to the thread that runs it, where it is called; what it returns stays there.
+/// The program is sent to a thread and called there; its future stays on that thread.
 pub type Client<'a, E> = Box<dyn FnOnce(Rc<E>) -> ClientFuture<'a> + Send + 'a>;
 
-/// A client at work.
+/// Future of a running client.
 pub type ClientFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// One promise of the contract, and the program that would see it broken.
+/// A promise of the contract, with the program that detects its violation.
 pub struct Case<B> {
-    /// The rules, as the contract numbers them.
+    /// Numbers of the rules in the contract.
     pub rules: &'static str,
-    /// What is promised.
+    /// Text of the promise.
     pub promise: &'static str,
     run: fn(&B),
 }
@@ -90,13 +90,13 @@ impl<B> Case<B> {
         }
     }
 
-    /// Runs the case, which needs a backend of its own. Panics when the promise is broken.
+    /// Runs the case on a fresh backend. Panics if the promise is broken.
     pub fn run(&self, backend: &B) {
         (self.run)(backend);
     }
 }
 
-/// All cases, in the order of the rules.
+/// Returns all cases, in the order of the rules.
 pub fn cases<B: Backend>() -> Vec<Case<B>> {
     [
         batches::cases(),
@@ -113,17 +113,17 @@ pub fn cases<B: Backend>() -> Vec<Case<B>> {
     .collect()
 }
 
-/// Runs every case on a backend that `make` makes for it. Panics at the end, naming all cases that
-/// failed.
+/// Runs every case on its own backend, created by `make`. Panics at the end and names all failed
+/// cases.
 pub fn run_all<B: Backend>(mut make: impl FnMut() -> B) {
     let mut failed = Vec::new();
     for case in cases::<B>() {
         let backend = make();
         assert!(
-            backend.region_word_count() >= REGION_WORD_COUNT_MIN,
-            "the suite needs a region of at least {REGION_WORD_COUNT_MIN} words"
+            backend.memory_word_count() >= MEMORY_WORD_COUNT_MIN,
+            "the suite needs a memory of at least {MEMORY_WORD_COUNT_MIN} words"
         );
-        // A case owns its backend, so whatever a panic leaves half done is not looked at again.
+        // A case owns its backend, so inconsistent state after a panic is not used again.
         if catch_unwind(AssertUnwindSafe(|| case.run(&backend))).is_err() {
             failed.push(format!("\n  {}: {}", case.rules, case.promise));
         }
@@ -135,7 +135,7 @@ pub fn run_all<B: Backend>(mut make: impl FnMut() -> B) {
     );
 }
 
-/// A client out of an `async` closure.
+/// Makes a client from an `async` closure.
 fn client<'a, E, F>(program: F) -> Client<'a, E>
 where
     E: 'a,
@@ -144,7 +144,7 @@ where
     Box::new(move |endpoint| Box::pin(async move { program(endpoint).await }))
 }
 
-/// Word number `index` of node 0.
+/// Returns the address of word number `index` of node 0.
 fn at(index: u64) -> WordAddr {
     WordAddr::new(NodeId(0), index)
 }

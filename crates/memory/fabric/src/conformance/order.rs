@@ -1,4 +1,4 @@
-//! F2: in which order the verbs of one batch take effect.
+//! Tests of FABRIC-2: the order in which the verbs of a batch take effect.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,33 +6,33 @@ use crate::Batch;
 use crate::conformance::steps::{execute, read_word};
 use crate::conformance::{Backend, Case, at, client};
 
-/// Rounds of a writer whose progress a reader looks at.
+/// Number of rounds of a writer whose progress a reader observes.
 const ROUND_COUNT: u64 = 20_000;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(
-            "F2",
+            "FABRIC-2",
             "a READ sees every earlier verb of its batch",
             read_sees_earlier,
         ),
         Case::new(
-            "F2",
+            "FABRIC-2",
             "WRITE, CAS and FAA on one word take effect in posting order",
             one_word,
         ),
         Case::new(
-            "F2",
+            "FABRIC-2",
             "a fenced verb takes effect after earlier READs and atomics",
             fenced,
         ),
         Case::new(
-            "F2",
+            "FABRIC-2",
             "nobody sees a WRITE without the WRITEs posted before it",
             write_write,
         ),
         Case::new(
-            "F2",
+            "FABRIC-2",
             "nobody sees a fenced verb without the verbs posted before it",
             mixed,
         ),
@@ -53,7 +53,7 @@ fn read_sees_earlier<B: Backend>(backend: &B) {
         execute(&*endpoint, &mut batch).await;
         assert_eq!(batch.words(after_write)[0], 0);
         assert_eq!(batch.words(after_write)[1], 1);
-        // A later WRITE may overtake the READ, so this word is the old one or the new one.
+        // A later WRITE may overtake the READ, so this word is the old or the new one.
         assert!([2, 9].contains(&batch.words(after_write)[2]));
         assert_eq!(batch.words(after_write)[3..], [3, 0]);
         assert_eq!(batch.words(after_swap), [7]);
@@ -105,8 +105,9 @@ fn fenced<B: Backend>(backend: &B) {
     })]);
 }
 
-/// A writer posts verbs on `first`, then on `second`, in one batch; a reader that sees round n of
-/// the second, and then reads the first, must see round n of that at least.
+/// Checks the order of writes: a writer posts verbs on `first`, then on `second`, in one batch. A
+/// reader that sees round n of the second word, and then reads the first, must see at least round n
+/// there.
 fn watch<B: Backend>(backend: &B, first: u64, second: u64, post: fn(&mut Batch, [u64; 2], u64)) {
     let ended = AtomicBool::new(false);
     let round_count = ROUND_COUNT / B::ROUND_DIVISOR;
@@ -143,7 +144,7 @@ fn write_write<B: Backend>(backend: &B) {
         batch.write_word(at(first), round);
         batch.write_word(at(second), round);
     };
-    // Against and along the order of addresses, in one cache line and far apart.
+    // Against and along the order of addresses, within a cache line and far apart.
     watch(backend, 500, 8, post);
     watch(backend, 1001, 1000, post);
     watch(backend, 2000, 2001, post);

@@ -1,6 +1,6 @@
-//! F7: every verb is checked; F5: what is left of a batch that was refused.
+//! Tests of FABRIC-7 (every verb is checked) and FABRIC-5 (effects of a refused batch).
 
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_base::{NodeId, WordAddr};
 
 use crate::conformance::steps::read;
 use crate::conformance::{Backend, Case, at, client};
@@ -11,23 +11,27 @@ const NO_NODE: NodeId = NodeId(255);
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(
-            "F7",
-            "verbs outside of the region are refused by every kind",
+            "FABRIC-7",
+            "verbs outside of the memory are refused by every kind",
             every_kind,
         ),
-        Case::new("F7", "places whose sum overflows are refused", overflow),
         Case::new(
-            "F7",
+            "FABRIC-7",
+            "places whose sum overflows are refused",
+            overflow,
+        ),
+        Case::new(
+            "FABRIC-7",
             "verbs to a node that is not there are refused",
             unknown_node,
         ),
         Case::new(
-            "F5",
+            "FABRIC-5",
             "verbs before a refused one took effect, none after it did",
             prefix,
         ),
         Case::new(
-            "F5",
+            "FABRIC-5",
             "a refused WRITE writes no word, not even those inside",
             nothing_of_it,
         ),
@@ -46,7 +50,7 @@ async fn refused<E: Endpoint>(endpoint: &E, batch: &mut Batch, index: usize) -> 
         BatchErrorKind::Refused {
             addr: verb.addr,
             word_count: verb.word_count.into(),
-            region_word_count: endpoint.region_word_count(verb.addr.node()),
+            memory_word_count: endpoint.memory_word_count(verb.addr.node()),
         },
         "{error}"
     );
@@ -60,7 +64,7 @@ async fn refused<E: Endpoint>(endpoint: &E, batch: &mut Batch, index: usize) -> 
     error
 }
 
-/// The four verbs on one place, which no verb may touch.
+/// Executes the four verbs on one place, all of which must be refused.
 async fn refused_by_every_kind<E: Endpoint>(endpoint: &E, place: WordAddr) {
     let posts: [fn(&mut Batch, WordAddr); 4] = [
         |batch, place| {
@@ -82,7 +86,7 @@ async fn refused_by_every_kind<E: Endpoint>(endpoint: &E, place: WordAddr) {
 }
 
 fn every_kind<B: Backend>(backend: &B) {
-    let end = backend.region_word_count();
+    let end = backend.memory_word_count();
     backend.run(vec![client(async |endpoint| {
         let endpoint: &B::Endpoint = &endpoint;
         refused_by_every_kind(endpoint, at(end)).await;
@@ -106,7 +110,7 @@ fn every_kind<B: Backend>(backend: &B) {
 fn overflow<B: Backend>(backend: &B) {
     backend.run(vec![client(async |endpoint| {
         let endpoint: &B::Endpoint = &endpoint;
-        // Indexes that a byte offset, a 32-bit or a 56-bit sum would bring back into the region.
+        // Indexes that become valid if a byte offset, or a 32-bit or 56-bit sum, overflows.
         for index in [(1 << 56) - 1, 1 << 55, 1 << 53, 1 << 48, 1 << 40] {
             refused_by_every_kind(endpoint, at(index)).await;
             let mut batch = Batch::new();
@@ -127,7 +131,7 @@ fn overflow<B: Backend>(backend: &B) {
 fn unknown_node<B: Backend>(backend: &B) {
     backend.run(vec![client(async |endpoint| {
         let endpoint: &B::Endpoint = &endpoint;
-        assert_eq!(endpoint.region_word_count(NO_NODE), None);
+        assert_eq!(endpoint.memory_word_count(NO_NODE), None);
         refused_by_every_kind(endpoint, WordAddr::new(NO_NODE, 8)).await;
         assert_eq!(
             read(endpoint, 8, 1).await,
@@ -138,7 +142,7 @@ fn unknown_node<B: Backend>(backend: &B) {
 }
 
 fn prefix<B: Backend>(backend: &B) {
-    let end = backend.region_word_count();
+    let end = backend.memory_word_count();
     backend.run(vec![client(async |endpoint| {
         let mut batch = Batch::new();
         batch.write(at(10), &[1, 2]);
@@ -158,7 +162,7 @@ fn prefix<B: Backend>(backend: &B) {
             "a CAS that was not executed looks like one"
         );
     })]);
-    // Seen by somebody else: the failed batch is over, whatever it did.
+    // Another client checks the memory after the failed batch has ended.
     backend.run(vec![client(async |endpoint| {
         let endpoint: &B::Endpoint = &endpoint;
         assert_eq!(read(endpoint, 10, 3).await, [1, 2, 0]);
@@ -169,7 +173,7 @@ fn prefix<B: Backend>(backend: &B) {
 }
 
 fn nothing_of_it<B: Backend>(backend: &B) {
-    let end = backend.region_word_count();
+    let end = backend.memory_word_count();
     backend.run(vec![client(async |endpoint| {
         let mut batch = Batch::new();
         batch.write(at(end - 4), &[1; 5]);

@@ -1,7 +1,7 @@
-//! Random batches of one client against a model that executes them on a vector.
+//! Tests of random batches of one client against a model that executes them on a vector.
 //!
-//! Where F2 leaves an order open (a WRITE, CAS or FAA after a READ, CAS or FAA) the verb is posted
-//! with `fence`, so there is one right answer.
+//! If FABRIC-2 leaves an order open (a WRITE, CAS or FAA after a READ, CAS or FAA), the verb is
+//! posted with `fence`, so there is one correct result.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -12,14 +12,18 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestR
 use crate::conformance::{Backend, Case, at, client};
 use crate::{AtomicSlot, Batch, Cost, Endpoint, ReadSlot};
 
-/// Verbs are aimed at the first words and, with negative places, at the region's end.
+/// Number of places for verbs at the start of the memory and, as negative places, at its end.
 const PLACE_COUNT: i64 = 24;
 const BATCH_COUNT_MAX: usize = 12;
 const CASE_COUNT: u32 = 200;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     let promise = "random batches bring, leave and cost what a model says";
-    vec![Case::new("F1, F2, F5, F9", promise, random_batches)]
+    vec![Case::new(
+        "FABRIC-1, FABRIC-2, FABRIC-5, FABRIC-9",
+        promise,
+        random_batches,
+    )]
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few values, so that a CAS often finds what it expects.
+    // Few values, so that a CAS often finds the value that it expects.
     let value = || prop_oneof![4 => 0..4_u64, 1 => any::<u64>()];
     let place = -PLACE_COUNT..PLACE_COUNT;
     prop_oneof![
@@ -63,12 +67,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The region as F1 and F2 describe it.
+/// The memory as FABRIC-1 and FABRIC-2 describe it.
 struct Model {
     words: Vec<u64>,
 }
 
-/// Where a verb's outcome is found in the batch.
+/// Position of a verb's result in the batch.
 enum Slot {
     Words(ReadSlot),
     Previous(AtomicSlot),
@@ -86,7 +90,7 @@ impl Slot {
 }
 
 impl Model {
-    /// Where a place is; places near the end reach beyond it when words are added.
+    /// Returns the index of a place; places near the end reach beyond it when words are added.
     fn index(&self, place: i64) -> u64 {
         let base = if place < 0 {
             self.words.len() as u64
@@ -119,7 +123,7 @@ impl Model {
         }
     }
 
-    /// What the step brings; `None` when it must be refused.
+    /// Returns the result of the step; `None` if it must be refused.
     fn execute(&mut self, step: &Step, cost: &mut Cost) -> Option<Vec<u64>> {
         let (place, word_count) = match step {
             Step::Read { place, word_count } => (*place, *word_count),
@@ -152,7 +156,7 @@ impl Model {
     }
 }
 
-/// Executes the steps as one batch and compares everything that can be seen of it.
+/// Executes the steps as one batch and compares everything observable.
 async fn run_batch<E: Endpoint>(endpoint: &E, model: &mut Model, steps: &[Step]) -> TestCaseResult {
     let mut batch = Batch::new();
     let mut brought = Vec::new();
@@ -188,14 +192,14 @@ async fn run_batch<E: Endpoint>(endpoint: &E, model: &mut Model, steps: &[Step])
     for (slot, words) in brought {
         prop_assert_eq!(slot.words(&batch), words);
     }
-    // What a refused batch costs depends on where the backend checks it.
+    // The cost of a refused batch depends on where the backend checks it.
     if refused_at.is_none() {
         prop_assert_eq!(batch.take_cost(), cost);
     }
     Ok(())
 }
 
-/// Compares the region's words with the model's.
+/// Compares the memory's words with the model's.
 async fn compare<E: Endpoint>(endpoint: &E, model: &Model) -> TestCaseResult {
     let mut batch = Batch::new();
     let whole = batch.read(at(0), model.words.len());
@@ -203,7 +207,7 @@ async fn compare<E: Endpoint>(endpoint: &E, model: &Model) -> TestCaseResult {
     prop_assert!(read.is_ok(), "{:?}", read);
     prop_assert!(
         batch.words(whole) == model.words,
-        "the region is not as the model has it"
+        "the memory is not as the model has it"
     );
     Ok(())
 }
@@ -230,9 +234,9 @@ fn random_batches<B: Backend>(backend: &B) {
     }
 }
 
-/// Every run goes on with the region that the last one left.
+/// Executes batches, starting with the memory that the previous run left.
 async fn run_batches<E: Endpoint>(endpoint: &E, batches: &[Vec<Step>]) -> TestCaseResult {
-    let word_count = endpoint.region_word_count(at(0).node());
+    let word_count = endpoint.memory_word_count(at(0).node());
     let mut batch = Batch::new();
     let whole = batch.read(at(0), word_count.expect("node 0 has a region") as usize);
     let read = endpoint.execute(&mut batch).await;

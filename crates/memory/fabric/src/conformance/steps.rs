@@ -1,28 +1,28 @@
-//! What cases do again and again: one verb in a batch of its own, and waiting for each other.
+//! Common steps of cases: one verb in its own batch, and waits for other clients.
 
 use crate::conformance::at;
 use crate::{Batch, Endpoint};
 
-/// After so many READs in vain a wait is taken for a broken promise: about ten seconds in memory.
+/// Number of futile READs after which a wait fails: about ten seconds in memory.
 const WAIT_READ_COUNT_MAX: u64 = 100_000_000;
-/// How often a wait reads before it lets others have the processor.
+/// Number of reads of a wait before it yields the processor.
 const SPIN_COUNT: u64 = 64;
 
 /// Executes a batch that must succeed.
 pub(super) async fn execute<E: Endpoint>(endpoint: &E, batch: &mut Batch) {
     if let Err(error) = endpoint.execute(batch).await {
-        panic!("a batch inside of the region failed: {error}");
+        panic!("a batch inside of the memory failed: {error}");
     }
 }
 
-/// Writes words in a batch of its own.
+/// Writes words in a separate batch.
 pub(super) async fn write<E: Endpoint>(endpoint: &E, index: u64, words: &[u64]) {
     let mut batch = Batch::new();
     batch.write(at(index), words);
     execute(endpoint, &mut batch).await;
 }
 
-/// Reads words in a batch of its own.
+/// Reads words in a separate batch.
 pub(super) async fn read<E: Endpoint>(endpoint: &E, index: u64, word_count: usize) -> Vec<u64> {
     let mut batch = Batch::new();
     let slot = batch.read(at(index), word_count);
@@ -30,12 +30,12 @@ pub(super) async fn read<E: Endpoint>(endpoint: &E, index: u64, word_count: usiz
     batch.words(slot).to_vec()
 }
 
-/// Reads a word in a batch of its own.
+/// Reads a word in a separate batch.
 pub(super) async fn read_word<E: Endpoint>(endpoint: &E, index: u64) -> u64 {
     read(endpoint, index, 1).await[0]
 }
 
-/// Fetch-and-add in a batch of its own; what was there before.
+/// Executes a fetch-and-add in a separate batch; returns the previous value.
 pub(super) async fn fetch_add<E: Endpoint>(endpoint: &E, index: u64, delta: u64) -> u64 {
     let mut batch = Batch::new();
     let slot = batch.fetch_add(at(index), delta);
@@ -43,7 +43,8 @@ pub(super) async fn fetch_add<E: Endpoint>(endpoint: &E, index: u64, delta: u64)
     batch.previous(slot)
 }
 
-/// Compare-and-swap in a batch of its own; `Err` with what was there when it did not swap.
+/// Executes a compare-and-swap in a separate batch; returns `Err` with the value found if it did
+/// not swap.
 pub(super) async fn compare_swap<E: Endpoint>(
     endpoint: &E,
     index: u64,
@@ -78,7 +79,7 @@ pub(super) async fn wait_for<E: Endpoint>(endpoint: &E, index: u64, target: u64)
     panic!("word {index} never came to be {target}");
 }
 
-/// Waits until `client_count` clients have come here for the `round`-th time, counted from 0.
+/// Waits until `client_count` clients have called this for the `round`-th time, counted from 0.
 /// Word `index` belongs to the barrier.
 pub(super) async fn rendezvous<E: Endpoint>(
     endpoint: &E,

@@ -1,4 +1,4 @@
-//! F3: the word is the unit of atomicity, and the only one.
+//! Tests of FABRIC-3: the word is the only unit of atomicity.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,14 +13,14 @@ const ROUND_COUNT: u64 = 60_000;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![Case::new(
-        "F3",
+        "FABRIC-3",
         "every word of a READ is one that was written there, whole",
         never_torn,
     )]
 }
 
-/// What a writer puts at a place in a round: the upper half tells all, the lower half is its
-/// complement, so that a word put together from two does not look like one.
+/// Returns the word that a writer stores at a place in a round. The lower half is the complement of
+/// the upper half, so that a mix of two words is detected.
 fn word(writer: u64, place: u64, round: u64) -> u64 {
     let half = (writer << 24) | (place << 16) | round;
     (half << 32) | (!half & 0xFFFF_FFFF)

@@ -1,4 +1,4 @@
-//! Clients as threads: how backends that work in real time run them.
+//! Clients as threads, for backends that work in real time.
 
 use core::future::Future;
 use core::pin::pin;
@@ -12,8 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::Endpoint;
 use crate::conformance::Client;
 
-/// Runs each client on a thread of its own, with an endpoint that `make_endpoint` makes there.
-/// Panics as the first client did that panicked, after all have ended.
+/// Runs each client on its own thread, with an endpoint that `make_endpoint` creates there. After
+/// all have ended, panics as the first panicked client did.
 pub fn run_on_threads<E: Endpoint>(
     make_endpoint: impl Fn() -> E + Sync,
     clients: Vec<Client<'_, E>>,
@@ -37,9 +37,9 @@ pub fn run_on_threads<E: Endpoint>(
     });
 }
 
-/// Puts the thread of client number `index` on a processor of its own while there are enough.
-/// Left to themselves, threads that live for a few milliseconds mostly run one after the other on
-/// the processor that started them, and races that need two of them at work are never seen.
+/// Pins the thread of client number `index` to its own processor while there are enough. Otherwise
+/// threads of a few milliseconds mostly run one after the other on the processor that started them,
+/// and races between two running threads are never observed.
 fn keep_apart(index: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
@@ -51,12 +51,11 @@ fn keep_apart(index: usize) {
         .skip(index % count)
         .take(1)
         .for_each(|number| own.set(number));
-    // Only a wish: where it is refused, the suite finds less.
+    // Failure is harmless: the suite then detects fewer races.
     let _ = sched_setaffinity(None, &own);
 }
 
-/// Polls without rest: a completion is never waited for longer than it takes to arrive, and the
-/// suite needs nothing of any executor.
+/// Polls without pause, so that no completion waits, and the suite needs no executor.
 fn drive<E: Endpoint>(endpoint: &E, future: impl Future<Output = ()>) {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

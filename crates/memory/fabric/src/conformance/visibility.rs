@@ -1,4 +1,5 @@
-//! F8: what is reported complete is visible to every verb posted later by anyone.
+//! Tests of FABRIC-8: what is reported complete is visible to every verb posted later by any
+//! session.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,34 +12,35 @@ const BARRIER: u64 = 0;
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(
-            "F8",
+            "FABRIC-8",
             "a client that hears of a completed WRITE sees it",
             told,
         ),
         Case::new(
-            "F8",
+            "FABRIC-8",
             "who sees a batch's WRITE sees the batches awaited before it",
             message,
         ),
         Case::new(
-            "F8",
+            "FABRIC-8",
             "of two that WRITE, then READ the other's word, one sees",
             dekker_write,
         ),
         Case::new(
-            "F8",
+            "FABRIC-8",
             "of two that FAA, then READ the other's word, one sees",
             dekker_add,
         ),
         Case::new(
-            "F8",
+            "FABRIC-8",
             "of two that CAS, then READ the other's word, one sees",
             dekker_swap,
         ),
     ]
 }
 
-/// The news travels outside of the fabric, as a reply to some request would.
+/// Checks visibility if the completion is announced outside of the fabric, as in a reply to a
+/// request.
 fn told<B: Backend>(backend: &B) {
     let round_count = 20_000 / B::ROUND_DIVISOR;
     let completed = AtomicU64::new(0);
@@ -90,14 +92,14 @@ fn message<B: Backend>(backend: &B) {
     backend.run(vec![writer, reader]);
 }
 
-/// The store buffering litmus test: each of two clients changes its own word, awaits that, and
-/// reads the other's. Both missing the other's change would mean that both were complete and
-/// neither visible. The two meet every few rounds, so that they run side by side. A round's words
-/// count the meetings: a word that is behind the meeting was not yet changed.
+/// Runs the store buffering litmus test. Each of two clients changes its own word, awaits that, and
+/// reads the other's. If both missed the other's change, both would be complete and neither
+/// visible. The two meet every few rounds, so that they run side by side. A round's words count the
+/// meetings: a word that is behind the meeting was not yet changed.
 fn dekker<B: Backend>(backend: &B, post: fn(&mut Batch, u64, u64)) {
     const ROUND_COUNT: u64 = 6;
     const LINE_SIZE_WORDS: u64 = 8;
-    /// Both words of a round are in cache lines of their own.
+    /// Returns the word of a side in a round; both words are in separate cache lines.
     const fn place(round: u64, side: u64) -> u64 {
         LINE_SIZE_WORDS * (1 + 2 * round + side)
     }

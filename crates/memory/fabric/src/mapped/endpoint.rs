@@ -1,49 +1,49 @@
-//! Batches executed by this processor.
+//! Execution of batches by this processor.
 
 use core::future::{Future, ready};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_base::{NodeId, WordAddr};
 
 use crate::batch::{Batch, Verb, VerbKind};
 use crate::cost::{Cost, Counters};
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
-use crate::mapped::MappedRegion;
+use crate::mapped::MappedMemory;
 
-/// A cache line, in words.
+/// Size of a cache line in words.
 const LINE_SIZE_WORDS: usize = 8;
-/// Longer READs are left to the processor's own prefetcher after this many lines.
+/// Number of lines of a READ that are prefetched; the rest is left to the hardware prefetcher.
 const PREFETCH_LINE_COUNT_MAX: usize = 6;
 
-/// An endpoint to one mapped region, which it knows as node 0.
+/// Endpoint to one mapped memory, addressed as node 0.
 #[derive(Debug)]
 pub struct MappedEndpoint {
-    region: Arc<MappedRegion>,
+    memory: Arc<MappedMemory>,
     counters: Counters,
 }
 
 impl MappedEndpoint {
-    /// An endpoint with counters of its own.
-    pub fn new(region: Arc<MappedRegion>) -> Self {
+    /// Returns an endpoint with its own counters.
+    pub fn new(memory: Arc<MappedMemory>) -> Self {
         Self {
-            region,
+            memory,
             counters: Counters::default(),
         }
     }
 
-    /// The mapping that verbs go to.
-    pub fn region(&self) -> &Arc<MappedRegion> {
-        &self.region
+    /// Returns the memory that verbs access.
+    pub fn memory(&self) -> &Arc<MappedMemory> {
+        &self.memory
     }
 
-    /// Executes the batch at once; what [`Endpoint::execute`] does behind a future.
+    /// Executes the batch at once, as [`Endpoint::execute`] does behind a future.
     ///
     /// # Errors
-    /// F7: a verb outside of the region. The verbs before it took effect.
+    /// A verb is outside of the memory (FABRIC-7). The verbs before it took effect.
     #[inline]
     pub fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        let words = self.region.words();
+        let words = self.memory.words();
         let (verbs, data, cost) = batch.parts_mut();
         if verbs.is_empty() {
             return Ok(());
@@ -58,7 +58,7 @@ impl MappedEndpoint {
             && verb.kind == VerbKind::Read
             && let Some(target) = target_of(words, verb)
         {
-            // What a get is: nothing to order and nothing to fence.
+            // A single READ is a get: it needs no order and no fence.
             read(verb, target, data, cost);
             return Ok(());
         }
@@ -72,8 +72,8 @@ impl MappedEndpoint {
             fence_due |= execute_verb(verb, target, data, cost);
         }
         if fence_due {
-            // F8: a store may sit in this processor's store buffer after the batch is reported
-            // complete, where another processor's verb, posted later, would not see it.
+            // FABRIC-8: a store may still be in this processor's store buffer after the batch is
+            // reported complete. A verb that another processor posts later would not see it.
             fence(Ordering::SeqCst);
         }
         outcome
@@ -81,17 +81,18 @@ impl MappedEndpoint {
 }
 
 impl MappedEndpoint {
-    /// Executes verbs of a batch that goes to other nodes, too. They are inside of the region, and
-    /// are counted by who posts the batch.
+    /// Executes the verbs of a batch that go to this memory. They are inside the memory; the poster
+    /// of the batch counts them.
     pub(crate) fn execute_part<'v>(&self, verbs: impl Iterator<Item = &'v Verb>, data: &mut [u64]) {
-        let (words, mut cost) = (self.region.words(), Cost::default());
+        let (words, mut cost) = (self.memory.words(), Cost::default());
         let mut fence_due = false;
         for verb in verbs {
-            let target = target_of(words, verb).expect("who posts has checked the bounds (F7)");
+            let target =
+                target_of(words, verb).expect("the poster has checked the bounds (FABRIC-7)");
             fence_due |= execute_verb(verb, target, data, &mut cost);
         }
         if fence_due {
-            // F8, as in `execute_now`.
+            // FABRIC-8, as in `execute_now`.
             fence(Ordering::SeqCst);
         }
     }
@@ -100,15 +101,15 @@ impl MappedEndpoint {
 #[inline]
 fn read(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut Cost) {
     let start = verb.start as usize;
-    MappedRegion::copy_out(target, &mut data[start..start + target.len()]);
+    MappedMemory::copy_out(target, &mut data[start..start + target.len()]);
     cost.bytes_read += u64::from(verb.word_count) * 8;
 }
 
-/// True when F8 needs a fence after it.
+/// Executes a verb; returns true if FABRIC-8 requires a fence after it.
 #[inline]
 fn execute_verb(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut Cost) -> bool {
-    // An x86 atomic is a full fence by itself. Elsewhere, and in the language's memory model, only
-    // among sequentially consistent accesses: a later READ could overtake its store.
+    // On x86 an atomic is a full fence. Elsewhere, and in the language's memory model, it is one
+    // only among sequentially consistent accesses: a later READ could overtake its store.
     const ATOMIC_NEEDS_FENCE: bool = !cfg!(any(target_arch = "x86_64", target_arch = "x86"));
     let start = verb.start as usize;
     let bytes = u64::from(verb.word_count) * 8;
@@ -119,7 +120,7 @@ fn execute_verb(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut 
         }
         VerbKind::Write => {
             for (word, value) in target.iter().zip(&data[start..]) {
-                // Release keeps posting order among the words of earlier WRITEs and this.
+                // Release keeps this word behind those of earlier WRITEs, in posting order.
                 word.store(*value, Ordering::Release);
             }
             cost.bytes_written += bytes;
@@ -141,7 +142,7 @@ fn execute_verb(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut 
     }
 }
 
-/// The words a verb is aimed at; `None` when they are not all in the region (F7).
+/// Returns the words that a verb addresses; `None` if they are not all in the memory (FABRIC-7).
 #[inline]
 fn target(words: &[AtomicU64], addr: WordAddr, word_count: usize) -> Option<&[AtomicU64]> {
     if addr.node() != NodeId(0) {
@@ -151,7 +152,7 @@ fn target(words: &[AtomicU64], addr: WordAddr, word_count: usize) -> Option<&[At
     words.get(start..start.checked_add(word_count)?)
 }
 
-/// [`target`] of a verb.
+/// Returns the words that `verb` addresses; see [`target`].
 #[inline]
 fn target_of<'a>(words: &'a [AtomicU64], verb: &Verb) -> Option<&'a [AtomicU64]> {
     target(words, verb.addr, verb.word_count as usize)
@@ -167,23 +168,23 @@ fn prefetch_reads(words: &[AtomicU64], verbs: &[Verb]) {
     }
 }
 
-/// Asks for the lines of some words, without waiting for them.
+/// Prefetches the cache lines of some words.
 #[inline]
 fn prefetch(target: &[AtomicU64]) {
     let lines = target.chunks(LINE_SIZE_WORDS).take(PREFETCH_LINE_COUNT_MAX);
-    lines.for_each(|line| MappedRegion::prefetch(&line[0]));
+    lines.for_each(|line| MappedMemory::prefetch(&line[0]));
     if let Some(last) = target.last() {
-        MappedRegion::prefetch(last);
+        MappedMemory::prefetch(last);
     }
 }
 
 #[cold]
-fn refusal(verb: &Verb, region_word_count: u64, index: usize) -> BatchError {
+fn refusal(verb: &Verb, memory_word_count: u64, index: usize) -> BatchError {
     let known = verb.addr.node() == NodeId(0);
     let kind = BatchErrorKind::Refused {
         addr: verb.addr,
         word_count: u64::from(verb.word_count),
-        region_word_count: known.then_some(region_word_count),
+        memory_word_count: known.then_some(memory_word_count),
     };
     BatchError::new(kind, index)
 }
@@ -204,16 +205,16 @@ impl Endpoint for MappedEndpoint {
 
     #[inline]
     fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
-        let Some(target) = target(self.region.words(), from, to.len()) else {
+        let Some(target) = target(self.memory.words(), from, to.len()) else {
             return false;
         };
-        MappedRegion::copy_out(target, to);
+        MappedMemory::copy_out(target, to);
         true
     }
 
     #[inline]
     fn prepare(&self, from: WordAddr, word_count: usize) {
-        if let Some(target) = target(self.region.words(), from, word_count) {
+        if let Some(target) = target(self.memory.words(), from, word_count) {
             prefetch(target);
         }
     }
@@ -229,7 +230,7 @@ impl Endpoint for MappedEndpoint {
     }
 
     #[inline]
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        (node == NodeId(0)).then(|| self.region.word_count())
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        (node == NodeId(0)).then(|| self.memory.word_count())
     }
 }

@@ -1,13 +1,13 @@
-//! How much memory the host can give.
+//! Available memory of the host.
 
 use std::io;
 
-/// Refuses a size that the host cannot give. The kernel would not: allocating the pages of a memfd
-/// goes on until the host has no page left, and then kills some process, not always the one that
-/// asked.
+/// Returns an error for a size that the host cannot provide. The kernel would return none: it
+/// allocates pages of a memfd until the host has none left, and then kills some process, not always
+/// the one that allocated.
 ///
-/// Only a check against a size that is far off: the memory is not reserved, and limits of a
-/// control group are not looked at. A host that does not tell is trusted.
+/// The check is coarse: it reserves no memory and ignores limits of a control group. If the host
+/// does not report its free memory, every size is accepted.
 pub(super) fn check_available(size_bytes: u64) -> io::Result<()> {
     let Some(available) = available_bytes() else {
         return Ok(());
@@ -17,11 +17,12 @@ pub(super) fn check_available(size_bytes: u64) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::OutOfMemory,
-        format!("a region of {size_bytes} bytes where the host has {available} bytes available"),
+        format!("{size_bytes} bytes where the host has {available} bytes available"),
     ))
 }
 
-/// The kernel's estimate of what can be allocated without pushing anything out but caches.
+/// Returns the kernel's estimate of the bytes that can be allocated without evicting anything but
+/// caches.
 fn available_bytes() -> Option<u64> {
     parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }

@@ -1,4 +1,4 @@
-//! A mapping, lent as atomic words.
+//! Memory mappings, lent as atomic words.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -11,10 +11,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::mapped::host;
 
-/// Size of the huge pages that are asked for, in bytes.
+/// Size in bytes of the huge pages that are requested.
 const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 
-/// What a region's memory is made of.
+/// Kind of pages of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Reserved huge pages of 2 MiB.
@@ -27,28 +27,29 @@ pub enum PageKind {
 ///
 /// The memory is only ever lent as `&[AtomicU64]`. It is unmapped when the value is dropped.
 #[derive(Debug)]
-pub struct MappedRegion {
+pub struct MappedMemory {
     base: NonNull<AtomicU64>,
     word_count: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone (it is unmapped only in `drop`), is valid in
-// every thread of the process, and is only accessed through atomics, which may be shared and sent.
-unsafe impl Send for MappedRegion {}
-// SAFETY: as above; `&MappedRegion` gives nothing but `&[AtomicU64]`.
-unsafe impl Sync for MappedRegion {}
+// SAFETY: this value alone owns the mapping (it is unmapped only in `drop`). The mapping is valid
+// in every thread of the process, and is only accessed through atomics, which may be shared and
+// sent.
+unsafe impl Send for MappedMemory {}
+// SAFETY: as above; `&MappedMemory` gives access only to `&[AtomicU64]`.
+unsafe impl Sync for MappedMemory {}
 
-impl MappedRegion {
-    /// Zeroed memory of this process alone, rounded up to whole huge pages; asks for transparent
-    /// huge pages and takes what comes.
+impl MappedMemory {
+    /// Allocates zeroed memory of this process alone, rounded up to whole huge pages. Transparent
+    /// huge pages are requested but not required.
     ///
     /// # Errors
-    /// The host has not so much memory to give, or not so much address space.
+    /// The host does not have enough memory or address space.
     pub fn anonymous(size_bytes: u64) -> io::Result<Self> {
         let length = round_up(size_bytes, HUGE_PAGE_SIZE_BYTES)?;
         host::check_available(length as u64)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a null hint lets the kernel choose a place that nothing else uses.
+        // SAFETY: with a null hint the kernel chooses an address range that is not in use.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -57,21 +58,21 @@ impl MappedRegion {
                 flags,
             )
         }?;
-        let region = Self::adopt(base, length)?;
-        // Only a wish: without transparent huge pages the memory works as well, slower.
-        let _ = region.advise(Advice::LinuxHugepage);
-        Ok(region)
+        let memory = Self::from_mapping(base, length)?;
+        // Failure is harmless: without transparent huge pages the memory works, only slower.
+        let _ = memory.advise(Advice::LinuxHugepage);
+        Ok(memory)
     }
 
-    /// Zeroed memory of this process alone, in whole pages, which a forked child does not inherit:
-    /// for what a network card reads from and writes to.
+    /// Allocates zeroed memory of this process alone, in whole pages, for a network card to read
+    /// and write. Children created by `fork` do not inherit it.
     ///
     /// # Errors
-    /// The host has not so much memory to give, or not so much address space.
+    /// The host does not have enough memory or address space.
     pub(crate) fn for_card(size_bytes: u64) -> io::Result<Self> {
         let length = round_up(size_bytes, rustix::param::page_size() as u64)?;
         let flags = MapFlags::PRIVATE;
-        // SAFETY: a null hint lets the kernel choose a place that nothing else uses.
+        // SAFETY: with a null hint the kernel chooses an address range that is not in use.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -80,18 +81,20 @@ impl MappedRegion {
                 flags,
             )
         }?;
-        let region = Self::adopt(base, length)?;
-        // A child that shared the pages would make them another's than the card's on a write.
-        region.advise(Advice::LinuxDontFork)?;
-        Ok(region)
+        let memory = Self::from_mapping(base, length)?;
+        // If a child shared the pages, a write would give this process a copy that is not the
+        // card's.
+        memory.advise(Advice::LinuxDontFork)?;
+        Ok(memory)
     }
 
-    /// Creates the memory that other processes will map: a sealed memfd of `size_bytes`, all of it
-    /// allocated at once, so that a full host is an error here and not a signal later. Huge pages
-    /// when the host has enough of them reserved.
+    /// Creates memory for other processes to map: a sealed memfd of `size_bytes`.
+    ///
+    /// All of it is allocated at once, so that a full host causes an error now instead of a signal
+    /// later. It uses huge pages if the host has reserved enough.
     ///
     /// # Errors
-    /// The host has not so much memory, or no memfd.
+    /// The host does not have enough memory, or memfd is not supported.
     pub fn create_shared(name: &str, size_bytes: u64) -> io::Result<(OwnedFd, u64, PageKind)> {
         let length = round_up(size_bytes, HUGE_PAGE_SIZE_BYTES)? as u64;
         let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -108,18 +111,18 @@ impl MappedRegion {
         let descriptor = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&descriptor, length)?;
         rustix::fs::fallocate(&descriptor, rustix::fs::FallocateFlags::empty(), 0, length)?;
-        // A peer that could shrink the file would turn every reader's loads into SIGBUS.
+        // If a peer could shrink the file, loads of every reader would cause SIGBUS.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&descriptor, seals)?;
         Ok(descriptor)
     }
 
-    /// Maps what [`create_shared`](Self::create_shared) made, here or in another process. The file
-    /// is checked: it must be sealed against shrinking and have exactly `size_bytes`.
+    /// Maps memory from [`create_shared`](Self::create_shared), in this or another process. The
+    /// file must be sealed against shrinking and have exactly `size_bytes`.
     ///
     /// # Errors
-    /// The descriptor is no such file ([`io::ErrorKind::InvalidData`], the text says what it is),
-    /// or the system cannot map it.
+    /// The descriptor is not such a file ([`io::ErrorKind::InvalidData`], with a text that says
+    /// what it is), or the system cannot map it.
     pub fn map_shared(descriptor: impl AsFd, size_bytes: u64) -> io::Result<Self> {
         let actual = rustix::fs::fstat(&descriptor)?.st_size;
         if u64::try_from(actual).ok() != Some(size_bytes) || size_bytes == 0 {
@@ -127,7 +130,7 @@ impl MappedRegion {
                 "the pool's memory has {actual} bytes where the node announced {size_bytes}"
             )));
         }
-        // Part of a word could not be addressed, and its page would be left over by `drop`.
+        // A partial word could not be addressed, and `drop` would not unmap its page.
         if !size_bytes.is_multiple_of(size_of::<AtomicU64>() as u64) {
             return Err(invalid(format!(
                 "the pool's memory has {size_bytes} bytes, which is no whole number of words"
@@ -141,7 +144,7 @@ impl MappedRegion {
             ));
         }
         let length = usize::try_from(size_bytes).map_err(|_| too_large(size_bytes))?;
-        // SAFETY: a null hint lets the kernel choose a place that nothing else uses; the file
+        // SAFETY: with a null hint the kernel chooses an address range that is not in use. The file
         // cannot shrink (the seal was checked), so the pages stay backed as long as they are
         // mapped.
         let base = unsafe {
@@ -154,13 +157,13 @@ impl MappedRegion {
                 0,
             )
         }?;
-        let region = Self::adopt(base, length)?;
-        // F6: a forked child must not be able to post verbs of its parent's sessions.
-        region.advise(Advice::LinuxDontFork)?;
-        Ok(region)
+        let memory = Self::from_mapping(base, length)?;
+        // FABRIC-6: a forked child must not be able to post verbs of its parent's sessions.
+        memory.advise(Advice::LinuxDontFork)?;
+        Ok(memory)
     }
 
-    fn adopt(base: *mut c_void, length: usize) -> io::Result<Self> {
+    fn from_mapping(base: *mut c_void, length: usize) -> io::Result<Self> {
         let base = NonNull::new(base.cast::<AtomicU64>()).ok_or_else(|| {
             invalid("the system mapped the pool's memory at address 0".to_owned())
         })?;
@@ -173,32 +176,33 @@ impl MappedRegion {
     fn advise(&self, advice: Advice) -> io::Result<()> {
         let length = self.word_count * size_of::<AtomicU64>();
         // SAFETY: the range is this value's mapping, and neither piece of advice used in this
-        // module (huge pages, no inheritance by fork) changes what the memory holds.
+        // module (huge pages, no inheritance by fork) changes the content of the memory.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), length, advice) }?;
         Ok(())
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     #[inline]
     pub fn word_count(&self) -> u64 {
         self.word_count as u64
     }
 
-    /// All words.
+    /// Returns all words.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: `base` points to `word_count` words that stay mapped while `self` lives (mmap
         // returns page-aligned memory, so they are aligned; the kernel zeroed them, so they are
-        // initialized). Others write them concurrently, which `AtomicU64` allows.
+        // initialized). Other threads and processes write them concurrently, which `AtomicU64`
+        // allows.
         unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.word_count) }
     }
 
-    /// Asks the processor to bring the cache line of a word. Only a hint.
+    /// Prefetches the cache line of a word. Only a hint.
     #[inline]
     pub fn prefetch(word: &AtomicU64) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of a valid reference's address has no effect that a program can see;
-        // SSE is part of every x86_64 target.
+        // SAFETY: a prefetch of a valid reference's address has no effect that a program can
+        // observe; SSE is part of every x86_64 target.
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
                 ptr::from_ref(word).cast(),
@@ -217,11 +221,11 @@ impl MappedRegion {
     }
 }
 
-impl Drop for MappedRegion {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         let length = self.word_count * size_of::<AtomicU64>();
-        // SAFETY: the mapping belongs to this value, and `&mut self` proves that no slice of it is
-        // lent any more.
+        // SAFETY: this value owns the mapping, and `&mut self` proves that no slice of it is lent
+        // any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length) };
         debug_assert!(unmapped.is_ok(), "the mapping was whole and ours");
     }
@@ -238,7 +242,7 @@ fn round_up(size_bytes: u64, unit: u64) -> io::Result<usize> {
 fn too_large(size_bytes: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!("a region of {size_bytes} bytes is beyond this machine's address space"),
+        format!("a pool of {size_bytes} bytes is beyond this machine's address space"),
     )
 }
 

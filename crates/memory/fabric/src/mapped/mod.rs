@@ -1,18 +1,18 @@
-//! Memory mapped into this process: the whole of the `mem` backend, and the data path of `shm`.
+//! Memory mapped into this process: the `mem` backend, and the data path of `shm`.
 //!
-//! [`MappedRegion`] owns a mapping and lends its words as atomics, never as bytes.
-//! [`MappedEndpoint`] executes batches on it: within the call of `execute`, so that the future is
-//! ready at its first poll, with the processor's own loads, stores and atomics, which are all the
-//! "NIC" there is; so its CPU atomics are fabric atomics (F4).
+//! [`MappedMemory`] owns a mapping and lends its words as atomics, never as bytes.
+//! [`MappedEndpoint`] executes batches on it within the call of `execute`, so the future is ready
+//! at its first poll. It uses the processor's own loads, stores and atomics. No NIC is involved, so
+//! the processor's atomics are the fabric's atomics (FABRIC-4).
 
 #[expect(
     unsafe_code,
     reason = "maps memory and lends it as atomic words; proofs at each block"
 )]
-mod region;
+mod memory;
 
 mod endpoint;
 mod host;
 
 pub use endpoint::MappedEndpoint;
-pub use region::{MappedRegion, PageKind};
+pub use memory::{MappedMemory, PageKind};

@@ -1,4 +1,4 @@
-//! Calls: requests that are written to a server, and the replies that it writes back.
+//! Calls: requests written into a server's ring, and the replies that the server writes back.
 
 use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
@@ -6,94 +6,95 @@ use core::mem;
 use core::task::Poll;
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::{Batch, BatchError, Critical, Endpoint, ProtocolCheck};
+use farleaf_base::WordAddr;
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, BatchError, Critical, Endpoint, ProtocolCheck};
-use farleaf_types::WordAddr;
 
-use crate::error::{CallError, MalformedMessage};
-use crate::local::load;
-use crate::segment::{
+use crate::message::error::{CallError, MalformedMessage};
+use crate::message::local::load;
+use crate::message::segment::{
     MESSAGE_SEGMENT_COUNT_MAX, MessageKind, REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS,
     ReplyHead, RequestHead, Ring, SEGMENT_SIZE_WORDS, SEQUENCE_MAX, Tag, capacity_bytes,
     decode_payload, encode, segment_count_for,
 };
-use crate::space::{Place, Space};
+use crate::message::space::{RingRange, RingSpace};
 
-/// What a caller keeps of its rings between calls. One for each pair of rings; used by one thread.
+/// The state of a pair of rings that a caller keeps between calls; used by one thread.
 #[derive(Debug)]
-pub struct Lines {
+pub struct CallerRings {
     requests: Ring,
     replies: Ring,
-    /// F10: the ring of replies is the window of who calls.
+    /// True if the ring of replies is the caller's window (FABRIC-10).
     has_window: bool,
-    state: RefCell<State>,
-    /// E8.
+    state: RefCell<CallerState>,
+    /// Set when a caller was cut off while it wrote a request.
     is_broken: Cell<bool>,
 }
 
-/// The attempt of a backoff that lets other threads run, and how often it is made.
+/// Backoff attempt that yields to other threads, and the number of such yields.
 const YIELD_ATTEMPT: u32 = 11;
 const YIELD_COUNT: u32 = 100;
 
-/// One caller of one server; used by one thread, for any number of calls at a time.
+/// One caller of one server; used by one thread, for any number of concurrent calls.
 ///
-/// A call costs one batch of two WRITEs of the request's segments together, three if the ring's end
-/// was reached, and the server as much. What is polled meanwhile is the caller's own memory. Calls
-/// wait for each other's turn, so the futures of all of them have to be polled.
+/// A call costs the caller one batch of two WRITEs with all segments of the request, or three
+/// WRITEs if the end of the ring was reached; the server writes its reply in the same way. While it
+/// waits, the caller polls its own memory. Calls wait for their turn, so the futures of all of them
+/// must be polled.
 #[derive(Debug)]
 pub struct Caller<'a, E, N> {
-    /// The way into the server's memory.
+    /// Endpoint that writes into the server's memory.
     server: &'a E,
-    /// Looks at its own.
-    near: &'a N,
-    lines: &'a Lines,
+    /// Endpoint that reads the caller's own memory.
+    local_endpoint: &'a N,
+    rings: &'a CallerRings,
 }
 
 #[derive(Debug)]
-struct State {
-    request_space: Space,
-    reply_space: Space,
-    /// The last number given.
+struct CallerState {
+    request_space: RingSpace,
+    reply_space: RingSpace,
+    /// Last sequence number assigned.
     last_sequence: u64,
-    /// Calls that wait for room, in the order in which they came.
+    /// Calls that wait for ring space, in order of arrival.
     queue: VecDeque<u64>,
     last_ticket: u64,
-    /// Messages whose places have not been given back.
+    /// Number of messages whose space is still in use.
     posted_count: usize,
-    /// Numbers whose replies are not whole yet (E6).
+    /// Sequence numbers whose replies are not complete yet.
     awaited: BTreeSet<u64>,
-    /// Messages of which the reply will come, and nobody wants it (E8).
-    abandoned: VecDeque<Posted>,
-    /// Room for the words of a message that is written or read.
+    /// Messages of calls that were cut off, whose replies are still to come.
+    abandoned: VecDeque<PostedMessage>,
+    /// Buffer for the words of a message that is written or read.
     words: Vec<u64>,
 }
 
-/// A message that the server answers.
+/// A message that the server will reply to.
 #[derive(Clone, Copy, Debug)]
-struct Posted {
+struct PostedMessage {
     sequence: u64,
-    request: Place,
-    reply: Place,
+    request: RingRange,
+    reply: RingRange,
 }
 
-/// What is asked for.
-struct Wanted<'a> {
+/// Content of a request.
+struct OutgoingMessage<'a> {
     kind: MessageKind,
     payload: &'a [u8],
     reply_segment_count: u32,
 }
 
-impl Lines {
-    /// Two rings, which begin zeroed (E9): `requests` in the server's memory, `replies` in the
+impl CallerRings {
+    /// Creates the state of two zeroed rings: `requests` in the server's memory, `replies` in the
     /// caller's own.
     pub fn new((requests, replies): (Ring, Ring)) -> Self {
         Self {
             requests,
             replies,
             has_window: false,
-            state: RefCell::new(State {
-                request_space: Space::new(requests.segment_count()),
-                reply_space: Space::new(replies.segment_count()),
+            state: RefCell::new(CallerState {
+                request_space: RingSpace::new(requests.segment_count()),
+                reply_space: RingSpace::new(replies.segment_count()),
                 last_sequence: 0,
                 queue: VecDeque::new(),
                 last_ticket: 0,
@@ -106,7 +107,8 @@ impl Lines {
         }
     }
 
-    /// The same, where `replies` begins with the first word of the caller's window (F10).
+    /// Creates the state of two zeroed rings, of which `replies` begins with the first word of the
+    /// caller's window (FABRIC-10).
     pub fn in_window(rings: (Ring, Ring)) -> Self {
         Self {
             has_window: true,
@@ -114,42 +116,44 @@ impl Lines {
         }
     }
 
-    /// Whether no call can be made any more (E8).
+    /// Returns true if no call is possible any more, because one was cut off while it wrote.
     pub fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
 }
 
 impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
-    /// A caller by these rings: `server` leads to that of requests, and `near` looks at that of
-    /// replies.
-    pub fn new(server: &'a E, near: &'a N, lines: &'a Lines) -> Self {
+    /// Creates a caller on these rings. `server` reaches the ring of requests, `local_endpoint` the
+    /// ring of replies.
+    pub fn new(server: &'a E, local_endpoint: &'a N, rings: &'a CallerRings) -> Self {
         Self {
             server,
-            near,
-            lines,
+            local_endpoint,
+            rings,
         }
     }
 
-    /// Whether no call can be made any more (E8).
+    /// Returns true if no call is possible any more, because one was cut off while it wrote.
     pub fn is_broken(&self) -> bool {
-        self.lines.is_broken()
+        self.rings.is_broken()
     }
 
-    /// The longest request that can be sent, in bytes.
+    /// Returns the size of the longest request, in bytes.
     pub fn request_size_bytes_max(&self) -> usize {
-        let place = self.lines.state.borrow().request_space.place_size_max();
+        let place = self.rings.state.borrow().request_space.place_size_max();
         let most = place.min(MESSAGE_SEGMENT_COUNT_MAX);
         capacity_bytes(most, REQUEST_HEAD_SIZE_WORDS)
     }
 
-    /// Sends a request, and adds the reply to `reply`. Room is announced for `reply_size_bytes`; a
-    /// longer reply comes all the same, with one more call for each part. `is_gone` is asked while
-    /// there is nothing to do but to wait.
+    /// Sends a request and appends the reply to `reply`.
+    ///
+    /// The call reserves space for `reply_size_bytes`. A longer reply also arrives, with one more
+    /// call for each part. While the call waits, it polls `is_gone`.
     ///
     /// # Errors
-    /// All but [`CallError::RequestTooLarge`] leave it unknown whether the request was served: also
-    /// a reply that is too long to be kept is refused. `reply` may hold parts then.
+    /// After any error but [`CallError::RequestTooLarge`] it is unknown whether the request was
+    /// served, even if the server refused because a reply was too long to be kept. `reply` may
+    /// contain parts then.
     pub async fn call(
         &self,
         batch: &mut Batch,
@@ -165,7 +169,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
                 size_bytes_max,
             });
         }
-        let wanted = Wanted {
+        let wanted = OutgoingMessage {
             kind: MessageKind::Request,
             payload: request,
             reply_segment_count: self.reply_segment_count(reply_size_bytes),
@@ -191,11 +195,11 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if due_bytes == 0 {
                 return Ok(());
             }
-            // E6.
+            // The reply is longer than its space: fetch the rest in parts.
             let mut fetch = [0; 16];
             fetch[..8].copy_from_slice(&sequence.to_le_bytes());
             fetch[8..].copy_from_slice(&offset.to_le_bytes());
-            let wanted = Wanted {
+            let wanted = OutgoingMessage {
                 kind: MessageKind::Fetch,
                 payload: &fetch,
                 reply_segment_count: self.reply_segment_count(due_bytes as usize),
@@ -205,27 +209,27 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         }
     }
 
-    /// As many as the reply takes, or may take.
+    /// Returns the number of segments to reserve for a reply.
     fn reply_segment_count(&self, size_bytes: usize) -> u32 {
-        let most = self.lines.state.borrow().reply_space.place_size_max();
+        let most = self.rings.state.borrow().reply_space.place_size_max();
         let most = most.min(MESSAGE_SEGMENT_COUNT_MAX);
         segment_count_for(size_bytes, REPLY_HEAD_SIZE_WORDS).min(most)
     }
 
-    /// E2 to E4, when there is room and it is its turn.
+    /// Posts a message once both rings have space and it is its turn.
     async fn post(
         &self,
         batch: &mut Batch,
-        wanted: &Wanted<'_>,
+        wanted: &OutgoingMessage<'_>,
         is_gone: &impl Fn() -> bool,
-    ) -> Result<Posted, CallError> {
-        let turn = Turn::new(&self.lines.state);
+    ) -> Result<PostedMessage, CallError> {
+        let turn = CallTurn::new(&self.rings.state);
         let mut attempt = 0;
         let posted = loop {
-            if self.lines.is_broken.get() {
+            if self.rings.is_broken.get() {
                 return Err(CallError::Broken);
             }
-            if turn.has_come() {
+            if turn.has_arrived() {
                 self.collect_abandoned(batch).await?;
                 if let Some(posted) = self.take(wanted) {
                     break posted;
@@ -234,21 +238,21 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if is_gone() {
                 return Err(CallError::Gone);
             }
-            look_again(attempt).await;
+            wait_before_poll(attempt).await;
             attempt += 1;
         };
         drop(turn);
-        // E8: from here on there may be a hole in the ring.
-        let critical = Critical::enter(&self.lines.is_broken);
+        // From here on an interruption may leave a hole in the ring.
+        let critical = Critical::enter(&self.rings.is_broken);
         self.write(batch, wanted, &posted);
         self.server.execute(batch).await?;
         critical.passed();
         Ok(posted)
     }
 
-    /// A number, and room in both rings.
-    fn take(&self, wanted: &Wanted<'_>) -> Option<Posted> {
-        let mut state = self.lines.state.borrow_mut();
+    /// Takes a sequence number, and space in both rings.
+    fn take(&self, wanted: &OutgoingMessage<'_>) -> Option<PostedMessage> {
+        let mut state = self.rings.state.borrow_mut();
         let state = &mut *state;
         let count = segment_count_for(wanted.payload.len(), REQUEST_HEAD_SIZE_WORDS);
         if !state.request_space.has(count) {
@@ -264,19 +268,19 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             state.awaited.insert(sequence);
         }
         state.posted_count += 1;
-        if self.lines.has_window && state.posted_count == 1 {
-            self.near.await_window(true);
+        if self.rings.has_window && state.posted_count == 1 {
+            self.local_endpoint.await_window(true);
         }
-        Some(Posted {
+        Some(PostedMessage {
             sequence,
             request,
             reply,
         })
     }
 
-    /// E2: everything but the tag, then the tag.
-    fn write(&self, batch: &mut Batch, wanted: &Wanted<'_>, posted: &Posted) {
-        let mut state = self.lines.state.borrow_mut();
+    /// Adds the WRITEs of a message: everything but the tag, then the tag.
+    fn write(&self, batch: &mut Batch, wanted: &OutgoingMessage<'_>, posted: &PostedMessage) {
+        let mut state = self.rings.state.borrow_mut();
         let head = RequestHead {
             size_bytes: wanted.payload.len() as u32,
             reply_first: posted.reply.first,
@@ -291,7 +295,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         let words = &mut state.words;
         encode(tag, &head.words(), wanted.payload, words);
         batch.clear();
-        let start = self.lines.requests.at(posted.request.first);
+        let start = self.rings.requests.at(posted.request.first);
         batch.write(start.offset(1), &words[1..]);
         batch.write_word(start, words[0]);
         if let Some(segment) = posted.request.reset_at {
@@ -300,15 +304,15 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
                 segment_count: 1,
                 kind: MessageKind::Reset,
             };
-            batch.write_word(self.lines.requests.at(segment), reset.word());
+            batch.write_word(self.rings.requests.at(segment), reset.word());
         }
     }
 
-    /// Waits for the reply to a message, and adds its payload to `reply`.
+    /// Waits for the reply to a message, and appends its payload to `reply`.
     async fn reply_to(
         &self,
         batch: &mut Batch,
-        posted: Posted,
+        posted: PostedMessage,
         reply: &mut Vec<u8>,
         is_gone: &impl Fn() -> bool,
     ) -> Result<ReplyHead, CallError> {
@@ -318,31 +322,31 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if let Some(tag) = self.arrived(batch, &posted).await? {
                 break tag;
             }
-            if self.lines.is_broken.get() {
+            if self.rings.is_broken.get() {
                 return Err(CallError::Unanswered);
             }
             if is_gone() {
                 return Err(CallError::Gone);
             }
-            let place = self.lines.replies.at(posted.reply.first);
-            if self.lines.has_window && self.near.wakes_when_written(place.index()) {
+            let place = self.rings.replies.at(posted.reply.first);
+            if self.rings.has_window && self.local_endpoint.wakes_when_written(place.index()) {
                 pend_once().await;
             } else {
-                look_again(attempt).await;
+                wait_before_poll(attempt).await;
             }
             attempt += 1;
         };
-        let mut words = mem::take(&mut self.lines.state.borrow_mut().words);
+        let mut words = mem::take(&mut self.rings.state.borrow_mut().words);
         words.resize(tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize, 0);
-        let start = self.lines.replies.at(posted.reply.first);
-        self.look(batch, start, &mut words).await?;
+        let start = self.rings.replies.at(posted.reply.first);
+        self.read_replies(batch, start, &mut words).await?;
         abandoned.answered();
         let taken = self.take_reply(tag, &words, reply);
-        self.lines.state.borrow_mut().words = words;
+        self.rings.state.borrow_mut().words = words;
         taken
     }
 
-    /// Adds the payload of a reply to `reply`.
+    /// Appends the payload of a reply to `reply`.
     fn take_reply(
         &self,
         tag: Tag,
@@ -369,42 +373,46 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         Ok(head)
     }
 
-    /// Looks at words of the ring of replies.
-    async fn look(
+    /// Reads words of the ring of replies.
+    async fn read_replies(
         &self,
         batch: &mut Batch,
         from: WordAddr,
         to: &mut [u64],
     ) -> Result<(), BatchError> {
-        if !self.lines.has_window {
-            return load(self.near, batch, from, to).await;
+        if !self.rings.has_window {
+            return load(self.local_endpoint, batch, from, to).await;
         }
-        if !self.near.read_window(from.index(), to) {
-            // F10: a batch tells why nothing comes any more.
+        if !self.local_endpoint.read_window(from.index(), to) {
+            // The window receives nothing more; a batch returns the reason (FABRIC-10).
             batch.clear();
-            batch.read(self.lines.requests.at(0), 1);
+            batch.read(self.rings.requests.at(0), 1);
             self.server.execute(batch).await?;
             panic!("a window is open as long as its session");
         }
         Ok(())
     }
 
-    /// The places of a message are free.
-    fn give_back(&self, posted: Posted) {
-        let mut state = self.lines.state.borrow_mut();
-        state.give_back(posted);
-        if self.lines.has_window && state.posted_count == 0 {
-            self.near.await_window(false);
+    /// Releases the space of a message.
+    fn release(&self, posted: PostedMessage) {
+        let mut state = self.rings.state.borrow_mut();
+        state.release(posted);
+        if self.rings.has_window && state.posted_count == 0 {
+            self.local_endpoint.await_window(false);
         }
     }
 
-    /// E5: the tag of a reply, if it is there.
-    async fn arrived(&self, batch: &mut Batch, posted: &Posted) -> Result<Option<Tag>, CallError> {
+    /// Returns the tag of a reply if it has arrived.
+    async fn arrived(
+        &self,
+        batch: &mut Batch,
+        posted: &PostedMessage,
+    ) -> Result<Option<Tag>, CallError> {
         let (segment, mut word) = (posted.reply.first, [0]);
-        let place = self.lines.replies.at(segment);
-        self.look(batch, place, &mut word).await?;
+        let place = self.rings.replies.at(segment);
+        self.read_replies(batch, place, &mut word).await?;
         if Tag::sequence_of(word[0]) != posted.sequence {
-            // What was left there by an earlier round, or nothing.
+            // The word is zero, or left over from an earlier round.
             return Ok(None);
         }
         let is_reply = |tag: &Tag| matches!(tag.kind, MessageKind::Reply | MessageKind::Refused);
@@ -423,14 +431,14 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         Ok(Some(tag))
     }
 
-    /// E8: gives back the places of calls that were cut off and have been answered since.
+    /// Releases the space of calls that were cut off and whose replies have arrived since.
     async fn collect_abandoned(&self, batch: &mut Batch) -> Result<(), CallError> {
-        let count = self.lines.state.borrow().abandoned.len();
+        let count = self.rings.state.borrow().abandoned.len();
         for _ in 0..count {
-            let Some(posted) = self.lines.state.borrow_mut().abandoned.pop_front() else {
+            let Some(posted) = self.rings.state.borrow_mut().abandoned.pop_front() else {
                 break;
             };
-            // Put back if it has not come, and also when this is cut off.
+            // Put back if the reply has not arrived, and also if this future is dropped.
             let abandoned = Abandoned(self, Some(posted));
             if self.arrived(batch, &posted).await?.is_some() {
                 abandoned.answered();
@@ -440,28 +448,28 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
     }
 
     fn malformed(&self, what: MalformedMessage) -> CallError {
-        self.lines.is_broken.set(true);
+        self.rings.is_broken.set(true);
         CallError::Malformed(what)
     }
 }
 
-impl State {
-    fn give_back(&mut self, posted: Posted) {
+impl CallerState {
+    fn release(&mut self, posted: PostedMessage) {
         self.posted_count -= 1;
-        self.request_space.give_back(posted.request);
-        self.reply_space.give_back(posted.reply);
+        self.request_space.release(posted.request);
+        self.reply_space.release(posted.reply);
     }
 }
 
-/// Waits before the next look. Backoff is made for locks; an answer takes longer, and comes: so the
-/// thread is let go for a while, and sleeps only then.
-async fn look_again(attempt: u32) {
+/// Waits before the next poll. Backoff is designed for locks; a reply takes longer, but it comes.
+/// So the thread first yields for a while, and sleeps only after that.
+async fn wait_before_poll(attempt: u32) {
     let slower = attempt.saturating_sub(YIELD_COUNT);
     let attempt = attempt.min(YIELD_ATTEMPT);
     backoff(attempt + slower).await;
 }
 
-/// Until somebody else has the task polled again.
+/// Pends once, until another task or thread wakes this one.
 async fn pend_once() {
     let mut is_polled = false;
     poll_fn(|_| {
@@ -474,14 +482,14 @@ async fn pend_once() {
     .await;
 }
 
-/// A call's turn to take room; left when it is dropped.
-struct Turn<'a> {
-    state: &'a RefCell<State>,
+/// A call's place in the queue for ring space; dropping it leaves the queue.
+struct CallTurn<'a> {
+    state: &'a RefCell<CallerState>,
     ticket: u64,
 }
 
-impl<'a> Turn<'a> {
-    fn new(state: &'a RefCell<State>) -> Self {
+impl<'a> CallTurn<'a> {
+    fn new(state: &'a RefCell<CallerState>) -> Self {
         let mut borrowed = state.borrow_mut();
         borrowed.last_ticket += 1;
         let ticket = borrowed.last_ticket;
@@ -490,26 +498,27 @@ impl<'a> Turn<'a> {
         Self { state, ticket }
     }
 
-    fn has_come(&self) -> bool {
+    fn has_arrived(&self) -> bool {
         self.state.borrow().queue.front() == Some(&self.ticket)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CallTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.state.borrow_mut();
         state.queue.retain(|ticket| *ticket != self.ticket);
     }
 }
 
-/// A message that is not answered yet; when it is dropped, nobody waits for the answer any more.
-struct Abandoned<'a, 'b, E: Endpoint, N: Endpoint>(&'a Caller<'b, E, N>, Option<Posted>);
+/// A message without a reply yet. Dropping it leaves the reply to later calls, which release the
+/// space.
+struct Abandoned<'a, 'b, E: Endpoint, N: Endpoint>(&'a Caller<'b, E, N>, Option<PostedMessage>);
 
 impl<E: Endpoint, N: Endpoint> Abandoned<'_, '_, E, N> {
-    /// The reply has been copied out, or is wanted by nobody: both places are free (E3).
+    /// Releases the space in both rings: the reply has been copied out, or no call wants it.
     fn answered(mut self) {
         if let Some(posted) = self.1.take() {
-            self.0.give_back(posted);
+            self.0.release(posted);
         }
     }
 }
@@ -517,20 +526,20 @@ impl<E: Endpoint, N: Endpoint> Abandoned<'_, '_, E, N> {
 impl<E: Endpoint, N: Endpoint> Drop for Abandoned<'_, '_, E, N> {
     fn drop(&mut self) {
         let Some(posted) = self.1.take() else { return };
-        if self.0.server.leaves_out(ProtocolCheck::PlaceIsAnswered) {
-            self.0.give_back(posted);
+        if self.0.server.skips_check(ProtocolCheck::PlaceIsAnswered) {
+            self.0.release(posted);
         } else {
-            let mut state = self.0.lines.state.borrow_mut();
+            let mut state = self.0.rings.state.borrow_mut();
             state.abandoned.push_back(posted);
         }
     }
 }
 
-/// A call whose reply is not whole yet (E6); when it is dropped, nobody waits for it any more.
+/// A call whose reply is not complete yet. Dropping it marks the reply as no longer awaited.
 struct Awaited<'a, 'b, E, N>(&'a Caller<'b, E, N>, u64);
 
 impl<E, N> Drop for Awaited<'_, '_, E, N> {
     fn drop(&mut self) {
-        self.0.lines.state.borrow_mut().awaited.remove(&self.1);
+        self.0.rings.state.borrow_mut().awaited.remove(&self.1);
     }
 }

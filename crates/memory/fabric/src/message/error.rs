@@ -1,55 +1,57 @@
-//! Why a call has no answer, and why a mailbox is of no use any more.
+//! Errors of calls and of mailboxes.
 
-use farleaf_fabric::BatchError;
+use crate::BatchError;
 use thiserror::Error;
 
-/// Why a call has no answer.
+/// Reason why a call has no reply.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The request cannot be written at once.
+    /// The request is too long for one message.
     #[error("a request of {size_bytes} bytes is too large: at most {size_bytes_max} can be sent")]
     RequestTooLarge {
-        /// Its size.
+        /// Size of the request in bytes.
         size_bytes: usize,
-        /// What the rings allow.
+        /// Largest size that the rings allow, in bytes.
         size_bytes_max: usize,
     },
-    /// The server has read the request, and gives no answer. It may have done what was asked.
+    /// The server has read the request and refuses to reply. It may have executed the request.
     #[error("the server refused the request: {reason}")]
     Refused {
-        /// Its words.
+        /// Reason that the server gave.
         reason: String,
     },
-    /// What came is no reply. Nothing that comes by these rings can be believed.
+    /// The reply is invalid. The content of these rings cannot be trusted any more.
     #[error("the server sent a reply that {0}; is it a farleaf of the same version?")]
     Malformed(MalformedMessage),
-    /// E8: a call was cut off while it wrote, or its batch failed, before this one was written.
-    /// Nothing of this one was sent. Connect again.
+    /// Another call was cut off while it wrote, or its batch failed, before this request was
+    /// written. Nothing of this request was sent. Connect again.
     #[error("the calls to this server were cut off in the middle of a request; connect again")]
     Broken,
-    /// E8: the same, after this one was written: the server may have come to it, or never will.
+    /// Another call was cut off while it wrote, or its batch failed, after this request was
+    /// written. It is unknown whether the server has executed this request.
     #[error(
         "the calls to this server were cut off in the middle of another request; whether it has \
          done what was asked by this one is unknown; connect again"
     )]
     Unanswered,
-    /// The server is gone, or has ended the session. Whether it has done what was asked is unknown.
+    /// The server is gone, or has ended the session. Whether it has executed the request is
+    /// unknown.
     #[error(
         "the server is gone, or has ended this session; whether it has done what was asked is \
          unknown; connect again, and look"
     )]
     Gone,
-    /// The fabric failed. Whether the server has got the request is unknown.
+    /// The fabric failed. Whether the server has received the request is unknown.
     #[error(transparent)]
     Fabric(#[from] BatchError),
 }
 
-/// Why a mailbox is of no use any more.
+/// Reason why a mailbox is unusable.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MailboxError {
-    /// E7: what its caller has written is no request.
+    /// The caller wrote an invalid request.
     #[error("the caller wrote a request that {0}")]
     Malformed(MalformedMessage),
     /// The fabric failed.
@@ -57,74 +59,74 @@ pub enum MailboxError {
     Fabric(#[from] BatchError),
 }
 
-/// What is wrong with a message.
+/// Violation of the message format.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MalformedMessage {
-    /// A tag of no kind that is known, without segments, or of a kind that has no business there.
+    /// The tag has no segments, an unknown kind, or a kind that is not allowed in this ring.
     #[error("has the tag {word:#x} in segment {segment}, which is none")]
     Tag {
-        /// Where.
+        /// Segment of the tag.
         segment: u32,
-        /// What is there.
+        /// The word found there.
         word: u64,
     },
-    /// A number that is not to come yet.
+    /// The sequence number is not the expected one.
     #[error("has number {found} in segment {segment}, where {expected} is to come")]
     Sequence {
-        /// Where.
+        /// Segment of the tag.
         segment: u32,
-        /// What is there.
+        /// Number found.
         found: u64,
-        /// What is to be there.
+        /// Number expected.
         expected: u64,
     },
-    /// More segments than are left before the end, or than were announced.
+    /// The message has more segments than remain before the end of the ring, or than were reserved.
     #[error("begins in segment {segment} and takes {count}, where there are {there}")]
     TooManySegments {
-        /// Where.
+        /// First segment of the message.
         segment: u32,
-        /// How many it takes.
+        /// Number of segments of the message.
         count: u32,
-        /// How many there are.
+        /// Number of segments available.
         there: u32,
     },
-    /// A payload that is longer than the message.
+    /// The payload is longer than the message.
     #[error("says that it has {size_bytes} bytes, where it has room for {room_bytes}")]
     TooLong {
-        /// What it says.
+        /// Stated size of the payload in bytes.
         size_bytes: u32,
-        /// What its segments hold.
+        /// Capacity of the message's segments in bytes.
         room_bytes: usize,
     },
-    /// A fetch that does not say whose reply, and from where on (E6).
+    /// The payload of a fetch does not have the size of a sequence number and an offset.
     #[error("fetches more of a reply with {size_bytes} bytes, where it takes {due_bytes}")]
     Fetch {
-        /// What it has.
+        /// Size found, in bytes.
         size_bytes: usize,
-        /// What it takes.
+        /// Size expected, in bytes.
         due_bytes: usize,
     },
-    /// A place for the reply that is outside of the ring.
+    /// The space named for the reply is outside of the ring.
     #[error("wants its reply in {count} segments from {first} on, of a ring of {there}")]
-    ReplyPlace {
-        /// The first segment.
+    ReplySpace {
+        /// First segment.
         first: u32,
-        /// How many.
+        /// Number of segments named.
         count: u32,
-        /// How many there are.
+        /// Number of segments of the ring.
         there: u32,
     },
-    /// A part that is no part of the reply that was begun.
+    /// A part does not continue the reply that earlier parts began.
     #[error(
         "is {size_bytes} bytes long in a part, of {whole_size_bytes}, where {due_bytes} are due"
     )]
     Part {
-        /// Bytes of the part.
+        /// Size of the part in bytes.
         size_bytes: u32,
-        /// Bytes of the whole, as it says.
+        /// Size of the whole reply in bytes, as stated by the part.
         whole_size_bytes: u32,
-        /// Bytes that are still to come.
+        /// Bytes of the reply still expected.
         due_bytes: u64,
     },
 }

@@ -1,22 +1,22 @@
-//! Looks at memory that is near: the ring that the others write into.
+//! Reads of local memory: of the ring that the peer writes into.
 
-use farleaf_fabric::{Batch, BatchError, Endpoint};
-use farleaf_types::WordAddr;
+use crate::{Batch, BatchError, Endpoint};
+use farleaf_base::WordAddr;
 
-/// Copies words from memory that `near` can look at. Words that are to be read after others must be
-/// asked for by another call (E2).
+/// Copies words from memory that `local_endpoint` can read. Words that must be read after others
+/// need a separate call, because the words of one READ have no order.
 pub(crate) async fn load<N: Endpoint>(
-    near: &N,
+    local_endpoint: &N,
     batch: &mut Batch,
     from: WordAddr,
     to: &mut [u64],
 ) -> Result<(), BatchError> {
-    if near.read_at_once(from, to) {
+    if local_endpoint.read_at_once(from, to) {
         return Ok(());
     }
     batch.clear();
     let read = batch.read(from, to.len());
-    near.execute(batch).await?;
+    local_endpoint.execute(batch).await?;
     to.copy_from_slice(batch.words(read));
     Ok(())
 }

@@ -1,25 +1,25 @@
-//! The server's side of one caller: requests in the order of their numbers, replies in any.
+//! The server's side of one caller: requests in the order of their numbers, replies in any order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
+use crate::{Batch, BatchError, Endpoint, ProtocolCheck};
 
-use crate::error::{MailboxError, MalformedMessage};
-use crate::local::load;
-use crate::segment::{
+use crate::message::error::{MailboxError, MalformedMessage};
+use crate::message::local::load;
+use crate::message::segment::{
     MESSAGE_SEGMENT_COUNT_MAX, MessageKind, REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS,
     ReplyHead, RequestHead, Ring, SEGMENT_SIZE_WORDS, Tag, capacity_bytes, decode_payload, encode,
     segment_count_for,
 };
 
-/// Bytes of a fetch: whose reply, and from where on.
+/// Size of a fetch's payload in bytes: sequence number and offset.
 const FETCH_SIZE_BYTES: usize = 16;
 
-/// Where a reply goes: named by its request, and checked (E7).
+/// The space for a reply, as named by its request and validated.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its caller waits for it"]
-pub struct ReplyPlace {
+pub struct ReplySpace {
     sequence: u64,
     first: u32,
     segment_count: u32,
@@ -28,46 +28,46 @@ pub struct ReplyPlace {
 /// A request, copied out of the ring.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// Content of the request.
     pub payload: Vec<u8>,
-    /// Where the answer goes.
-    pub reply: ReplyPlace,
+    /// The space for the reply.
+    pub reply: ReplySpace,
 }
 
-/// Reads the requests of one caller; used by one thread at a time.
+/// Reader of one caller's requests; used by one thread at a time.
 #[derive(Debug)]
 pub struct Mailbox {
     requests: Ring,
-    /// The rendezvous point (E4).
+    /// Segment of the rendezvous point, where the next request's tag will be.
     segment: u32,
     sequence: u64,
     replies: Arc<Replies>,
     words: Vec<u64>,
-    /// E7: what ended it.
+    /// Violation that ended the mailbox.
     malformed: Option<MalformedMessage>,
 }
 
-/// Writes the replies of one caller, by whichever thread has them.
+/// Writer of the replies to one caller, for the threads that compute them.
 #[derive(Debug)]
 pub struct Replies {
     ring: Ring,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptReplies>,
     kept_size_bytes_max: usize,
 }
 
-/// Replies of which parts are still to be fetched (E6), by the number of their request.
+/// Replies of which parts are still to be fetched, by sequence number of their request.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptReplies {
     replies: BTreeMap<u64, Vec<u8>>,
     size_bytes: usize,
-    /// The caller waits for nothing below.
+    /// Smallest sequence number that the caller still waits for.
     awaited_from: u64,
 }
 
 impl Mailbox {
-    /// The mailbox of a caller by these rings, which begin zeroed (E9): `requests` in memory that
-    /// is near, and `replies` in its caller's. So many bytes of replies are kept until they are
-    /// fetched, at the most.
+    /// Creates the mailbox of a caller on these zeroed rings: `requests` in local memory, and
+    /// `replies` in the caller's memory. Replies of up to `kept_size_bytes_max` bytes in total are
+    /// kept until they are fetched.
     pub fn new((requests, replies): (Ring, Ring), kept_size_bytes_max: usize) -> Self {
         let replies = Replies {
             ring: replies,
@@ -84,28 +84,31 @@ impl Mailbox {
         }
     }
 
-    /// What writes the replies.
+    /// Returns the writer of the replies.
     pub fn replies(&self) -> &Arc<Replies> {
         &self.replies
     }
 
-    /// The next request, if one is there: `near` looks at the ring. What is only for more of a
-    /// reply is answered by `to_caller`, and then there is none now: whoever fetches holds up
-    /// nobody else's mailbox. While there is nothing, it costs a look at one word. If this is
-    /// dropped while it answers, the caller waits for ever.
+    /// Returns the next request if one has arrived; `local_endpoint` reads the ring.
+    ///
+    /// A request that only fetches more of a reply is answered by `to_caller`, and the method
+    /// returns `None`, so that fetches do not delay other callers' mailboxes. Without a request it
+    /// costs a read of one word. If the future is dropped while it answers, the caller waits for
+    /// ever.
     ///
     /// # Errors
-    /// The mailbox is of no use any more (E7), and says so each time; or the fabric failed.
+    /// The mailbox is unusable because the caller wrote something invalid, now or earlier; or the
+    /// fabric failed.
     pub async fn next<N: Endpoint, C: Endpoint>(
         &mut self,
-        near: &N,
+        local_endpoint: &N,
         to_caller: &C,
         batch: &mut Batch,
     ) -> Result<Option<Request>, MailboxError> {
         if let Some(what) = &self.malformed {
             return Err(malformed(what.clone()));
         }
-        let next = self.take(near, to_caller, batch).await;
+        let next = self.take(local_endpoint, to_caller, batch).await;
         if let Err(MailboxError::Malformed(what)) = &next {
             self.malformed = Some(what.clone());
         }
@@ -114,17 +117,17 @@ impl Mailbox {
 
     async fn take<N: Endpoint, C: Endpoint>(
         &mut self,
-        near: &N,
+        local_endpoint: &N,
         to_caller: &C,
         batch: &mut Batch,
     ) -> Result<Option<Request>, MailboxError> {
-        let Some(tag) = self.meet(near, batch).await? else {
+        let Some(tag) = self.next_tag(local_endpoint, batch).await? else {
             return Ok(None);
         };
         let start = self.requests.at(self.segment);
         let word_count = tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize;
         self.words.resize(word_count, 0);
-        load(near, batch, start, &mut self.words).await?;
+        load(local_endpoint, batch, start, &mut self.words).await?;
         let head = RequestHead::from_words(&self.words);
         let request = self.request(tag, head)?;
         self.pass(tag.segment_count);
@@ -136,19 +139,19 @@ impl Mailbox {
         Ok(None)
     }
 
-    /// E4: the tag at the rendezvous point, if it is the next request's.
-    async fn meet<N: Endpoint>(
+    /// Returns the tag at the rendezvous point if it is the next request's.
+    async fn next_tag<N: Endpoint>(
         &mut self,
-        near: &N,
+        local_endpoint: &N,
         batch: &mut Batch,
     ) -> Result<Option<Tag>, MailboxError> {
         let mut has_reset = false;
         loop {
             let (segment, mut word) = (self.segment, [0]);
-            load(near, batch, self.requests.at(segment), &mut word).await?;
+            load(local_endpoint, batch, self.requests.at(segment), &mut word).await?;
             let (word, expected) = (word[0], self.sequence);
             let mut found = Tag::sequence_of(word);
-            if found > 0 && near.leaves_out(ProtocolCheck::RequestIsNext) {
+            if found > 0 && local_endpoint.skips_check(ProtocolCheck::RequestIsNext) {
                 found = expected;
             }
             if found < expected {
@@ -166,7 +169,7 @@ impl Mailbox {
                 Some((MessageKind::Request | MessageKind::Fetch, tag)) => {
                     return self.inside(tag).map(Some);
                 }
-                // At the beginning there is nothing to skip.
+                // At the beginning of the ring there is nothing to skip.
                 Some((
                     MessageKind::Reset,
                     Tag {
@@ -182,7 +185,7 @@ impl Mailbox {
         }
     }
 
-    /// E7: a tag of a message that ends before the ring does.
+    /// Returns the tag if its message ends before the ring does.
     fn inside(&self, tag: Tag) -> Result<Tag, MailboxError> {
         let (segment, count) = (self.segment, tag.segment_count);
         if self.requests.holds(segment, count) {
@@ -196,7 +199,7 @@ impl Mailbox {
         }))
     }
 
-    /// E7: what was read, if it is a request.
+    /// Validates a request that was read.
     fn request(&self, tag: Tag, head: RequestHead) -> Result<Request, MailboxError> {
         let size_bytes = head.size_bytes;
         let room_bytes = capacity_bytes(tag.segment_count, REQUEST_HEAD_SIZE_WORDS);
@@ -207,11 +210,11 @@ impl Mailbox {
             }));
         }
         let (first, count) = (head.reply_first, head.reply_segment_count);
-        // A tag cannot say more.
+        // A tag cannot express more segments.
         let is_place = count <= MESSAGE_SEGMENT_COUNT_MAX && self.replies.ring.holds(first, count);
         if !is_place {
             let there = self.replies.ring.segment_count();
-            return Err(malformed(MalformedMessage::ReplyPlace {
+            return Err(malformed(MalformedMessage::ReplySpace {
                 first,
                 count,
                 there,
@@ -227,7 +230,7 @@ impl Mailbox {
         );
         Ok(Request {
             payload,
-            reply: ReplyPlace {
+            reply: ReplySpace {
                 sequence: tag.sequence,
                 first,
                 segment_count: count,
@@ -235,7 +238,7 @@ impl Mailbox {
         })
     }
 
-    /// The rendezvous point is behind a message of so many segments.
+    /// Advances the rendezvous point by a message of `segment_count` segments.
     fn pass(&mut self, segment_count: u32) {
         self.segment = (self.segment + segment_count) % self.requests.segment_count();
         self.sequence += 1;
@@ -247,8 +250,8 @@ fn malformed(what: MalformedMessage) -> MailboxError {
 }
 
 impl Replies {
-    /// Writes a reply, or the first part of one that is longer than its place (E6). One batch of
-    /// two WRITEs.
+    /// Writes a reply, or the first part of a reply that is longer than its space. Costs one batch
+    /// of two WRITEs.
     ///
     /// # Errors
     /// The fabric failed.
@@ -256,7 +259,7 @@ impl Replies {
         &self,
         to_caller: &C,
         batch: &mut Batch,
-        place: ReplyPlace,
+        place: ReplySpace,
         payload: &[u8],
     ) -> Result<(), BatchError> {
         let room_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
@@ -275,7 +278,7 @@ impl Replies {
         self.write(to_caller, batch, (place, of), part).await
     }
 
-    /// Says why there is no reply, in as much room as there is.
+    /// Refuses a request, and writes as much of the reason as its space can hold.
     ///
     /// # Errors
     /// The fabric failed.
@@ -283,7 +286,7 @@ impl Replies {
         &self,
         to_caller: &C,
         batch: &mut Batch,
-        place: ReplyPlace,
+        place: ReplySpace,
         reason: &str,
     ) -> Result<(), BatchError> {
         let room_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
@@ -292,16 +295,17 @@ impl Replies {
         self.write(to_caller, batch, (place, of), reason).await
     }
 
-    /// How many bytes are kept until they are fetched.
+    /// Returns the number of bytes that are kept until they are fetched.
     pub fn kept_size_bytes(&self) -> usize {
         self.kept().size_bytes
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptReplies> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// E6: whether there is room for it, if anybody still waits for it.
+    /// Keeps a reply for later fetches. Returns false if the limit would be exceeded, or if the
+    /// caller no longer waits for the reply.
     fn keep(&self, sequence: u64, reply: &[u8]) -> bool {
         let mut kept = self.kept();
         if sequence < kept.awaited_from {
@@ -316,7 +320,7 @@ impl Replies {
         is_small
     }
 
-    /// E6: nobody waits for what is below this number, now or when it is served.
+    /// Drops kept replies below this number, and marks those not served yet as no longer awaited.
     fn forget_below(&self, sequence: u64) {
         let mut kept = self.kept();
         kept.awaited_from = kept.awaited_from.max(sequence);
@@ -329,7 +333,7 @@ impl Replies {
         }
     }
 
-    /// E6: answers with the next part of what is kept.
+    /// Answers a fetch with the next part of a kept reply.
     async fn fetch<C: Endpoint>(
         &self,
         to_caller: &C,
@@ -358,8 +362,8 @@ impl Replies {
         Ok(())
     }
 
-    /// What is kept of a reply from an offset on, and how long the reply is. The last part is kept
-    /// no longer.
+    /// Returns a kept reply from an offset on, and its whole length. After the last part the reply
+    /// is dropped.
     fn part(&self, sequence: u64, offset: u64, room_bytes: usize) -> Option<(Vec<u8>, usize)> {
         let mut kept = self.kept();
         let reply = kept.replies.get(&sequence)?;
@@ -374,12 +378,12 @@ impl Replies {
         Some((part, whole))
     }
 
-    /// E2.
+    /// Writes a message in one batch: everything but the tag, then the tag.
     async fn write<C: Endpoint>(
         &self,
         to_caller: &C,
         batch: &mut Batch,
-        (place, (kind, whole)): (ReplyPlace, (MessageKind, usize)),
+        (place, (kind, whole)): (ReplySpace, (MessageKind, usize)),
         payload: &[u8],
     ) -> Result<(), BatchError> {
         let head = ReplyHead {

@@ -1,10 +1,10 @@
-//! Tags, heads and payloads: the bytes of a message (E1).
+//! Tags, heads and payloads: the bytes of a message.
 //!
 //! | word of a request | meaning |
 //! |---|---|
 //! | 0 | tag: sequence number (48), segments (12), kind (4) |
 //! | 1 | bytes of the payload (32); the reply's first segment (16) and number of segments (16) |
-//! | 2 | the smallest number that its caller waits for (E6) |
+//! | 2 | the smallest sequence number that its caller still waits for |
 //! | 3 | payload, from here on, little-endian; word 0 of every further segment is 0 |
 //!
 //! | word of a reply | meaning |
@@ -13,34 +13,34 @@
 //! | 1 | bytes of this part (32), bytes of the whole reply (32) |
 //! | 2 | payload, from here on |
 //!
-//! A *reset* is a tag, and nothing else is written of its segment.
+//! A *reset* is only a tag; the rest of its segment is not written.
 
-use farleaf_types::WordAddr;
+use farleaf_base::WordAddr;
 
 /// Size of a segment in words.
 pub const SEGMENT_SIZE_WORDS: u64 = 16;
 /// Size of a segment in bytes.
 pub const SEGMENT_SIZE_BYTES: u64 = SEGMENT_SIZE_WORDS * 8;
-/// Segments of a ring at the most.
+/// Maximum number of segments of a ring.
 pub const RING_SEGMENT_COUNT_MAX: u32 = 1 << 16;
-/// Segments of a message at the most.
+/// Maximum number of segments of a message.
 pub const MESSAGE_SEGMENT_COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
-/// The largest sequence number. Ten million messages a second need 325 days for them.
+/// Largest sequence number. At ten million messages per second it is reached after 325 days.
 pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
-/// Words of a request before its payload.
+/// Number of words of a request before its payload.
 pub const REQUEST_HEAD_SIZE_WORDS: usize = 3;
-/// Words of a reply before its payload.
+/// Number of words of a reply before its payload.
 pub const REPLY_HEAD_SIZE_WORDS: usize = 2;
 
 const KIND_BITS: u32 = 4;
 const COUNT_BITS: u32 = 12;
-/// Words of a further segment that hold payload.
+/// Number of payload words in a segment after the first one.
 const SEGMENT_PAYLOAD_SIZE_WORDS: usize = SEGMENT_SIZE_WORDS as usize - 1;
 
 const _: () = assert!(48 + COUNT_BITS + KIND_BITS == 64);
 const _: () = assert!(RING_SEGMENT_COUNT_MAX - 1 <= u16::MAX as u32);
 
-/// Which words are a ring.
+/// Words of far memory that form a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
     start: WordAddr,
@@ -48,10 +48,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// So many segments from a word on.
+    /// Returns the ring of `segment_count` segments that starts at a word.
     ///
     /// # Panics
-    /// There are none, or more than [`RING_SEGMENT_COUNT_MAX`].
+    /// `segment_count` is 0 or more than [`RING_SEGMENT_COUNT_MAX`].
     pub const fn new(start: WordAddr, segment_count: u32) -> Self {
         assert!(segment_count > 0 && segment_count <= RING_SEGMENT_COUNT_MAX);
         Self {
@@ -60,40 +60,40 @@ impl Ring {
         }
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub const fn segment_count(&self) -> u32 {
         self.segment_count
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub const fn word_count(&self) -> u64 {
         self.segment_count as u64 * SEGMENT_SIZE_WORDS
     }
 
-    /// The first word of a segment.
+    /// Returns the address of a segment's first word.
     pub fn at(&self, segment: u32) -> WordAddr {
         debug_assert!(segment < self.segment_count);
         self.start.offset(u64::from(segment) * SEGMENT_SIZE_WORDS)
     }
 
-    /// Whether so many segments from one on are in it.
+    /// Returns true if `count` segments from `first` on are inside the ring.
     pub fn holds(&self, first: u32, count: u32) -> bool {
         first < self.segment_count && count > 0 && count <= self.segment_count - first
     }
 }
 
-/// What a message is for.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
-    /// A request for whoever serves.
+    /// A request for the service.
     Request,
-    /// The next request is at the beginning of the ring (E4).
+    /// A reset: the next request is at the beginning of the ring.
     Reset,
-    /// A request for more of a reply (E6).
+    /// A request for the next part of a reply.
     Fetch,
     /// A reply, or a part of one.
     Reply,
-    /// There is no reply; the payload says why.
+    /// A refusal; the payload is the reason.
     Refused,
 }
 
@@ -117,19 +117,19 @@ impl MessageKind {
     }
 }
 
-/// The first word of a message.
+/// First word of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// From 1 on.
+    /// Sequence number, from 1 on.
     pub sequence: u64,
-    /// Segments of the message.
+    /// Number of segments of the message.
     pub segment_count: u32,
-    /// What it is for.
+    /// Kind of the message.
     pub kind: MessageKind,
 }
 
 impl Tag {
-    /// The word.
+    /// Returns the tag as a word.
     pub fn word(self) -> u64 {
         debug_assert!(self.sequence <= SEQUENCE_MAX);
         debug_assert!(self.segment_count <= MESSAGE_SEGMENT_COUNT_MAX);
@@ -137,12 +137,12 @@ impl Tag {
         self.sequence << (COUNT_BITS + KIND_BITS) | count | self.kind.number()
     }
 
-    /// The number that a word would have as a tag; 0 of none.
+    /// Returns the sequence number of a word read as a tag; 0 if the word is 0.
     pub fn sequence_of(word: u64) -> u64 {
         word >> (COUNT_BITS + KIND_BITS)
     }
 
-    /// What a word says; `None`: it is no tag of this version.
+    /// Decodes a word; `None` if it is not a valid tag of this version.
     pub fn from_word(word: u64) -> Option<Self> {
         let number = word & ((1 << KIND_BITS) - 1);
         let kind = MessageKind::ALL
@@ -158,27 +158,27 @@ impl Tag {
     }
 }
 
-/// What a request says of itself.
+/// Head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// Bytes of its payload.
+    /// Size of the payload in bytes.
     pub size_bytes: u32,
-    /// The first segment that its reply may take.
+    /// First segment reserved for the reply.
     pub reply_first: u32,
-    /// And how many.
+    /// Number of segments reserved for the reply.
     pub reply_segment_count: u32,
-    /// The smallest number that its caller waits for.
+    /// Smallest sequence number that the caller still waits for.
     pub awaited_from: u64,
 }
 
 impl RequestHead {
-    /// The words.
+    /// Returns the head as words.
     pub fn words(&self) -> [u64; REQUEST_HEAD_SIZE_WORDS - 1] {
         let place = u64::from(self.reply_first) | u64::from(self.reply_segment_count) << 16;
         [u64::from(self.size_bytes) | place << 32, self.awaited_from]
     }
 
-    /// What the words of a request from its tag on say.
+    /// Decodes the head from the words of a request, which begin with its tag.
     pub fn from_words(words: &[u64]) -> Self {
         Self {
             size_bytes: words[1] as u32,
@@ -189,22 +189,22 @@ impl RequestHead {
     }
 }
 
-/// What a reply says of itself.
+/// Head of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHead {
-    /// Bytes of this part.
+    /// Size of this part in bytes.
     pub size_bytes: u32,
-    /// Bytes of the whole.
+    /// Size of the whole reply in bytes.
     pub whole_size_bytes: u32,
 }
 
 impl ReplyHead {
-    /// The word.
+    /// Returns the head as words.
     pub fn words(&self) -> [u64; REPLY_HEAD_SIZE_WORDS - 1] {
         [u64::from(self.size_bytes) | u64::from(self.whole_size_bytes) << 32]
     }
 
-    /// What the words of a reply from its tag on say.
+    /// Decodes the head from the words of a reply, which begin with its tag.
     pub fn from_words(words: &[u64]) -> Self {
         Self {
             size_bytes: words[1] as u32,
@@ -213,23 +213,25 @@ impl ReplyHead {
     }
 }
 
-/// Bytes of payload that so many segments hold behind a tag and a head of so many words together.
+/// Returns the payload capacity in bytes of `segment_count` segments, after a tag and head of
+/// `head_size_words` words in total.
 pub const fn capacity_bytes(segment_count: u32, head_size_words: usize) -> usize {
     if segment_count == 0 {
         return 0;
     }
-    // The tag's word is no payload in any segment.
+    // The tag's word is never payload, in any segment.
     (segment_count as usize * SEGMENT_PAYLOAD_SIZE_WORDS + 1 - head_size_words) * 8
 }
 
-/// Segments that a payload takes behind a head; more than there may be if it is too long.
+/// Returns the number of segments that a payload takes behind a head. The result exceeds the
+/// maximum if the payload is too long.
 pub fn segment_count_for(size_bytes: usize, head_size_words: usize) -> u32 {
     let word_count = size_bytes.div_ceil(8) + head_size_words - 1;
     let count = word_count.div_ceil(SEGMENT_PAYLOAD_SIZE_WORDS).max(1);
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The words of a message: tag, head, payload, and a 0 where each further segment begins.
+/// Encodes a message: tag, head, payload, and a 0 at the start of each further segment.
 pub fn encode(tag: Tag, head: &[u64], payload: &[u8], words: &mut Vec<u64>) {
     words.clear();
     words.resize(tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize, 0);
@@ -243,10 +245,10 @@ pub fn encode(tag: Tag, head: &[u64], payload: &[u8], words: &mut Vec<u64>) {
     }
 }
 
-/// Adds the payload of a message, of which these are the words from its tag on, to `payload`.
+/// Appends the payload of a message to `payload`; `words` begin with the message's tag.
 ///
 /// # Panics
-/// It is longer than the words.
+/// The payload is longer than the words.
 pub fn decode_payload(
     words: &[u64],
     size_bytes: usize,
@@ -261,7 +263,7 @@ pub fn decode_payload(
     payload.truncate(end);
 }
 
-/// Where the words of a payload are, behind a tag and a head of so many words together.
+/// Returns the positions of the payload's words, behind a tag and head of `head_size_words` words.
 fn payload_places(head_size_words: usize) -> impl Iterator<Item = usize> {
     (head_size_words..).filter(|place| !place.is_multiple_of(SEGMENT_SIZE_WORDS as usize))
 }
@@ -269,10 +271,10 @@ fn payload_places(head_size_words: usize) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
-    /// The format: a later version that changes it must say so.
+    /// Promise: the format is unchanged. A version that changes the format must have a new number.
     #[test]
     fn words_are_golden() {
         let tag = Tag {
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(reply.words(), [0x0000_0384_0000_0005]);
     }
 
-    /// Numbers of kinds that no version has, a message without segments, and number 0 are no tags.
+    /// Promise: unknown kinds, messages without segments and number 0 are not tags.
     #[test]
     fn what_is_no_tag_is_none() {
         for kind in MessageKind::ALL {
@@ -330,7 +332,7 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: any payload takes as many segments as are said to be needed, comes back, and
+        /// Promise: any payload takes the computed number of segments, is decoded unchanged, and
         /// leaves the first word of every further segment 0.
         #[test]
         fn payloads_come_back(payload: Vec<u8>, is_reply: bool) {

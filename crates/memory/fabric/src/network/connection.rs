@@ -1,83 +1,84 @@
-//! What an endpoint needs of a connection to one node.
+//! The interface between an endpoint and its connection to one node.
 
 use core::fmt::Debug;
 use core::task::{Context, Poll, Waker};
 
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_base::{NodeId, OwnerWord};
 use rustix::event::PollFd;
 
 use crate::batch::{Batch, Verb};
 use crate::endpoint::BatchErrorKind;
 use crate::tcp::TcpClient;
 
-/// Where an operation's outcome will be.
+/// Index of an operation's outcome in its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationSlot(pub(crate) u32);
 
 /// The part of a batch that was posted to one node.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct BatchPart {
     pub(crate) node: NodeId,
     pub(crate) slot: OperationSlot,
-    /// Verbs of the batch that were posted, to all nodes.
+    /// Number of the batch's verbs that were posted, to all nodes.
     pub(crate) posted_count: usize,
 }
 
-impl Part {
-    /// Its verbs, with their places in the batch.
+impl BatchPart {
+    /// Returns the part's verbs, with their indexes in the batch.
     #[inline]
     pub(crate) fn own(self, verbs: &[Verb]) -> impl Iterator<Item = (usize, &Verb)> + Clone {
         let posted = verbs[..self.posted_count].iter().enumerate();
         posted.filter(move |(_, verb)| verb.addr.node() == self.node)
     }
 
-    /// The place in the batch of the first of them.
+    /// Returns the index in the batch of the part's first verb.
     pub(crate) fn first_index(self, verbs: &[Verb]) -> usize {
         self.own(verbs).next().map_or(0, |(index, _)| index)
     }
 }
 
-/// What became of a part of a batch.
+/// Result of posting a part of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Posted {
-    /// Its node has it, and will answer.
-    UnderWay(Part),
-    /// It is executed: the node is memory of this process.
+pub(crate) enum PostResult {
+    /// The part was posted, and its node will reply.
+    InFlight(BatchPart),
+    /// The part was executed: the node's memory is mapped into this process.
     Done,
-    /// It was not posted: its node is gone for good.
+    /// The part was not posted: its node is lost for good.
     Lost,
 }
 
-/// Why a part of a batch failed.
+/// Failure of a part of a batch.
 #[derive(Clone, Debug)]
 pub struct PartFailure {
-    /// Of the verb that failed, in the batch.
+    /// Index in the batch of the verb that failed.
     pub(crate) verb_index: usize,
     pub(crate) kind: BatchErrorKind,
-    /// A node that is gone for good ends in the same way, so whoever knows is asked.
+    /// True if the loss of the node may be the reason; then the pool's home is asked.
     pub(crate) may_be_lost: bool,
 }
 
-/// Why a connection is of no use any more.
+/// Reason why a connection is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// F6: the node has fenced the session, and said so.
+    /// The node reported that it has fenced the session (FABRIC-6).
     Fenced,
-    /// In the words of an error.
+    /// The connection failed; the text describes how.
     Broken(String),
-    /// The same, where this host alone is to blame: it says nothing of the node.
+    /// This host alone caused the failure, so it proves nothing about the node; the text describes
+    /// it.
     Here(String),
 }
 
 impl Loss {
-    /// Whether a node that is gone for good ends connections so.
-    pub(crate) fn may_be_the_nodes(&self) -> bool {
+    /// Returns true if the loss of the node may be the reason.
+    pub(crate) fn may_be_node_loss(&self) -> bool {
         !matches!(self, Self::Here(_))
     }
 
-    /// What is said of verbs that were under way.
+    /// Returns the error for verbs that were in flight.
     #[cold]
-    pub(crate) fn while_under_way(self) -> BatchErrorKind {
+    pub(crate) fn while_in_flight(self) -> BatchErrorKind {
         let reason = match self {
             Self::Fenced => "the memory node has fenced the session while the verbs were under \
                              way; open the pool again"
@@ -87,7 +88,7 @@ impl Loss {
         BatchErrorKind::Unknown { reason }
     }
 
-    /// What is said of verbs that were not posted.
+    /// Returns the error for verbs that were not posted.
     #[cold]
     pub(crate) fn before_posting(self, node: NodeId) -> BatchErrorKind {
         match self {
@@ -99,83 +100,85 @@ impl Loss {
     }
 }
 
-/// A connection to one node, or what is left of one: a data connection (`tcp`) or a queue pair
-/// (`verbs`). Verbs take effect in the order in which they are posted (F2).
+/// A connection to one node, usable or broken: a data connection (`tcp`) or a queue pair (`verbs`).
+/// Verbs take effect in posting order (FABRIC-2).
 pub trait Connection: Debug + Sized {
-    /// What is needed to open one, besides the node's client.
-    type Means: Debug;
+    /// Resources for opening a connection, besides the node's client.
+    type Resources: Debug;
 
-    /// Opens one in the name of a session, or of the process as such.
+    /// Opens a connection for a session, or for the process itself.
     ///
     /// # Errors
-    /// The node cannot be reached, or does not let the session in; or this host cannot.
+    /// The node cannot be reached or refuses the session, or this host fails.
     fn open(
-        means: &Self::Means,
+        resources: &Self::Resources,
         client: &TcpClient,
         owner: Option<OwnerWord>,
     ) -> Result<Self, Loss>;
 
-    /// Size of the node's region in words.
-    fn region_word_count(&self) -> u64;
+    /// Returns the size of the node's memory in words.
+    fn memory_word_count(&self) -> u64;
 
-    /// Whether this side knows that the node lets changes through (F7).
+    /// Returns true if this side knows that the node allows changes (FABRIC-7).
     fn may_change(&self) -> bool;
 
-    /// Why it is of no use any more, if it is not.
+    /// Returns the reason why the connection is unusable, if it is.
     fn loss(&mut self) -> Option<&Loss>;
 
-    /// Operations that have not ended, those of dropped futures among them.
+    /// Returns the number of unfinished operations, including those of dropped futures.
     fn in_flight_count(&self) -> usize;
 
-    /// Whether something waits to be sent or to come.
+    /// Returns true if something is to be sent or received.
     fn is_busy(&self) -> bool;
 
-    /// F10.
+    /// Opens a window of `word_count` words; returns false if there is none (FABRIC-10).
     fn open_window(&mut self, word_count: usize) -> bool {
         let _ = word_count;
         false
     }
 
-    /// F10; empty if there is none.
+    /// Returns the words of the window; empty if there is none (FABRIC-10).
     fn window(&self) -> &[u64] {
         &[]
     }
 
-    /// F10: from now on it is [busy](Self::is_busy) until nothing is awaited.
+    /// Announces whether a window write is awaited (FABRIC-10). While it is, the connection is
+    /// [busy](Self::is_busy).
     fn await_window(&mut self, is_awaited: bool) {
         let _ = is_awaited;
     }
 
-    /// Writes a batch's verbs to this node down; they leave with the next [`poll`](Self::poll).
+    /// Queues a batch's verbs to this node for the next [`poll`](Self::poll), which sends them.
     fn post<'a>(
         &mut self,
         verbs: impl Iterator<Item = &'a Verb> + Clone,
         data: &[u64],
     ) -> OperationSlot;
 
-    /// How a part of a batch ended, once it has: what its verbs brought is in the batch then, and
-    /// the slot is free.
+    /// Returns the outcome of a part once it has ended, copies its results into the batch, and
+    /// releases the slot.
     fn take(
         &mut self,
-        part: Part,
+        part: BatchPart,
         batch: &mut Batch,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<PartFailure>>>;
 
-    /// Nobody asks for the outcome any more.
+    /// Discards the outcome of an operation when it arrives.
     fn detach(&mut self, slot: OperationSlot);
 
-    /// Sends what waits, and takes what has come; who waited for it is put into `woken`. Returns
-    /// how many operations ended.
+    /// Sends what is queued and receives what has arrived; adds the wakers of finished operations
+    /// to `woken`. Returns the number of operations that ended.
     fn poll(&mut self, woken: &mut Vec<Waker>) -> usize;
 
-    /// Before sleeping. False: something may have come unnoticed, and has to be polled for.
+    /// Prepares for sleeping. Returns false if something may have arrived unnoticed, so that the
+    /// caller must poll.
     fn arm(&mut self) -> bool;
 
-    /// What a sleeper waits for.
+    /// Returns the descriptors that a sleeping thread waits for.
     fn awaited(&self) -> impl Iterator<Item = PollFd<'_>>;
 
-    /// After a sleep; takes from `ready`, for each that [`awaited`](Self::awaited) named, whether
-    /// it has something to tell.
+    /// Handles the end of a sleep. Takes one element of `ready` for each descriptor that
+    /// [`awaited`](Self::awaited) returned: whether it has an event.
     fn wake(&mut self, ready: &mut impl Iterator<Item = bool>);
 }

@@ -1,4 +1,4 @@
-//! The connections of a session, and what is asked of all of them.
+//! The endpoint of a session: its connections to the nodes of a pool.
 
 use core::cell::{Cell, OnceCell, RefCell, RefMut};
 use core::future::Future;
@@ -8,55 +8,55 @@ use core::time::Duration;
 
 use std::sync::Arc;
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::Wait;
-use farleaf_types::{NodeId, OwnerWord};
 
 use crate::batch::{Batch, Verb, VerbKind};
 use crate::cost::Counters;
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
 use crate::mapped::MappedEndpoint;
-use crate::network::connection::{Connection, Loss, Part, Posted};
+use crate::network::connection::{BatchPart, Connection, Loss, PostResult};
 use crate::network::execute::NetworkExecute;
-use crate::network::nodes::{NodeDirectory, NodeWay};
-use crate::tcp::Patience;
+use crate::network::nodes::{NodeAccess, NodeDirectory};
+use crate::tcp::PollTimer;
 
-/// Numbers of nodes.
+/// Number of possible node numbers.
 const NODE_COUNT_MAX: usize = u8::MAX as usize + 1;
 
 /// An endpoint to the nodes of a pool.
 ///
-/// A batch is written down when its future is first polled, posted at the next
-/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the answers;
-/// so all batches that a thread posts in one turn share a system call, or a doorbell.
+/// A batch is queued when its future is first polled, and posted at the next
+/// [`poll_completions`](Endpoint::poll_completions). It completes when that method has received the
+/// replies. So all batches that a thread posts in one turn share a system call, or a doorbell.
 #[derive(Debug)]
 pub struct NetworkEndpoint<C: Connection> {
-    /// By their numbers; connected when they are first needed.
+    /// Connections by node number, opened when first needed.
     nodes: Box<[OnceCell<Box<RefCell<C>>>]>,
-    /// Above the greatest number that is connected.
+    /// Number above the greatest connected node.
     connected_end: Cell<usize>,
-    /// Node 0, where this process has it mapped.
+    /// Endpoint to node 0, if its memory is mapped into this process.
     local: Option<Box<MappedEndpoint>>,
-    /// How the others are found; `None`: there are none.
-    others: Option<Others<C>>,
+    /// Access to further nodes; `None` if the pool has one node.
+    others: Option<OtherNodes<C>>,
     counters: Counters,
-    /// Empty between calls; kept for its allocation.
+    /// Buffer for wakers; empty between calls, kept for its allocation.
     woken: RefCell<Vec<Waker>>,
-    patience: RefCell<Patience>,
-    /// F7 is left to the node.
+    poll_timer: RefCell<PollTimer>,
+    /// True if FABRIC-7 is checked by the node alone.
     #[cfg(feature = "conformance")]
     pub(crate) is_unchecked: bool,
 }
 
-/// How nodes besides the home are connected to.
+/// Resources for connecting to nodes other than the home.
 #[derive(Debug)]
-pub(crate) struct Others<C: Connection> {
+pub(crate) struct OtherNodes<C: Connection> {
     pub(crate) directory: Arc<dyn NodeDirectory>,
-    /// Whose connections they are.
+    /// Session of the connections; `None` for those of the process itself.
     pub(crate) owner: Option<OwnerWord>,
-    pub(crate) means: C::Means,
+    pub(crate) resources: C::Resources,
 }
 
-/// How node 0 is reached.
+/// Access to node 0.
 pub(crate) enum Home<C> {
     Connected(C),
     Mapped(Box<MappedEndpoint>),
@@ -71,28 +71,28 @@ impl<C: Connection> NetworkEndpoint<C> {
             others: None,
             counters: Counters::default(),
             woken: RefCell::default(),
-            patience: RefCell::new(Patience::new()),
+            poll_timer: RefCell::new(PollTimer::new()),
             #[cfg(feature = "conformance")]
             is_unchecked: false,
         }
     }
 
     pub(super) fn set(&self, node: usize, connection: C) {
-        // A place that is taken stays so; there is one thread.
+        // One thread uses the endpoint, so an occupied place stays occupied.
         let _ = self.nodes[node].set(Box::new(RefCell::new(connection)));
         let end = self.connected_end.get().max(node + 1);
         self.connected_end.set(end);
     }
 
-    /// To node 0, and no other.
+    /// Returns an endpoint to node 0 alone.
     pub(crate) fn to_one(connection: C) -> Self {
         let endpoint = Self::with_room_for(1);
         endpoint.set(0, connection);
         endpoint
     }
 
-    /// To node 0, and to others as they are needed.
-    pub(crate) fn to_pool(home: Home<C>, others: Others<C>) -> Self {
+    /// Returns an endpoint to node 0, and to others when they are needed.
+    pub(crate) fn to_pool(home: Home<C>, others: OtherNodes<C>) -> Self {
         let mut endpoint = Self::with_room_for(NODE_COUNT_MAX);
         endpoint.others = Some(others);
         match home {
@@ -102,7 +102,7 @@ impl<C: Connection> NetworkEndpoint<C> {
         endpoint
     }
 
-    /// What [`Endpoint::execute`] returns, as a type with a name.
+    /// Starts a batch, as [`Endpoint::execute`] does, but returns a named type.
     #[inline]
     pub fn start<'a>(&'a self, batch: &'a mut Batch) -> NetworkExecute<'a, C> {
         NetworkExecute::new(self, batch)
@@ -124,7 +124,7 @@ impl<C: Connection> NetworkEndpoint<C> {
         node == NodeId(0) && self.local.is_some()
     }
 
-    /// Connects the nodes of these verbs that are not connected. An error: one cannot be reached.
+    /// Connects the nodes of these verbs. Returns an error if one of them cannot be reached.
     #[inline]
     pub(super) fn connect(&self, verbs: &[Verb]) -> Result<(), BatchError> {
         let Some(others) = &self.others else {
@@ -141,16 +141,16 @@ impl<C: Connection> NetworkEndpoint<C> {
     }
 
     #[cold]
-    fn connect_to(&self, others: &Others<C>, node: NodeId) -> Result<(), BatchError> {
+    fn connect_to(&self, others: &OtherNodes<C>, node: NodeId) -> Result<(), BatchError> {
         let mut way = others.directory.find(node);
         let mut is_renewed = false;
         let loss = loop {
             let client = match way {
-                NodeWay::None | NodeWay::Lost => return Ok(()),
-                NodeWay::Unreachable(reason) => break Loss::Broken(reason),
-                NodeWay::At(client) => client,
+                NodeAccess::None | NodeAccess::Lost => return Ok(()),
+                NodeAccess::Unreachable(reason) => break Loss::Broken(reason),
+                NodeAccess::At(client) => client,
             };
-            let loss = match C::open(&others.means, &client, others.owner) {
+            let loss = match C::open(&others.resources, &client, others.owner) {
                 Ok(connection) => {
                     self.set(usize::from(node.0), connection);
                     return Ok(());
@@ -160,9 +160,9 @@ impl<C: Connection> NetworkEndpoint<C> {
             if self.is_lost_by(&loss, node) {
                 return Ok(());
             }
-            // The node does not know a client whose own connection has ended. Once: the next batch
-            // comes here again.
-            let may_renew = !is_renewed && loss.may_be_the_nodes();
+            // If the client's own connection has ended, the node no longer knows the client. Try
+            // only once; the next batch tries again.
+            let may_renew = !is_renewed && loss.may_be_node_loss();
             let renewed = may_renew.then(|| others.directory.renew(node, &client));
             match renewed.flatten() {
                 Some(renewed) => way = renewed,
@@ -173,30 +173,31 @@ impl<C: Connection> NetworkEndpoint<C> {
         Err(BatchError::new(loss.before_posting(node), 0))
     }
 
-    /// Whether a node is gone for good whose connection is broken, or that hangs up in good order:
-    /// asks whoever knows.
+    /// Asks the pool's home whether a node is lost for good. Called if its connection broke, or was
+    /// closed in good order.
     #[cold]
-    pub(super) fn is_lost_now(&self, node: NodeId) -> bool {
+    pub(super) fn query_lost(&self, node: NodeId) -> bool {
         let others = self.others.as_ref().filter(|_| node != NodeId(0));
         others.is_some_and(|others| {
-            others.directory.is_lost(node) || others.directory.is_lost_now(node)
+            others.directory.is_lost(node) || others.directory.query_lost(node)
         })
     }
 
-    /// Whether that is why its connection is of no use.
+    /// Returns true if the loss of the node explains why its connection is unusable.
     #[cold]
     fn is_lost_by(&self, loss: &Loss, node: NodeId) -> bool {
-        loss.may_be_the_nodes() && self.is_lost_now(node)
+        loss.may_be_node_loss() && self.query_lost(node)
     }
 
-    /// Whether a node is known to be gone for good.
+    /// Returns true if a node is known to be lost for good.
     #[inline]
     fn is_lost(&self, node: NodeId) -> bool {
         let others = self.others.as_ref();
         others.is_some_and(|others| others.directory.is_lost(node))
     }
 
-    /// F7: the first verb that would be refused, and why. The node checks again.
+    /// Returns the first verb that the node would refuse, with the reason (FABRIC-7). The node
+    /// checks again.
     #[inline]
     pub(super) fn first_refused(&self, verbs: &[Verb]) -> Option<(usize, BatchErrorKind)> {
         #[cfg(feature = "conformance")]
@@ -211,19 +212,19 @@ impl<C: Connection> NetworkEndpoint<C> {
     fn refusal(&self, verb: &Verb) -> Option<BatchErrorKind> {
         let (addr, node) = (verb.addr, verb.addr.node());
         let word_count = u64::from(verb.word_count);
-        let region_word_count = self.region_word_count(node);
-        if region_word_count.is_none() && self.is_lost(node) {
+        let memory_word_count = self.memory_word_count(node);
+        if memory_word_count.is_none() && self.is_lost(node) {
             return None;
         }
         let end = addr.index().checked_add(word_count);
-        let is_inside = region_word_count
+        let is_inside = memory_word_count
             .zip(end)
             .is_some_and(|(size, end)| end <= size);
         if !is_inside {
             return Some(BatchErrorKind::Refused {
                 addr,
                 word_count,
-                region_word_count,
+                memory_word_count,
             });
         }
         let is_allowed = verb.kind == VerbKind::Read
@@ -231,8 +232,8 @@ impl<C: Connection> NetworkEndpoint<C> {
         (!is_allowed).then_some(BatchErrorKind::Forbidden { addr, word_count })
     }
 
-    /// The first verb whose connection is broken, and how; then nothing is posted, to no node. But
-    /// what a lost node (U4 of the member table) would have been posted is left out.
+    /// Returns an error for the first verb whose connection is broken; nothing is posted to any
+    /// node then. Verbs to nodes that are lost for good are skipped.
     pub(super) fn first_unreachable(&self, verbs: &[Verb]) -> Option<BatchError> {
         verbs.iter().find_map(|verb| {
             let node = verb.addr.node();
@@ -242,24 +243,25 @@ impl<C: Connection> NetworkEndpoint<C> {
         })
     }
 
-    /// Posts the verbs of one node. Another thread of the process may have learnt only now that the
-    /// node is lost.
+    /// Posts the verbs of one node. Another thread of the process may have learned only now that
+    /// the node is lost.
     #[inline]
-    pub(super) fn post(&self, node: NodeId, verbs: &[Verb], data: &mut [u64]) -> Posted {
+    pub(super) fn post(&self, node: NodeId, verbs: &[Verb], data: &mut [u64]) -> PostResult {
         let own = verbs.iter().filter(|verb| verb.addr.node() == node);
         if node == NodeId(0)
             && let Some(local) = &self.local
         {
             local.execute_part(own, data);
-            return Posted::Done;
+            return PostResult::Done;
         }
-        // What is not refused and has no connection was lost when it was to be connected.
+        // A verb without a refusal and without a connection belongs to a node that was lost before
+        // it was connected.
         let Some(connection) = self.node(node).filter(|_| !self.is_lost(node)) else {
-            return Posted::Lost;
+            return PostResult::Lost;
         };
         let slot = connection.borrow_mut().post(own, data);
-        self.patience.borrow_mut().begin();
-        Posted::UnderWay(Part {
+        self.poll_timer.borrow_mut().begin();
+        PostResult::InFlight(BatchPart {
             node,
             slot,
             posted_count: verbs.len(),
@@ -305,9 +307,9 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
         let poll = |node: &RefCell<C>| node.borrow_mut().poll(&mut woken);
         let count = self.connected().map(poll).sum();
         if count > 0 {
-            self.patience.borrow_mut().begin();
+            self.poll_timer.borrow_mut().begin();
         }
-        // Nothing is borrowed here: a waker may be anybody's code.
+        // Nothing may be borrowed here: a waker is foreign code.
         woken.drain(..).for_each(Waker::wake);
         *self.woken.borrow_mut() = woken;
         count
@@ -318,9 +320,9 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
         if !self.connected().any(|node| busy(&node)) {
             return Wait::Unable;
         }
-        let mut patience = self.patience.borrow_mut();
-        if patience.is_awake() {
-            patience.wait();
+        let mut poll_timer = self.poll_timer.borrow_mut();
+        if poll_timer.is_awake() {
+            poll_timer.wait();
             return Wait::Awake;
         }
         let nodes = self.connected().filter(busy).map(RefCell::borrow_mut);
@@ -338,7 +340,7 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
         };
         let ready: Vec<bool> = {
             let mut waiting: Vec<_> = nodes.iter().flat_map(|node| node.awaited()).collect();
-            // Interrupted or not, whoever waits asks again.
+            // Interrupted or not, the caller polls again.
             let _ = rustix::event::poll(&mut waiting, Some(&timeout));
             let is_ready = |wait: &rustix::event::PollFd<'_>| !wait.revents().is_empty();
             waiting.iter().map(is_ready).collect()
@@ -362,10 +364,10 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
     }
 
     #[inline]
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
         match &self.local {
-            Some(local) if node == NodeId(0) => local.region_word_count(node),
-            _ => Some(self.node(node)?.borrow().region_word_count()),
+            Some(local) if node == NodeId(0) => local.memory_word_count(node),
+            _ => Some(self.node(node)?.borrow().memory_word_count()),
         }
     }
 }

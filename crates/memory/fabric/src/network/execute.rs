@@ -1,40 +1,40 @@
-//! One batch: its parts, and how they end.
+//! Execution of one batch: its parts, and how they end.
 
 use core::future::Future;
 use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use farleaf_types::NodeId;
+use farleaf_base::NodeId;
 
 use crate::batch::Batch;
 use crate::endpoint::{BatchError, BatchErrorKind};
-use crate::network::connection::{Connection, Part, PartFailure, Posted};
+use crate::network::connection::{BatchPart, Connection, PartFailure, PostResult};
 use crate::network::endpoint::NetworkEndpoint;
 
-/// A batch that is posted, or about to be.
+/// Future of a batch that is posted, or about to be.
 #[derive(Debug)]
 pub struct NetworkExecute<'a, C: Connection> {
     endpoint: &'a NetworkEndpoint<C>,
     batch: &'a mut Batch,
     is_posted: bool,
-    first: Option<Part>,
+    first: Option<BatchPart>,
     rare: Option<Box<Rare>>,
 }
 
-/// What few batches have, kept apart so that the others are small.
+/// Data that few batches need, stored separately to keep the others small.
 #[derive(Debug, Default)]
 struct Rare {
-    /// The parts that go to further nodes.
-    others: Vec<Part>,
+    /// The parts for further nodes.
+    others: Vec<BatchPart>,
     /// The verb that this side refused.
     refused: Option<(usize, BatchErrorKind)>,
-    /// Of the verbs that failed the first one, by posting order.
+    /// The first failed verb in posting order; failures other than a lost node come first.
     failure: Option<(usize, BatchErrorKind)>,
 }
 
 impl Rare {
-    /// The first verb of a part that was not posted, as its node is gone for good.
+    /// Records the first verb of a part that was not posted because its node is lost for good.
     #[cold]
     fn note_lost(&mut self, verb_index: usize, node: NodeId) {
         self.note(verb_index, BatchErrorKind::NodeLost { node });
@@ -42,7 +42,8 @@ impl Rare {
 
     #[cold]
     fn note(&mut self, verb_index: usize, kind: BatchErrorKind) {
-        // What is lost with its node is in nobody's way; what else failed may be.
+        // Verbs to a lost node may fail without harm; other failures may need action, so they rank
+        // first.
         let rank = |index: usize, kind: &BatchErrorKind| {
             (matches!(kind, BatchErrorKind::NodeLost { .. }), index)
         };
@@ -55,12 +56,12 @@ impl Rare {
     }
 }
 
-/// Some of the nodes of a pool.
+/// Set of nodes of a pool.
 #[derive(Debug, Default)]
 struct NodeSet([u64; 4]);
 
 impl NodeSet {
-    /// Whether it was not in it before.
+    /// Adds a node; returns true if it was not in the set.
     fn insert(&mut self, node: NodeId) -> bool {
         let (word, bit) = (usize::from(node.0 / 64), 1 << (node.0 % 64));
         let is_new = self.0[word] & bit == 0;
@@ -81,7 +82,7 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
         }
     }
 
-    /// F1: one post to each node. F5: nothing from the first verb on that is refused.
+    /// Posts once to each node (FABRIC-1); nothing from the first refused verb on (FABRIC-5).
     #[inline]
     fn post(&mut self) -> Result<(), BatchError> {
         let endpoint = self.endpoint;
@@ -98,16 +99,16 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
         }
         self.is_posted = true;
         cost.round_trips += 1;
-        // Without what a backend posts for itself (K2).
+        // Excludes requests that a backend posts on its own, such as the final READ of `verbs`.
         cost.count_posted(verbs);
         let Some(first) = verbs.first() else {
             return Ok(());
         };
         let first_node = first.addr.node();
         match endpoint.post(first_node, verbs, data) {
-            Posted::UnderWay(part) => self.first = Some(part),
-            Posted::Done => {}
-            Posted::Lost => self.rare.get_or_insert_default().note_lost(0, first_node),
+            PostResult::InFlight(part) => self.first = Some(part),
+            PostResult::Done => {}
+            PostResult::Lost => self.rare.get_or_insert_default().note_lost(0, first_node),
         }
         cost.doorbells += 1;
         if verbs.iter().all(|verb| verb.addr.node() == first_node) {
@@ -120,9 +121,9 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
             if posted.insert(node) {
                 let rare = self.rare.get_or_insert_default();
                 match endpoint.post(node, verbs, data) {
-                    Posted::UnderWay(part) => rare.others.push(part),
-                    Posted::Done => {}
-                    Posted::Lost => rare.note_lost(index, node),
+                    PostResult::InFlight(part) => rare.others.push(part),
+                    PostResult::Done => {}
+                    PostResult::Lost => rare.note_lost(index, node),
                 }
                 cost.doorbells += 1;
             }
@@ -130,9 +131,9 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
         Ok(())
     }
 
-    /// Takes what a node has answered; false: it has not yet.
+    /// Takes the reply of a node; returns false if it has not arrived yet.
     #[inline]
-    fn take(&mut self, part: Part, context: &mut Context<'_>) -> bool {
+    fn take(&mut self, part: BatchPart, context: &mut Context<'_>) -> bool {
         let Some(connection) = self.endpoint.node(part.node) else {
             return true;
         };
@@ -148,9 +149,9 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
     }
 
     #[cold]
-    fn note_failure(&mut self, part: Part, failure: PartFailure) {
+    fn note_failure(&mut self, part: BatchPart, failure: PartFailure) {
         let (mut verb_index, mut kind) = (failure.verb_index, failure.kind);
-        if failure.may_be_lost && self.endpoint.is_lost_now(part.node) {
+        if failure.may_be_lost && self.endpoint.query_lost(part.node) {
             verb_index = part.first_index(self.batch.verbs());
             kind = BatchErrorKind::NodeLost { node: part.node };
         }
@@ -167,14 +168,14 @@ impl<'a, C: Connection> NetworkExecute<'a, C> {
         self.rare.get_or_insert_default().others = others;
     }
 
-    /// Whether all nodes have answered.
+    /// Returns true if all nodes have replied.
     #[inline]
     fn is_over(&self) -> bool {
         let others = self.rare.as_ref().map(|rare| &rare.others);
         self.first.is_none() && others.is_none_or(Vec::is_empty)
     }
 
-    /// What they answered.
+    /// Returns the result of the whole batch.
     #[inline]
     fn outcome(&mut self) -> Result<(), BatchError> {
         let Some(rare) = &mut self.rare else {
@@ -222,8 +223,8 @@ impl<C: Connection> Drop for NetworkExecute<'_, C> {
 }
 
 impl<C: Connection> NetworkExecute<'_, C> {
-    /// Its future is dropped while nodes owe an answer. Out of line: every batch is dropped, few
-    /// so.
+    /// Detaches the operations of a future that is dropped before all nodes replied. Out of line:
+    /// every batch is dropped, but few while unfinished.
     #[cold]
     #[inline(never)]
     fn detach(&self) {

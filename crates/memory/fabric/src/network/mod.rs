@@ -1,5 +1,5 @@
-//! Batches over connections to the nodes of a pool, whatever carries the verbs: what the `tcp` and
-//! the `verbs` backend have in common.
+//! Batches over connections to the nodes of a pool: the common part of the `tcp` and `verbs`
+//! backends.
 //!
 //! ```text
 //!   NetworkEndpoint of a session          nodes
@@ -9,18 +9,19 @@
 //!   +-----------------------------+
 //! ```
 //!
-//! A batch is cut into a part for each node that it concerns, all of which are posted at once, and
-//! is complete when the last part is (F1). Nothing is posted from the first verb on that is refused
-//! (F5), and nothing at all if a connection is broken. A node that is gone for good, by the word of
-//! the pool's home, is left out, and its verbs fail as [`BatchErrorKind::NodeLost`].
+//! A batch is split into one part for each of its nodes. All parts are posted at once, and the
+//! batch is complete when the last part is (FABRIC-1). Nothing is posted from the first refused
+//! verb on (FABRIC-5), and nothing at all if a connection is broken. If the pool's home reports a
+//! node as lost for good, its part is left out, and its verbs fail with
+//! [`BatchErrorKind::NodeLost`].
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `connection` | what an endpoint needs of a connection to one node |
-//! | `endpoint` | the connections of a session, and what is asked of all of them |
+//! | `connection` | the interface between an endpoint and its connection to one node |
+//! | `endpoint` | the endpoint of a session: its connections |
 //! | `execute` | one batch: its parts, and how they end |
 //! | `nodes` | how an endpoint finds the nodes of its pool |
-//! | `silence` | for how long a node that owes an answer has said nothing |
+//! | `silence` | time since a node that must reply was last heard |
 //!
 //! [`BatchErrorKind::NodeLost`]: crate::BatchErrorKind::NodeLost
 
@@ -30,11 +31,11 @@ mod execute;
 mod nodes;
 mod silence;
 
-pub use connection::{Connection, Loss, OperationSlot, Part, PartFailure};
+pub use connection::{BatchPart, Connection, Loss, OperationSlot, PartFailure};
 pub use endpoint::NetworkEndpoint;
-pub(crate) use endpoint::{Home, Others};
+pub(crate) use endpoint::{Home, OtherNodes};
 pub use execute::NetworkExecute;
-pub use nodes::{NodeDirectory, NodeWay};
+pub use nodes::{NodeAccess, NodeDirectory};
 pub(crate) use silence::Silence;
 
 #[cfg(test)]

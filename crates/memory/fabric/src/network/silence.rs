@@ -1,71 +1,71 @@
-//! For how long a node that owes an answer has said nothing.
+//! Measures how long a node that must reply has been silent.
 
 use std::time::{Duration, Instant};
 
-/// In vain polls between two looks at the clock.
+/// Number of futile polls between two reads of the clock.
 const CLOCK_POLL_COUNT: u32 = 256;
 
-/// Counts polls in vain, as a look at the clock costs more than one.
+/// Timer of silence. It counts futile polls, because reading the clock costs more than a poll.
 #[derive(Debug)]
 pub(crate) struct Silence {
     answer_time_max: Duration,
-    heard_at: Instant,
+    last_input_at: Instant,
     idle_poll_count: u32,
 }
 
 impl Silence {
-    /// A node may take `answer_time_max` for an answer.
+    /// Returns a timer; a node may take `answer_time_max` for a reply.
     pub(crate) fn new(answer_time_max: Duration) -> Self {
         Self {
             answer_time_max,
-            heard_at: Instant::now(),
+            last_input_at: Instant::now(),
             idle_poll_count: 0,
         }
     }
 
-    /// Something has come, or only now something is expected.
+    /// Resets the timer: something has arrived, or only now something is expected.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.idle_poll_count = 0;
     }
 
-    /// A poll was in vain. True now and then: it is time to look whether that is
-    /// [too long](Self::is_too_long).
+    /// Counts a futile poll. Returns true now and then: the caller then checks
+    /// [`is_too_long`](Self::is_too_long).
     #[inline]
     pub(crate) fn note_idle_poll(&mut self) -> bool {
         self.idle_poll_count += 1;
         if self.idle_poll_count == 1 {
-            self.heard_at = Instant::now();
+            self.last_input_at = Instant::now();
         }
         self.idle_poll_count.is_multiple_of(CLOCK_POLL_COUNT)
     }
 
-    /// The next poll in vain is to look.
-    pub(crate) fn look_soon(&mut self) {
+    /// Makes the next futile poll return true.
+    pub(crate) fn check_soon(&mut self) {
         if self.idle_poll_count == 0 {
-            self.heard_at = Instant::now();
+            self.last_input_at = Instant::now();
         }
         self.idle_poll_count = CLOCK_POLL_COUNT - 1;
     }
 
-    /// Whether somebody who has owed nothing for so long is to be looked at, too; not again before
-    /// as much time has passed.
+    /// Returns true if a peer that owes no reply has been idle for `time`, so that it is to be
+    /// checked too; then not again before as much time has passed.
     pub(crate) fn was_idle_for(&mut self, time: Duration) -> bool {
         let now = Instant::now();
-        let was_idle = now.duration_since(self.heard_at) > time;
+        let was_idle = now.duration_since(self.last_input_at) > time;
         if was_idle {
-            self.heard_at = now;
+            self.last_input_at = now;
         }
         was_idle
     }
 
-    /// Whether the node has had all the time that it may take.
+    /// Returns true if the node has exceeded the time for a reply.
     #[cold]
     pub(crate) fn is_too_long(&self) -> bool {
-        self.heard_at.elapsed() > self.answer_time_max
+        self.last_input_at.elapsed() > self.answer_time_max
     }
 
-    /// What is said of such a node.
+    /// Returns the error text for such a node.
     #[cold]
     pub(crate) fn reason(&self) -> String {
         let seconds = self.answer_time_max.as_secs_f64();
@@ -77,8 +77,8 @@ impl Silence {
 mod tests {
     use super::*;
 
-    /// Promise: the time counts from the first poll in vain, is looked at now and then only, and
-    /// anew after something has come.
+    /// Promise: the time counts from the first futile poll, is checked only now and then, and
+    /// restarts when something arrives.
     #[test]
     fn silence_is_measured_from_the_first_poll_in_vain() {
         let time_max = Duration::from_millis(20);
@@ -93,7 +93,7 @@ mod tests {
         std::thread::sleep(2 * time_max);
         assert!(silence.is_too_long(), "{}", silence.reason());
         silence.end();
-        silence.look_soon();
+        silence.check_soon();
         assert_eq!(looks(&mut silence, 1), 1);
         assert!(!silence.is_too_long(), "of the silence that has ended");
         assert!(!silence.was_idle_for(time_max));

@@ -1,4 +1,4 @@
-//! Batches over nodes that are in this process.
+//! Tests of batches over simulated nodes in this process.
 
 use core::cell::RefCell;
 use core::pin::pin;
@@ -8,45 +8,45 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 use rustix::event::PollFd;
 
 use super::*;
 use crate::batch::{Batch, Verb};
 use crate::endpoint::{BatchErrorKind, Endpoint};
-use crate::mapped::{MappedEndpoint, MappedRegion};
+use crate::mapped::{MappedEndpoint, MappedMemory};
 use crate::tcp::TcpClient;
 
 const REGION_SIZE_WORDS: u64 = 512;
 
-/// What a test knows of a node, and has told it to do.
+/// Script of a simulated node, and a record of what was posted to it.
 #[derive(Debug, Default)]
-struct Plan {
-    /// Verbs that came, by the words they were for.
+struct NodeScript {
+    /// Word indexes of the posted verbs.
     posted: Vec<u64>,
     fails: Option<PartFailure>,
     loss: Option<Loss>,
     detached_count: usize,
 }
 
-/// A connection that answers with the next poll.
+/// Connection that replies at the next poll.
 #[derive(Debug)]
-struct Fake {
-    plan: Rc<RefCell<Plan>>,
+struct FakeConnection {
+    plan: Rc<RefCell<NodeScript>>,
     loss: Option<Loss>,
-    is_under_way: bool,
+    is_in_flight: bool,
     waker: Option<Waker>,
 }
 
-impl Connection for Fake {
-    type Means = ();
+impl Connection for FakeConnection {
+    type Resources = ();
 
     fn open((): &(), _: &TcpClient, _: Option<OwnerWord>) -> Result<Self, Loss> {
         Err(Loss::Broken("nobody is there".to_owned()))
     }
 
-    fn region_word_count(&self) -> u64 {
+    fn memory_word_count(&self) -> u64 {
         REGION_SIZE_WORDS
     }
 
@@ -60,11 +60,11 @@ impl Connection for Fake {
     }
 
     fn in_flight_count(&self) -> usize {
-        usize::from(self.is_under_way)
+        usize::from(self.is_in_flight)
     }
 
     fn is_busy(&self) -> bool {
-        self.is_under_way
+        self.is_in_flight
     }
 
     fn post<'a>(
@@ -74,17 +74,17 @@ impl Connection for Fake {
     ) -> OperationSlot {
         let words = verbs.map(|verb| verb.addr.index());
         self.plan.borrow_mut().posted.extend(words);
-        self.is_under_way = true;
+        self.is_in_flight = true;
         OperationSlot(0)
     }
 
     fn take(
         &mut self,
-        _part: Part,
+        _part: BatchPart,
         _batch: &mut Batch,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<PartFailure>>> {
-        if self.is_under_way {
+        if self.is_in_flight {
             self.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -98,7 +98,7 @@ impl Connection for Fake {
 
     fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
         woken.extend(self.waker.take());
-        usize::from(core::mem::take(&mut self.is_under_way))
+        usize::from(core::mem::take(&mut self.is_in_flight))
     }
 
     fn arm(&mut self) -> bool {
@@ -112,20 +112,20 @@ impl Connection for Fake {
     fn wake(&mut self, _ready: &mut impl Iterator<Item = bool>) {}
 }
 
-/// Nodes that are lost, and those that turn out to be when somebody asks.
+/// Nodes that are lost, and nodes that are found lost on a query.
 #[derive(Debug, Default)]
 struct Lost {
     known: Mutex<BTreeSet<u8>>,
     unnoticed: BTreeSet<u8>,
-    /// A node that another thread learns to be lost while a batch is posted: just before it is
-    /// asked for so many times.
+    /// A node that another thread finds lost while a batch is posted, and the number of queries
+    /// before that.
     learnt: Option<(u8, u32)>,
     asked_count: AtomicU32,
 }
 
 impl NodeDirectory for Lost {
-    fn find(&self, _node: NodeId) -> NodeWay {
-        NodeWay::None
+    fn find(&self, _node: NodeId) -> NodeAccess {
+        NodeAccess::None
     }
 
     fn is_lost(&self, node: NodeId) -> bool {
@@ -138,7 +138,7 @@ impl NodeDirectory for Lost {
         self.known.lock().expect("no panic").contains(&node.0)
     }
 
-    fn is_lost_now(&self, node: NodeId) -> bool {
+    fn query_lost(&self, node: NodeId) -> bool {
         let is_lost = self.unnoticed.contains(&node.0);
         if is_lost {
             self.known.lock().expect("no panic").insert(node.0);
@@ -147,30 +147,30 @@ impl NodeDirectory for Lost {
     }
 }
 
-/// Node 0 in this process's memory, and nodes 1 and 2.
-struct Scene {
-    endpoint: NetworkEndpoint<Fake>,
-    plans: [Rc<RefCell<Plan>>; 2],
-    home: Arc<MappedRegion>,
+/// A pool with node 0 in this process's memory, and nodes 1 and 2.
+struct TestPool {
+    endpoint: NetworkEndpoint<FakeConnection>,
+    plans: [Rc<RefCell<NodeScript>>; 2],
+    home: Arc<MappedMemory>,
 }
 
-impl Scene {
+impl TestPool {
     fn new(directory: Lost) -> Self {
-        let home = MappedRegion::anonymous(REGION_SIZE_WORDS * 8).expect("memory");
+        let home = MappedMemory::anonymous(REGION_SIZE_WORDS * 8).expect("memory");
         let home = Arc::new(home);
-        let others = Others {
+        let others = OtherNodes {
             directory: Arc::new(directory),
             owner: None,
-            means: (),
+            resources: (),
         };
         let local = Home::Mapped(Box::new(MappedEndpoint::new(Arc::clone(&home))));
         let endpoint = NetworkEndpoint::to_pool(local, others);
-        let plans: [Rc<RefCell<Plan>>; 2] = Default::default();
+        let plans: [Rc<RefCell<NodeScript>>; 2] = Default::default();
         for (node, plan) in plans.iter().enumerate() {
-            let fake = Fake {
+            let fake = FakeConnection {
                 plan: Rc::clone(plan),
                 loss: None,
-                is_under_way: false,
+                is_in_flight: false,
                 waker: None,
             };
             endpoint.set(node + 1, fake);
@@ -196,7 +196,7 @@ fn at(node: u8, index: u64) -> WordAddr {
     WordAddr::new(NodeId(node), index)
 }
 
-/// A WRITE to node 1, one to node 2, and another to node 1.
+/// Returns a batch of a WRITE to node 1, one to node 2, and another to node 1.
 fn mixed() -> Batch {
     let mut batch = Batch::new();
     batch.write_word(at(1, 10), 1);
@@ -211,12 +211,12 @@ fn unknown(reason: &str) -> BatchErrorKind {
     }
 }
 
-/// Promise (F1, F2): each node is posted to once, what is its own and in order, wherever in the
-/// batch that is. (Memory of this process was posted to once for each verb if the batch began with
-/// another node.)
+/// Promise (FABRIC-1, FABRIC-2): each node is posted to once, with its own verbs in order, wherever
+/// in the batch they are. (Regression: memory of this process was posted to once per verb if the
+/// batch began with another node.)
 #[test]
 fn each_node_is_posted_to_once() {
-    let scene = Scene::new(Lost::default());
+    let scene = TestPool::new(Lost::default());
     let mut batch = mixed();
     let adds = [(); 3].map(|()| batch.fetch_add(at(0, 30), 1));
     let swap = batch.compare_swap(at(0, 31), 0, 9);
@@ -231,11 +231,11 @@ fn each_node_is_posted_to_once() {
     assert_eq!((batch.cost().round_trips, batch.cost().doorbells), (1, 3));
 }
 
-/// Promise (F5): nothing is posted, to no node, from the first verb on that is refused, and nothing
-/// at all if one of the connections that are left is broken.
+/// Promise (FABRIC-5): nothing is posted, to any node, from the first refused verb on, and nothing
+/// at all if a remaining connection is broken.
 #[test]
 fn refused_verbs_and_broken_connections_stop_a_batch() {
-    let scene = Scene::new(Lost::default());
+    let scene = TestPool::new(Lost::default());
     let mut batch = mixed();
     batch.write_word(at(2, REGION_SIZE_WORDS), 1);
     batch.write_word(at(1, 12), 1);
@@ -253,8 +253,8 @@ fn refused_verbs_and_broken_connections_stop_a_batch() {
     assert_eq!([scene.posted(1), scene.posted(2)], [vec![], vec![]]);
 }
 
-/// Promise (U4): whatever ends the connection to a node that is gone for good, its verbs are told
-/// so, once somebody has asked; the others are executed, and later batches are not posted to it.
+/// Promise: however the connection to a lost node ended, its verbs fail with `NodeLost` after a
+/// query; the other verbs are executed, and later batches are not posted to that node.
 #[test]
 fn what_a_lost_node_does_is_told_as_its_loss() {
     let directory = || Lost {
@@ -262,7 +262,7 @@ fn what_a_lost_node_does_is_told_as_its_loss() {
         ..Lost::default()
     };
     let lost = BatchErrorKind::NodeLost { node: NodeId(2) };
-    let scene = Scene::new(directory());
+    let scene = TestPool::new(directory());
     scene.plans[1].borrow_mut().fails = Some(PartFailure {
         verb_index: 1,
         kind: unknown("hung up"),
@@ -273,15 +273,15 @@ fn what_a_lost_node_does_is_told_as_its_loss() {
     scene.plans[1].borrow_mut().loss = Some(Loss::Fenced);
     assert_eq!(scene.execute(&mut mixed()), Err((lost.clone(), 1)));
     assert_eq!([scene.posted(1), scene.posted(2)], [vec![10, 11], vec![]]);
-    // What else failed may be in somebody's way, and is told first.
+    // Other failures may need action, so they are reported before lost nodes.
     scene.plans[0].borrow_mut().fails = Some(PartFailure {
         verb_index: 2,
         kind: unknown("torn"),
         may_be_lost: false,
     });
     assert_eq!(scene.execute(&mut mixed()), Err((unknown("torn"), 2)));
-    // A fault of this host says nothing of the node.
-    let scene = Scene::new(directory());
+    // A fault of this host proves nothing about the node.
+    let scene = TestPool::new(directory());
     scene.plans[1].borrow_mut().loss = Some(Loss::Here("no memory".to_owned()));
     let (kind, _) = scene.execute(&mut mixed()).expect_err("it cannot be used");
     assert!(
@@ -290,16 +290,16 @@ fn what_a_lost_node_does_is_told_as_its_loss() {
     );
 }
 
-/// Promise (U4): whenever another thread of the process learns that a node is lost, a batch that
-/// was not posted there whole says so. (What was lost between the look and the post counted as
-/// executed: a READ brought zeros, and a CAS had found 0.)
+/// Promise: whenever another thread of the process learns that a node is lost, a batch that was not
+/// completely posted there reports it. (Regression: verbs of a node lost between check and post
+/// counted as executed; a READ returned zeros, and a CAS seemed to have found 0.)
 #[test]
 fn a_part_that_is_not_posted_is_a_failure() {
     for (node, count) in [1, 2]
         .into_iter()
         .flat_map(|node| (1..=8).map(move |it| (node, it)))
     {
-        let scene = Scene::new(Lost {
+        let scene = TestPool::new(Lost {
             learnt: Some((node, count)),
             ..Lost::default()
         });
@@ -316,7 +316,7 @@ fn a_part_that_is_not_posted_is_a_failure() {
             Err((lost, usize::from(node - 1)))
         };
         assert_eq!(outcome, expected, "node {node}, at question {count}");
-        // A batch asks once for each node: when it posts to it.
+        // A batch checks once for each node: when it posts to it.
         assert_eq!(is_posted, count > 1);
     }
 }
@@ -324,7 +324,7 @@ fn a_part_that_is_not_posted_is_a_failure() {
 /// Promise: a batch whose future is dropped is detached from all its nodes.
 #[test]
 fn dropped_batches_are_detached_everywhere() {
-    let scene = Scene::new(Lost::default());
+    let scene = TestPool::new(Lost::default());
     let mut batch = mixed();
     {
         let mut execute = pin!(scene.endpoint.execute(&mut batch));

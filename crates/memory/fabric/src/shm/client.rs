@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
@@ -17,37 +17,38 @@ use rustix::net::{
 use crate::control::{Control, ControlError, SessionLife};
 use crate::runtime::DIRECTORY_VARIABLE;
 use crate::shm::PoolName;
-use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
+use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, ShmReply, ShmRequest};
 
-/// A node that does not answer for so long is reported as unreachable. Answers take microseconds;
-/// the time is for a host that swaps.
+/// Time after which a node that does not reply is reported as unreachable. Replies take
+/// microseconds; the limit allows for a host that swaps.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A process's connection to the memory node of a pool.
+/// Connection of a process to the memory node of a pool.
 #[derive(Debug)]
 pub struct ShmClient {
     pool: String,
-    /// How a call failed half way, once one has. Answers do not say which question they are for, so
-    /// the late answer to that call would be taken for the answer to the next one: one session's
-    /// "fenced" for another's (F6).
+    /// The socket, or the error kind of the call that failed halfway. Replies do not identify their
+    /// request. A late reply to the failed call would be taken for the reply to the next one: one
+    /// session's "fenced" for another's (FABRIC-6).
     socket: Mutex<Result<OwnedFd, io::ErrorKind>>,
 }
 
 impl ShmClient {
-    /// Connects to the node of this name and asks for the region's memory: the descriptor, and the
-    /// size in bytes that it must have.
+    /// Connects to the node of this name and requests its memory. Returns the connection, the
+    /// descriptor and the required size in bytes.
     ///
     /// # Errors
-    /// No node of this name runs, or it is of another version, or it is no node.
+    /// No node of this name runs, it has another version, or the peer is not a node.
     pub fn connect(name: &PoolName) -> Result<(Self, OwnedFd, u64), ControlError> {
         Self::connect_within(name, ANSWER_TIME_MAX)
     }
 
-    /// The same, with another limit than 10 s for the answer to each call, which must not be 0.
-    /// A call that reaches the limit ends the connection: later calls fail at once.
+    /// Connects as [`connect`](Self::connect) does, with another limit than 10 s for the reply to
+    /// each call. The limit must not be 0. A call that reaches the limit ends the connection: later
+    /// calls fail at once.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or there was no answer in time.
+    /// As [`connect`](Self::connect), or no reply arrived in time.
     pub fn connect_within(
         name: &PoolName,
         answer_time_max: Duration,
@@ -60,22 +61,22 @@ impl ShmClient {
             pool,
             socket: Mutex::new(Ok(socket)),
         };
-        let (reply, descriptor) = client.call(Request::Hello)?;
+        let (reply, descriptor) = client.call(ShmRequest::Hello)?;
         match (reply, descriptor) {
-            (Reply::Memory { size_bytes }, Some(memory)) => Ok((client, memory, size_bytes)),
-            (Reply::Memory { .. }, None) => Err(client.malformed("a greeting without memory")),
+            (ShmReply::Memory { size_bytes }, Some(memory)) => Ok((client, memory, size_bytes)),
+            (ShmReply::Memory { .. }, None) => Err(client.malformed("a greeting without memory")),
             (reply, _) => Err(client.unexpected(&reply)),
         }
     }
 
-    fn call(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), ControlError> {
+    fn call(&self, request: ShmRequest) -> Result<(ShmReply, Option<OwnedFd>), ControlError> {
         let (frame, size_bytes, descriptor) = self
             .exchange_once(&request.encode())
             .map_err(|source| unanswered(&self.pool, source, identity))?;
-        let reply = Reply::decode(&frame[..size_bytes])
+        let reply = ShmReply::decode(&frame[..size_bytes])
             .map_err(|malformed| self.malformed(&malformed.0))?;
         match reply {
-            Reply::Refused(reason) => Err(ControlError::Refused {
+            ShmReply::Refused(reason) => Err(ControlError::Refused {
                 pool: self.pool.clone(),
                 reason,
             }),
@@ -84,8 +85,8 @@ impl ShmClient {
     }
 
     fn exchange_once(&self, request: &Frame) -> io::Result<(Frame, usize, Option<OwnedFd>)> {
-        // The socket is out of its place during the exchange, so a thread that panicked in one
-        // left none behind, and a poisoned lock needs no other care.
+        // The socket is taken out during the exchange. If a thread panics in an exchange, the next
+        // call finds no socket, so a poisoned lock needs no other handling.
         let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let socket = socket.map_err(|kind| {
@@ -111,36 +112,36 @@ impl ShmClient {
         }
     }
 
-    fn unexpected(&self, reply: &Reply) -> ControlError {
+    fn unexpected(&self, reply: &ShmReply) -> ControlError {
         self.malformed(&format!("an answer to another question ({reply:?})"))
     }
 }
 
 impl Control for ShmClient {
     fn register_session(&self) -> Result<OwnerWord, ControlError> {
-        match self.call(Request::Register)? {
-            (Reply::Session(owner), _) => Ok(owner),
+        match self.call(ShmRequest::Register)? {
+            (ShmReply::Session(owner), _) => Ok(owner),
             (reply, _) => Err(self.unexpected(&reply)),
         }
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
-        match self.call(Request::Close(owner))? {
-            (Reply::Closed, _) => Ok(()),
+        match self.call(ShmRequest::Close(owner))? {
+            (ShmReply::Closed, _) => Ok(()),
             (reply, _) => Err(self.unexpected(&reply)),
         }
     }
 
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
-        match self.call(Request::Life(owner))? {
-            (Reply::Life(Some(pid)), _) => Ok(SessionLife::Alive { pid }),
-            (Reply::Life(None), _) => Ok(SessionLife::Fenced),
+        match self.call(ShmRequest::Life(owner))? {
+            (ShmReply::Life(Some(pid)), _) => Ok(SessionLife::Alive { pid }),
+            (ShmReply::Life(None), _) => Ok(SessionLife::Fenced),
             (reply, _) => Err(self.unexpected(&reply)),
         }
     }
 }
 
-/// A socket whose time limit has passed would block.
+/// Converts an I/O error of a call. `WouldBlock`: the time limit has passed.
 fn unanswered(
     pool: &str,
     source: io::Error,
@@ -156,7 +157,7 @@ fn unanswered(
     }
 }
 
-/// Where it was looked for, and what decides that: the node may run, in another directory.
+/// Adds the socket's path and the setting that selects it: the node may run in another directory.
 fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     let path = name.socket_path();
     let told = format!(
@@ -166,8 +167,8 @@ fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), told)
 }
 
-/// The system's sockets count time in ticks, the one under way included: they may wake that much
-/// too early.
+/// Longest tick of the system's socket timers. They count the tick in progress, so they may expire
+/// that much too early.
 const SYSTEM_TICK_MAX: Duration = Duration::from_millis(10);
 
 fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd> {
@@ -184,7 +185,8 @@ fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd
     rustix::net::connect(&socket, &address)?;
     let server = sockopt::socket_peercred(&socket)?.uid;
     let ours = rustix::process::geteuid();
-    // Before the first node made the directory, anyone could have made it in a place like /tmp.
+    // Before the first node created the directory, any user could have created it in a place like
+    // /tmp.
     if server != ours && !server.is_root() && !ours.is_root() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -197,7 +199,7 @@ fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd
 fn exchange(socket: &OwnedFd, request: &Frame) -> io::Result<(Frame, usize, Option<OwnedFd>)> {
     // A socket with a time limit is interrupted even by signals whose handlers restart calls.
     match retry_on_intr(|| rustix::net::send(socket, request, SendFlags::NOSIGNAL)) {
-        // A node that turned this client away hung up, but has said why before.
+        // A node that refuses this client closes the connection, but sends the reason first.
         Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
         Err(error) => return Err(error.into()),
     }
@@ -213,7 +215,8 @@ fn exchange(socket: &OwnedFd, request: &Frame) -> io::Result<(Frame, usize, Opti
             RecvFlags::CMSG_CLOEXEC,
         )
     };
-    // The kernel reports a hang-up that left our request unread once, and before what was sent.
+    // If the peer closed without reading our request, the kernel reports that once, before any
+    // data.
     let received = match retry_on_intr(&mut receive) {
         Err(Errno::CONNRESET) => retry_on_intr(&mut receive),
         received => received,

@@ -1,4 +1,4 @@
-//! The node's side of the socket, and the watch over its clients' processes.
+//! The node's side of the socket, and the supervision of its clients' processes.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -18,65 +18,66 @@ use thiserror::Error;
 
 use crate::service::{SessionService, StopSignal};
 use crate::shm::PoolName;
-use crate::shm::place::Claim;
-use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
+use crate::shm::place::NameLock;
+use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, ShmReply, ShmRequest};
 
-/// Connections, each with a descriptor of its process, beyond which a client is turned away.
+/// Maximum number of connections, each with a descriptor of its process; further clients are
+/// refused.
 const CONNECTION_COUNT_MAX: usize = 1024;
 const BACKLOG: i32 = 64;
-/// How long the listener rests when it cannot even turn a client away.
+/// Pause of the listener if it cannot even refuse a client.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
 
-/// Why a node cannot listen.
+/// Reason why a node cannot listen.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Another node of the same name runs.
+    /// Another node of the same name is running.
     #[error("{0} is already served by another process; stop that one or take another name")]
     AlreadyServed(PoolName),
-    /// The system said no.
+    /// The system returned an error for the socket.
     #[error("cannot listen for {pool} at {}: {source}", path.display())]
     Socket {
-        /// Which pool.
+        /// Name of the pool.
         pool: PoolName,
-        /// Where its socket would be.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// A connected client: its socket, its process, and what it registered.
+/// A connected client: its socket, its process and its sessions.
 #[derive(Debug)]
-struct Client {
+struct ShmPeer {
     socket: Option<OwnedFd>,
     process: OwnedFd,
     pid: u32,
     sessions: Vec<OwnerWord>,
 }
 
-/// The socket of a memory node.
+/// The listening socket of a memory node.
 #[derive(Debug)]
 pub struct ShmListener {
     socket: OwnedFd,
     path: PathBuf,
     memory: OwnedFd,
     memory_size_bytes: u64,
-    clients: Vec<Client>,
-    /// Why nobody is given the memory, if nobody is.
+    clients: Vec<ShmPeer>,
+    /// Reason why the memory is passed to no client, if it is not.
     refusal: Option<&'static str>,
-    /// Given up for a moment when the process has no descriptor left, so that a client can still
-    /// be told; `accept` would fail for ever otherwise, and `run` would spin.
+    /// Spare descriptor, closed briefly when the process has no other left, so that a client can be
+    /// refused. Otherwise `accept` would fail for ever and `run` would spin.
     reserve: Option<OwnedFd>,
-    /// Held so that no other node takes the name.
-    _claim: Claim,
+    /// Lock that prevents other nodes from using the name.
+    _claim: NameLock,
 }
 
 impl ShmListener {
-    /// Takes the name and listens. `memory` will be handed to whoever says hello.
+    /// Claims the name and listens. `memory` is passed to every client that sends a hello.
     ///
     /// # Errors
-    /// The name is taken, or the system said no.
+    /// The name is taken, or the system returned an error.
     pub fn bind(name: &PoolName, memory: OwnedFd, size_bytes: u64) -> Result<Self, ListenError> {
         let path = name.socket_path();
         let socket_error = |source: io::Error| ListenError::Socket {
@@ -100,13 +101,13 @@ impl ShmListener {
         })
     }
 
-    /// Gives the memory to nobody, and tells them why.
-    pub fn turn_away_all(&mut self, reason: &'static str) {
+    /// Refuses the memory to all clients from now on; they receive the reason.
+    pub fn refuse_all(&mut self, reason: &'static str) {
         self.refusal = Some(reason);
     }
 
-    /// Serves until it is stopped. Sessions of processes that die are fenced within the time the
-    /// kernel needs to say so.
+    /// Serves until stopped. Sessions of a process that dies are fenced as soon as the kernel
+    /// reports its death.
     ///
     /// # Errors
     /// The system cannot wait any more.
@@ -151,7 +152,8 @@ impl ShmListener {
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
         ];
         for client in &self.clients {
-            // A client without a socket has hung up and lives on; only its process is watched.
+            // A client without a socket has disconnected but still runs; only its process is
+            // watched.
             let (socket, events) = match &client.socket {
                 Some(socket) => (socket.as_fd(), PollFlags::IN),
                 None => (client.process.as_fd(), PollFlags::empty()),
@@ -187,7 +189,7 @@ impl ShmListener {
         let accepted = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
         let socket = match accepted {
             Ok(socket) => socket,
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.turn_away(),
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.refuse_next(),
             Err(_) => return,
         };
         if self.clients.len() >= CONNECTION_COUNT_MAX {
@@ -200,7 +202,7 @@ impl ShmListener {
         match identify(&socket) {
             Ok((process, pid)) => {
                 let socket = Some(socket);
-                self.clients.push(Client {
+                self.clients.push(ShmPeer {
                     socket,
                     process,
                     pid,
@@ -214,13 +216,13 @@ impl ShmListener {
         }
     }
 
-    /// Tells the next client that the process has no descriptor left.
-    fn turn_away(&mut self) {
+    /// Refuses the next client because the process has no descriptor left.
+    fn refuse_next(&mut self) {
         tracing::warn!("client turned away: no descriptor left");
         self.reserve = None;
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => refuse(&socket, "the memory node has no file descriptor left"),
-            // Another thread took the descriptor, or the system as a whole has none.
+            // Another thread took the descriptor, or the whole system has none.
             Err(_) => std::thread::sleep(DESCRIPTOR_WAIT),
         }
         self.reserve = self.memory.try_clone().ok();
@@ -229,7 +231,7 @@ impl ShmListener {
 
 impl Drop for ShmListener {
     fn drop(&mut self) {
-        // The next node of this name removes a socket that is left behind.
+        // If removal fails, the next node of this name removes the socket.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -240,7 +242,7 @@ struct Ready {
     clients: Vec<(bool, bool)>,
 }
 
-impl Client {
+impl ShmPeer {
     fn serve(&mut self, memory: Result<(&OwnedFd, u64), &str>, service: &mut dyn SessionService) {
         let Some(socket) = &self.socket else { return };
         let mut frame = [0; FRAME_SIZE_BYTES];
@@ -252,33 +254,37 @@ impl Client {
                 return;
             }
         };
-        let request = Request::decode(&frame[..size]);
+        let request = ShmRequest::decode(&frame[..size]);
         let reply = match request {
-            Ok(Request::Hello) => match memory {
-                Ok((_, size_bytes)) => Reply::Memory { size_bytes },
-                Err(reason) => Reply::Refused(reason.to_owned()),
+            Ok(ShmRequest::Hello) => match memory {
+                Ok((_, size_bytes)) => ShmReply::Memory { size_bytes },
+                Err(reason) => ShmReply::Refused(reason.to_owned()),
             },
-            Ok(Request::Register) => match service.register(self.pid) {
+            Ok(ShmRequest::Register) => match service.register(self.pid) {
                 Ok(owner) => {
                     self.sessions.push(owner);
-                    Reply::Session(owner)
+                    ShmReply::Session(owner)
                 }
-                Err(reason) => Reply::Refused(reason),
+                Err(reason) => ShmReply::Refused(reason),
             },
-            Ok(Request::Close(owner)) => match self.sessions.iter().position(|own| *own == owner) {
-                Some(index) => {
-                    self.sessions.swap_remove(index);
-                    service.fence(owner);
-                    Reply::Closed
+            Ok(ShmRequest::Close(owner)) => {
+                match self.sessions.iter().position(|own| *own == owner) {
+                    Some(index) => {
+                        self.sessions.swap_remove(index);
+                        service.fence(owner);
+                        ShmReply::Closed
+                    }
+                    None => {
+                        ShmReply::Refused(format!("{owner} is none of this process's sessions"))
+                    }
                 }
-                None => Reply::Refused(format!("{owner} is none of this process's sessions")),
-            },
-            Ok(Request::Life(owner)) => Reply::Life(service.process_of(owner)),
-            Err(ref malformed) => Reply::Refused(format!("this node was sent {}", malformed.0)),
+            }
+            Ok(ShmRequest::Life(owner)) => ShmReply::Life(service.process_of(owner)),
+            Err(ref malformed) => ShmReply::Refused(format!("this node was sent {}", malformed.0)),
         };
         let memory = memory
             .ok()
-            .filter(|_| matches!(request, Ok(Request::Hello)));
+            .filter(|_| matches!(request, Ok(ShmRequest::Hello)));
         let descriptor = memory.map(|(memory, _)| memory.as_fd());
         if send(socket, &reply.encode(), descriptor).is_err() {
             self.socket = None;
@@ -291,19 +297,20 @@ fn listen_at(path: &PathBuf) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let kind = SocketType::SEQPACKET;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    // The claim is ours, so a socket at this place is left over from a node that was killed.
+    // We hold the claim, so an existing socket is left over from a node that was killed.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     rustix::net::bind(&socket, &address)?;
-    // Nobody can connect before `listen`, so the mode is in force from the start.
+    // No client can connect before `listen`, so the mode applies from the start.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Whose process it is, held by a descriptor: unlike its number, that cannot come to mean another.
+/// Returns the peer's process, as a descriptor and a number. Unlike the number, a descriptor never
+/// refers to a later process.
 fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
     let credentials = sockopt::socket_peercred(socket)
         .map_err(|error| format!("cannot tell whose process this is: {error}"))?;
@@ -313,7 +320,7 @@ fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
     }
     let process = rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())
         .map_err(|error| format!("cannot watch process {:?}: {error}", credentials.pid))?;
-    // The peer is still connected, so the number still was its own when the descriptor was taken.
+    // The peer is still connected, so the number was still its own when the descriptor was opened.
     let mut state = [PollFd::new(socket, PollFlags::empty())];
     let polled = rustix::event::poll(&mut state, Some(&rustix::event::Timespec::default()));
     if polled.is_err() || state[0].revents().contains(PollFlags::HUP) {
@@ -326,8 +333,8 @@ fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
 }
 
 fn refuse(socket: &OwnedFd, reason: &str) {
-    // A client that does not hear why sees the connection close.
-    let _ = send(socket, &Reply::Refused(reason.to_owned()).encode(), None);
+    // If the refusal cannot be sent, the client sees the connection close.
+    let _ = send(socket, &ShmReply::Refused(reason.to_owned()).encode(), None);
 }
 
 fn send(socket: &OwnedFd, frame: &Frame, memory: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Names of pools, and where on the host they live.
+//! Names of pools, and their paths on the host.
 
 use core::fmt;
 use std::fs::{File, TryLockError};
@@ -12,11 +12,11 @@ use crate::runtime::{directory, prepare_directory};
 
 const NAME_SIZE_BYTES_MAX: usize = 48;
 
-/// The name of a pool on this host: 1 to 48 of `A-Z a-z 0-9 . _ -`, not starting with a dot.
+/// Name of a pool on this host: 1 to 48 of `A-Z a-z 0-9 . _ -`, not starting with a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolName(String);
 
-/// A name that is no pool name.
+/// Error: the text is not a valid pool name.
 #[derive(Debug, Error)]
 #[error(
     "'{0}' is no pool name: take 1 to {NAME_SIZE_BYTES_MAX} of the characters A-Z a-z 0-9 . _ - \
@@ -25,10 +25,10 @@ pub struct PoolName(String);
 pub struct NameError(String);
 
 impl PoolName {
-    /// Checks the name.
+    /// Checks and returns the name.
     ///
     /// # Errors
-    /// It is no pool name; the error says what is one.
+    /// The name is invalid; the error describes valid names.
     pub fn new(name: &str) -> Result<Self, NameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let good = (1..=NAME_SIZE_BYTES_MAX).contains(&name.len())
@@ -41,20 +41,20 @@ impl PoolName {
         }
     }
 
-    /// The name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Where the node of this name listens.
+    /// Returns the path of the socket on which the node of this name listens.
     pub(super) fn socket_path(&self) -> PathBuf {
         directory().join(format!("{}.sock", self.0))
     }
 
-    /// Makes the directory, and takes the lock that only one node of this name can hold. The lock
-    /// is the kernel's, so it is gone with the process, however that ends. `None` when another
-    /// node holds it.
-    pub(super) fn claim(&self) -> io::Result<Option<Claim>> {
+    /// Creates the directory, and takes the lock that only one node of this name can hold. Returns
+    /// `None` if another node holds it. The kernel releases the lock when the process ends in any
+    /// way.
+    pub(super) fn claim(&self) -> io::Result<Option<NameLock>> {
         let directory = directory();
         prepare_directory(&directory)?;
         let path = directory.join(format!("{}.lock", self.0));
@@ -67,26 +67,26 @@ impl PoolName {
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            // A node that stops removes its file; a lock on a removed file keeps nobody out.
+            // A node that stops removes its file; a lock on a removed file excludes nobody.
             let is_current = std::fs::metadata(&path)
                 .is_ok_and(|current| file.metadata().is_ok_and(|own| own.ino() == current.ino()));
             if is_current {
-                return Ok(Some(Claim { path, _file: file }));
+                return Ok(Some(NameLock { path, _file: file }));
             }
         }
     }
 }
 
-/// The right to serve a name; given back when dropped.
+/// Exclusive right to serve a name; released when dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct NameLock {
     path: PathBuf,
     _file: File,
 }
 
-impl Drop for Claim {
+impl Drop for NameLock {
     fn drop(&mut self) {
-        // Still locked here, so it is no other node's. A file that stays is only litter.
+        // Still locked here, so no other node uses it. A file that remains is harmless.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,19 +1,19 @@
-//! The messages between a client and the memory node: one fixed frame, one layout.
+//! The messages between a client and the memory node: frames of one size and layout.
 //!
 //! | word | request | reply |
 //! |---|---|---|
 //! | 0 | magic and version | the same |
-//! | 1 | [`Request`] number | 0 = refused, else the request's number |
-//! | 2 | session owner word, or 0 | session owner word; hello: region size in bytes |
-//! | 3 | 0 | process of a living session, or 0 = fenced |
+//! | 1 | [`ShmRequest`] number | 0 = refused, else the request's number |
+//! | 2 | session owner word, or 0 | session owner word; hello: memory size in bytes |
+//! | 3 | 0 | process of an unfenced session, or 0 = fenced |
 //! | 4 | 0 | size of the text, in bytes |
-//! | 5..32 | 0 | text: why it was refused |
+//! | 5..32 | 0 | text: reason of the refusal |
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 
 /// Version of the messages; a client and a node must have the same.
 pub const CONTROL_VERSION: u64 = 1;
-/// "FLCTRL" in the upper six bytes, the version in the lower two.
+/// Magic: "FLCTRL" in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_4354_524C_0000 | CONTROL_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;
 /// Size of every message, in bytes.
@@ -21,42 +21,42 @@ pub(super) const FRAME_SIZE_BYTES: usize = FRAME_SIZE_WORDS * 8;
 const TEXT_START_BYTES: usize = 5 * 8;
 const TEXT_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES - TEXT_START_BYTES;
 
-/// A message as it goes over the socket.
+/// A message as sent over the socket.
 pub(super) type Frame = [u8; FRAME_SIZE_BYTES];
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
-    /// For the region's memory.
+pub(super) enum ShmRequest {
+    /// Requests the memory.
     Hello,
-    /// For a session.
+    /// Requests a new session.
     Register,
-    /// To count the session as fenced; it has drained.
+    /// Reports that the session has drained, so it counts as fenced.
     Close(OwnerWord),
-    /// Whether the session is fenced.
+    /// Asks whether the session is fenced.
     Life(OwnerWord),
 }
 
-/// What the node answers.
+/// The node's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// The memory comes with this message and has so many bytes.
+pub(super) enum ShmReply {
+    /// The reply to a hello; the message carries the memory's descriptor. `size_bytes` is its size.
     Memory { size_bytes: u64 },
     /// The new session.
     Session(OwnerWord),
-    /// Done.
+    /// Confirmation of a close.
     Closed,
-    /// The process of a living session; `None` when it is fenced.
+    /// Process of an unfenced session; `None` if it is fenced.
     Life(Option<u32>),
-    /// No, and why.
+    /// Refusal, with the reason.
     Refused(String),
 }
 
-/// Why a frame is no message. The text completes "the peer sent ...".
+/// Error: the frame is not a valid message. The text completes "the peer sent ...".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) String);
 
-impl Request {
+impl ShmRequest {
     pub(super) fn encode(self) -> Frame {
         let (number, owner) = match self {
             Self::Hello => (1, 0),
@@ -80,7 +80,7 @@ impl Request {
     }
 }
 
-impl Reply {
+impl ShmReply {
     pub(super) fn encode(&self) -> Frame {
         match self {
             Self::Memory { size_bytes } => frame(&[MAGIC, 1, *size_bytes, 0, 0], ""),
@@ -155,7 +155,7 @@ fn decode_text(bytes: &[u8], size_bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::{Incarnation, SessionId};
+    use farleaf_base::{Incarnation, SessionId};
     use proptest::prelude::*;
 
     fn owner() -> OwnerWord {
@@ -164,41 +164,43 @@ mod tests {
 
     #[test]
     fn frames_are_golden() {
-        let frame = Request::Close(owner()).encode();
+        let frame = ShmRequest::Close(owner()).encode();
         assert_eq!(frame[..8], [1, 0, 0x4C, 0x52, 0x54, 0x43, 0x4C, 0x46]);
         assert_eq!(
             frame[8..24],
             [3, 0, 0, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 7, 0]
         );
         assert!(frame[24..].iter().all(|byte| *byte == 0));
-        let frame = Reply::Refused("no".to_owned()).encode();
+        let frame = ShmReply::Refused("no".to_owned()).encode();
         assert_eq!((frame[8], frame[32], &frame[40..43]), (0, 2, &b"no\0"[..]));
     }
 
     #[test]
     fn messages_survive_the_way() {
         for request in [
-            Request::Hello,
-            Request::Register,
-            Request::Close(owner()),
-            Request::Life(owner()),
+            ShmRequest::Hello,
+            ShmRequest::Register,
+            ShmRequest::Close(owner()),
+            ShmRequest::Life(owner()),
         ] {
-            assert_eq!(Request::decode(&request.encode()), Ok(request));
+            assert_eq!(ShmRequest::decode(&request.encode()), Ok(request));
         }
         let long = "ä".repeat(200);
         for reply in [
-            Reply::Memory {
+            ShmReply::Memory {
                 size_bytes: 1 << 40,
             },
-            Reply::Session(owner()),
-            Reply::Closed,
-            Reply::Life(Some(4_000_000)),
-            Reply::Life(None),
-            Reply::Refused("full".to_owned()),
+            ShmReply::Session(owner()),
+            ShmReply::Closed,
+            ShmReply::Life(Some(4_000_000)),
+            ShmReply::Life(None),
+            ShmReply::Refused("full".to_owned()),
         ] {
-            assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            assert_eq!(ShmReply::decode(&reply.encode()), Ok(reply));
         }
-        let Ok(Reply::Refused(cut)) = Reply::decode(&Reply::Refused(long.clone()).encode()) else {
+        let Ok(ShmReply::Refused(cut)) =
+            ShmReply::decode(&ShmReply::Refused(long.clone()).encode())
+        else {
             panic!("a long reason is still a refusal");
         };
         assert!(
@@ -207,25 +209,25 @@ mod tests {
         );
     }
 
-    /// Promise: the flagged word of a lock (H2) is no session.
+    /// Promise: a lock word with the handover flag is not accepted as a session.
     #[test]
     fn a_flagged_owner_is_refused() {
-        let frame = Reply::Session(owner().handed()).encode();
-        assert!(matches!(Reply::decode(&frame), Err(Malformed(_))));
+        let frame = ShmReply::Session(owner().handed()).encode();
+        assert!(matches!(ShmReply::decode(&frame), Err(Malformed(_))));
     }
 
     #[test]
     fn another_version_is_named() {
-        let mut frame = Request::Hello.encode();
+        let mut frame = ShmRequest::Hello.encode();
         frame[0] = 9;
-        let Err(Malformed(text)) = Request::decode(&frame) else {
+        let Err(Malformed(text)) = ShmRequest::decode(&frame) else {
             panic!("must be refused")
         };
         assert!(text.contains("version 9"), "{text}");
     }
 
     proptest! {
-        /// Whatever a peer sends, decoding answers and does not panic.
+        /// Promise: decoding of arbitrary bytes returns a message or an error, and never panics.
         #[test]
         fn any_bytes_decode_or_are_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..=FRAME_SIZE_BYTES + 1),
@@ -236,8 +238,8 @@ mod tests {
                 bytes.resize(FRAME_SIZE_BYTES, 0);
                 if bytes[8] < 6 { bytes[9..16].fill(0); }
             }
-            let _ = Request::decode(&bytes);
-            let _ = Reply::decode(&bytes);
+            let _ = ShmRequest::decode(&bytes);
+            let _ = ShmReply::decode(&bytes);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A secret that two processes agree on, without sending it: X25519, with keys for this one time.
+//! Key agreement: two processes compute a secret without sending it, by X25519 with one-time keys.
 //!
-//! Each side draws a key pair and sends the public half. Both compute the same secret, by
-//! HKDF-SHA-256 of what X25519 gives, salted with a secret that both know already, if there is one,
-//! and bound to what the secret is for and to both public halves. Who has recorded everything
-//! cannot compute it, also if the other secret is found out later. Who can change what is sent can
-//! stand between the two sides only if it knows the secret that is the salt, or if there is none.
+//! Each side draws a key pair and sends the public key. Both compute the secret by HKDF-SHA-256
+//! from the X25519 result. A secret that both know already, if any, is the salt. The purpose of the
+//! secret and both public keys are bound into it. An attacker with a recording of everything cannot
+//! compute it, even if the salt is learned later. An attacker who can change messages can
+//! impersonate the sides only with the salt, or if there is none.
 
 use core::fmt;
 use std::io;
@@ -16,13 +16,13 @@ use thiserror::Error;
 
 use crate::tcp::secret::{Secret, started};
 
-/// Size of the half of a key that is sent, in bytes.
+/// Size of a public key in bytes.
 pub const PUBLIC_KEY_SIZE_BYTES: usize = 32;
 
-/// The half of a key that is sent.
+/// The public half of a key pair, which is sent.
 pub type PublicKey = [u8; PUBLIC_KEY_SIZE_BYTES];
 
-/// A key pair for one agreement.
+/// Key pair for one agreement.
 pub struct AgreementKey {
     private: EphemeralPrivateKey,
     public: PublicKey,
@@ -34,17 +34,17 @@ impl fmt::Debug for AgreementKey {
     }
 }
 
-/// The other side's public key is not one that X25519 can give.
+/// Error: the peer's public key is not a valid result of X25519.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the other side's public key is invalid (is it running the same version?)")]
 pub struct InvalidPublicKey;
 
-/// Which of the two public keys is whose: both sides must say the same.
+/// Role of this process, which determines the order of the two public keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgreementSide {
-    /// This process has asked.
+    /// This process sent the request.
     Asking,
-    /// This process has answered.
+    /// This process sent the reply.
     Answering,
 }
 
@@ -65,14 +65,15 @@ impl AgreementKey {
         Ok(Self { private, public })
     }
 
-    /// The half that is sent.
+    /// Returns the public key, to be sent.
     pub fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// The secret that both sides get which have each other's public key, the same `known` secret,
-    /// and the same `purpose`. The parts of the purpose are not told apart, so each must have a
-    /// size that is known.
+    /// Computes the secret. Both sides get the same one if each has the other's public key and both
+    /// have the same `known` secret and `purpose`.
+    ///
+    /// The parts of the purpose are concatenated, so each must have a fixed size.
     ///
     /// # Errors
     /// [`InvalidPublicKey`].
@@ -113,7 +114,7 @@ mod tests {
         Secret::from_text(text).expect("long enough")
     }
 
-    /// What two sides get, each with what it knows and for what.
+    /// Returns the secrets of two sides, each computed with its own known secret and purpose.
     fn agreed(
         (one_knows, one_for): (Option<&Secret>, &[u8]),
         (other_knows, other_for): (Option<&Secret>, &[u8]),
@@ -132,8 +133,8 @@ mod tests {
         (one, other)
     }
 
-    /// Promise: both sides get the same secret, another one each time; and another one than a side
-    /// that knows another secret, or has something else in mind.
+    /// Promise: both sides compute the same secret, a new one each time. It differs from that of a
+    /// side with another known secret or purpose.
     #[test]
     fn both_sides_agree() {
         let (secret, wrong) = (
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Promise: public keys that would make the secret a known one are refused.
+    /// Promise: public keys that would make the secret predictable are refused.
     #[test]
     fn weak_public_keys_are_refused() {
         let mut one = [0; PUBLIC_KEY_SIZE_BYTES];

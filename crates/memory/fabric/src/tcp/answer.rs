@@ -1,15 +1,20 @@
-//! What a node's answer means to the batch that was posted.
+//! Applies a node's reply to the batch that was posted.
 
 use crate::batch::{Batch, Verb};
 use crate::endpoint::BatchErrorKind;
-use crate::network::{Part, PartFailure};
-use crate::tcp::connection::Outcome;
-use crate::tcp::frame::{self, Status, wire_verb_count};
+use crate::network::{BatchPart, PartFailure};
+use crate::tcp::connection::FrameOutcome;
+use crate::tcp::frame::{self, FrameStatus, wire_verb_count};
 
-/// Puts what the executed verbs of a node brought where the batch has room for it. Returns whether
-/// all verbs that were posted to the node were executed, and brought exactly what they had to.
+/// Copies the results of a node's executed verbs into the batch. Returns true if all verbs posted
+/// to the node were executed, and their results have exactly the expected size.
 #[inline]
-pub(super) fn scatter(batch: &mut Batch, part: Part, bytes: &[u8], executed_count: usize) -> bool {
+pub(super) fn scatter(
+    batch: &mut Batch,
+    part: BatchPart,
+    bytes: &[u8],
+    executed_count: usize,
+) -> bool {
     let (verbs, data, _) = batch.parts_mut();
     let mut brought = frame::words(bytes);
     let mut wire_count = 0;
@@ -30,16 +35,16 @@ pub(super) fn scatter(batch: &mut Batch, part: Part, bytes: &[u8], executed_coun
     wire_count == executed_count && brought.len() == 0
 }
 
-/// A verb that was not executed, or not wholly.
+/// A verb that was not executed, or not completely.
 struct FailedVerb {
     verb_index: usize,
-    /// N2: of the pieces it was cut into, those that were executed.
+    /// Number of executed pieces, if the verb was split.
     executed_piece_count: usize,
 }
 
-/// Of the verbs to a node, the one that was under way after so many verbs on the wire; `None`:
-/// they were all executed.
-fn first_verb_beyond(part: Part, verbs: &[Verb], executed_count: usize) -> Option<FailedVerb> {
+/// Returns the verb of a part that contains wire verb number `executed_count`; `None` if all were
+/// executed.
+fn first_verb_beyond(part: BatchPart, verbs: &[Verb], executed_count: usize) -> Option<FailedVerb> {
     let mut wire_count = 0;
     part.own(verbs).find_map(|(verb_index, verb)| {
         let before = wire_count;
@@ -51,56 +56,56 @@ fn first_verb_beyond(part: Part, verbs: &[Verb], executed_count: usize) -> Optio
     })
 }
 
-/// Why a part of a batch failed.
+/// Returns the reason why a part of a batch failed.
 #[cold]
 pub(super) fn failure_of(
-    outcome: Outcome,
-    part: Part,
+    outcome: FrameOutcome,
+    part: BatchPart,
     verbs: &[Verb],
-    region_word_count: u64,
+    memory_word_count: u64,
 ) -> PartFailure {
     let (status, executed_verb_count) = match outcome {
-        Outcome::Lost(loss) => {
+        FrameOutcome::Lost(loss) => {
             return PartFailure {
                 verb_index: part.first_index(verbs),
-                may_be_lost: loss.may_be_the_nodes(),
-                kind: loss.while_under_way(),
+                may_be_lost: loss.may_be_node_loss(),
+                kind: loss.while_in_flight(),
             };
         }
-        Outcome::Answered {
+        FrameOutcome::Answered {
             status,
             executed_verb_count,
         } => (status, executed_verb_count),
     };
     let (verb_index, kind) = match first_verb_beyond(part, verbs, executed_verb_count) {
-        Some(failed) if status != Status::Done => {
+        Some(failed) if status != FrameStatus::Done => {
             let is_torn = failed.executed_piece_count > 0
-                || status == Status::Fenced && executed_verb_count > 0;
+                || status == FrameStatus::Fenced && executed_verb_count > 0;
             let kind = if is_torn {
                 torn(status)
             } else {
-                kind_of(status, &verbs[failed.verb_index], Some(region_word_count))
+                kind_of(status, &verbs[failed.verb_index], Some(memory_word_count))
             };
             (failed.verb_index, kind)
         }
-        // It contradicts itself, so its count is not to be believed either.
+        // The reply contradicts itself, so its count cannot be trusted either.
         _ => (0, contradiction()),
     };
     PartFailure {
         verb_index,
         kind,
-        // A guest that stops closes its gates, which says nothing of the session.
-        may_be_lost: status == Status::Fenced,
+        // A node that stops also closes its gates, which proves nothing about the session.
+        may_be_lost: status == FrameStatus::Fenced,
     }
 }
 
-/// F5: part of a large WRITE took effect, or of a batch of several frames, before the rest was
-/// refused. The kinds that promise that nothing did are not for it.
+/// Returns the error after part of a large WRITE, or of a batch of several frames, took effect
+/// before the rest was refused (FABRIC-5). Kinds that promise no effect do not apply.
 #[cold]
-fn torn(status: Status) -> BatchErrorKind {
+fn torn(status: FrameStatus) -> BatchErrorKind {
     let why = match status {
-        Status::Forbidden => "goes beyond this session's rights",
-        Status::Fenced => "came after the session had been fenced",
+        FrameStatus::Forbidden => "goes beyond this session's rights",
+        FrameStatus::Fenced => "came after the session had been fenced",
         _ => "was refused",
     };
     BatchErrorKind::Unknown {
@@ -108,7 +113,7 @@ fn torn(status: Status) -> BatchErrorKind {
     }
 }
 
-/// The answer cannot be one to the batch.
+/// Returns the error for a reply that cannot belong to the batch.
 #[cold]
 fn contradiction() -> BatchErrorKind {
     BatchErrorKind::Unknown {
@@ -118,19 +123,19 @@ fn contradiction() -> BatchErrorKind {
     }
 }
 
-/// Why a verb was refused of which nothing took effect.
+/// Returns the error for a refused verb that had no effect.
 #[cold]
-fn kind_of(status: Status, verb: &Verb, region_word_count: Option<u64>) -> BatchErrorKind {
+fn kind_of(status: FrameStatus, verb: &Verb, memory_word_count: Option<u64>) -> BatchErrorKind {
     let (addr, word_count) = (verb.addr, u64::from(verb.word_count));
     match status {
-        Status::OutOfRegion => BatchErrorKind::Refused {
+        FrameStatus::OutOfBounds => BatchErrorKind::Refused {
             addr,
             word_count,
-            region_word_count,
+            memory_word_count,
         },
-        Status::Forbidden => BatchErrorKind::Forbidden { addr, word_count },
-        Status::Fenced => BatchErrorKind::Fenced,
-        Status::Done | Status::Malformed | Status::Skipped | Status::Window => {
+        FrameStatus::Forbidden => BatchErrorKind::Forbidden { addr, word_count },
+        FrameStatus::Fenced => BatchErrorKind::Fenced,
+        FrameStatus::Done | FrameStatus::Malformed | FrameStatus::Skipped | FrameStatus::Window => {
             BatchErrorKind::Unknown {
                 reason: "the memory node could not read it; is it a farleaf of the same version?"
                     .to_owned(),

@@ -1,5 +1,5 @@
-//! The client's side: a process's connection to a memory node, and the data connections that it
-//! opens for sessions.
+//! The client's side: a process's control connection to a memory node, and the data connections
+//! that it opens for sessions.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,46 +9,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_base::{NodeId, OwnerWord};
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::network::{Home, NodeDirectory, Others};
+use crate::network::{Home, NodeDirectory, OtherNodes};
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
 use crate::tcp::greeting::{
-    FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce, Purpose, Reply, Request,
-    Ticket,
+    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce,
+    Purpose, Ticket,
 };
-use crate::tcp::lifeline::Lifeline;
 use crate::tcp::local_secret::{PROTOCOL, find_local_secret};
 use crate::tcp::pass::Pass;
+use crate::tcp::queue_monitor::QueueMonitor;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
 use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
 
-/// Between two questions whether a session is fenced: most are soon.
+/// First pause between two queries whether a session is fenced. Most sessions are fenced soon.
 const LIFE_REST_MIN: Duration = Duration::from_micros(100);
 const LIFE_REST_MAX: Duration = Duration::from_millis(20);
 
-/// How a node is connected to.
+/// Options of a connection to a node.
 #[derive(Clone, Debug)]
 pub struct TcpConnectOptions {
-    /// The pool's secret, or a key derived from it. Without one, a node of this host is asked
-    /// whether it has left one for this user's programs.
+    /// The pool's secret, or a key derived from it. If `None`, the client uses the secret that a
+    /// node of this host left for programs of this user.
     pub secret: Option<Secret>,
-    /// What sessions may do; all that the secret gives if `None`.
+    /// Rights of the sessions; `None` requests all that the secret grants.
     pub rights: Option<Rights>,
-    /// The authorities whose certificates are taken; with them, the connection is encrypted.
+    /// Trusted certificate authorities; if given, connections are encrypted.
     pub tls: Option<TlsClient>,
-    /// A node that does not answer for so long is lost. Not 0.
+    /// Time after which a node that does not reply is lost. Not 0.
     pub answer_time_max: Duration,
-    /// Of `verbs` pools: what is used of this host's RDMA devices.
+    /// Selection of this host's RDMA devices, for `verbs` pools.
     pub verbs: VerbsOptions,
 }
 
 impl Default for TcpConnectOptions {
-    /// No secret; all rights; no TLS; 10 s; devices as they are found.
+    /// Returns options without secret and TLS, with all rights, a time of 10 s, and default
+    /// devices.
     fn default() -> Self {
         Self {
             secret: None,
@@ -60,31 +61,31 @@ impl Default for TcpConnectOptions {
     }
 }
 
-/// A process's connection to the memory node at an address.
+/// Connection of a process to the memory node at an address.
 #[derive(Debug)]
 pub struct TcpClient {
     pool: String,
     address: SocketAddr,
-    /// The name that a certificate must have.
+    /// Host name that the certificate must have.
     host: String,
     tls: Option<TlsClient>,
     secret: Secret,
     rights: Rights,
     ticket: Ticket,
-    region_size_bytes: u64,
+    memory_size_bytes: u64,
     answer_time_max: Duration,
-    /// Of the sessions that the pool's home has registered, by their words.
+    /// Passes of the sessions registered by the pool's home, by owner word.
     passes: Arc<Mutex<HashMap<u64, Pass>>>,
-    /// Its socket: who ends the connection waits for no call.
+    /// Socket of the connection, so that it can be shut down while a call is in progress.
     socket: TcpStream,
-    /// How a call failed half way, once one has: the late answer to it would be taken for the
-    /// answer to the next one.
+    /// The stream, or the error kind of a call that failed halfway: its late reply would be taken
+    /// for the reply to the next call.
     stream: Mutex<Result<Stream, io::ErrorKind>>,
 }
 
-/// What the node says to who has proven to know the secret.
+/// The node's reply to a valid proof.
 struct Welcome {
-    region_size_bytes: u64,
+    memory_size_bytes: u64,
     ticket: Ticket,
 }
 
@@ -92,8 +93,7 @@ impl TcpClient {
     /// Connects to the node at `HOST:PORT`.
     ///
     /// # Errors
-    /// No node listens there, it is of another version, it wants another secret, or knows less than
-    /// it should.
+    /// No node listens there, its version or secret differs, or it cannot prove the secret.
     pub fn connect(address: &str, options: &TcpConnectOptions) -> Result<Self, ControlError> {
         let pool = format!("tcp:{address}");
         let unreachable = |source| ControlError::Unreachable {
@@ -124,7 +124,7 @@ impl TcpClient {
             secret,
             rights,
             ticket: Ticket([0; 16]),
-            region_size_bytes: 0,
+            memory_size_bytes: 0,
             answer_time_max: options.answer_time_max,
             passes: Arc::default(),
             stream: Mutex::new(Err(io::ErrorKind::NotConnected)),
@@ -132,20 +132,20 @@ impl TcpClient {
         let mut stream = client.stream(socket)?;
         let welcome = client.greet(&mut stream, Purpose::Control)?;
         client.ticket = welcome.ticket;
-        client.region_size_bytes = welcome.region_size_bytes;
+        client.memory_size_bytes = welcome.memory_size_bytes;
         client.stream = Mutex::new(Ok(stream));
         Ok(client)
     }
 
-    /// This client of one of a pool's other nodes, which lets in the sessions that `home` has
-    /// registered, by their passes.
+    /// Returns this client of a further node of a pool, for the sessions that `home` has
+    /// registered, which the node admits by their passes.
     #[must_use]
     pub fn with_sessions_of(mut self, home: &Self) -> Self {
         self.passes = Arc::clone(&home.passes);
         self
     }
 
-    /// This client of one of a pool's other nodes, which lets a session in by its pass: of the home
+    /// Returns this client of a further node of a pool, for one session with a pass. For the home
     /// itself, which has the key of all passes.
     #[must_use]
     pub fn with_pass(self, owner: OwnerWord, pass: Pass) -> Self {
@@ -157,22 +157,22 @@ impl TcpClient {
         self.passes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The secret that it has proven to know: the one it was given, or has found.
+    /// Returns the secret that the client has proven: the configured or the local one.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// What its sessions may do.
+    /// Returns the rights of the client's sessions.
     pub fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// Size of the node's region, in bytes.
-    pub fn region_size_bytes(&self) -> u64 {
-        self.region_size_bytes
+    /// Returns the size of the node's memory in bytes.
+    pub fn memory_size_bytes(&self) -> u64 {
+        self.memory_size_bytes
     }
 
-    /// Opens a data connection: of a session, whose only one it is, or of the process as such.
+    /// Opens a data connection: the only one of a session, or one of the process itself.
     ///
     /// # Errors
     /// The node cannot be reached, or does not know the session any more.
@@ -180,8 +180,8 @@ impl TcpClient {
         Ok(TcpEndpoint::to_one(self.connection(owner)?))
     }
 
-    /// [`endpoint`](Self::endpoint) to this node, the pool's home, and to the others as they are
-    /// needed.
+    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's home, which connects to other
+    /// nodes when they are needed.
     ///
     /// # Errors
     /// As for [`endpoint`](Self::endpoint).
@@ -191,15 +191,15 @@ impl TcpClient {
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<TcpEndpoint, ControlError> {
         let home = Home::Connected(self.connection(owner)?);
-        let others = Others {
+        let others = OtherNodes {
             directory: nodes,
             owner,
-            means: (),
+            resources: (),
         };
         Ok(TcpEndpoint::to_pool(home, others))
     }
 
-    /// A data connection.
+    /// Opens a data connection.
     pub(super) fn connection(
         &self,
         owner: Option<OwnerWord>,
@@ -209,87 +209,87 @@ impl TcpClient {
         let ticket = self.ticket;
         let mut stream = self.stream(socket)?;
         let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
-        let region_word_count = welcome.region_size_bytes / 8;
+        let memory_word_count = welcome.memory_size_bytes / 8;
         Ok(TcpConnection::new(
             stream,
-            region_word_count,
+            memory_word_count,
             self.answer_time_max,
         ))
     }
 
-    /// Where the pool's home node is, if this is another one.
+    /// Returns the address of the pool's home node, if this is another node.
     ///
     /// # Errors
     /// The node cannot be reached.
     pub fn home_address(&self) -> Result<Option<String>, ControlError> {
-        match self.call(&Request::Home)? {
-            Reply::Home(address) => Ok((!address.is_empty()).then_some(address)),
+        match self.call(&ControlRequest::Home)? {
+            ControlReply::Home(address) => Ok((!address.is_empty()).then_some(address)),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// Asks the pool's home to take a node in, which may be under way for a while.
+    /// Asks the pool's home to admit a node. Admission may take a while.
     ///
     /// # Errors
-    /// The home cannot be reached, or does not want it.
+    /// The home cannot be reached, or refuses.
     pub fn join(&self, request: &JoinRequest) -> Result<Joined, ControlError> {
-        match self.call(&Request::Join(request.clone()))? {
-            Reply::Joined(joined) => Ok(joined),
+        match self.call(&ControlRequest::Join(request.clone()))? {
+            ControlReply::Joined(joined) => Ok(joined),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// Asks the pool's home to set what is to become of a node; returns what is.
+    /// Asks the pool's home to set the target state of a node; returns the resulting state.
     ///
     /// # Errors
-    /// The home cannot be reached, or does not want that.
+    /// The home cannot be reached, or refuses.
     pub fn set_member(&self, node: NodeId, state: u64) -> Result<MemberReply, ControlError> {
-        match self.call(&Request::SetMember { node, state })? {
-            Reply::Member(member) => Ok(member),
+        match self.call(&ControlRequest::SetMember { node, state })? {
+            ControlReply::Member(member) => Ok(member),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// What is to become of a node, by the word of the pool's home.
+    /// Asks the pool's home for the state of a node.
     ///
     /// # Errors
     /// The home cannot be reached.
     pub fn member(&self, node: NodeId) -> Result<MemberReply, ControlError> {
-        match self.call(&Request::Member(node))? {
-            Reply::Member(member) => Ok(member),
+        match self.call(&ControlRequest::Member(node))? {
+            ControlReply::Member(member) => Ok(member),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// Ends the connection, and with that all that waits for an answer, at once.
+    /// Ends the connection at once; pending calls fail.
     pub fn hang_up(&self) {
-        // One that is over already has no other end.
+        // The connection may have ended already.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         if let Ok(mut place) = self.stream.try_lock() {
             *place = Err(io::ErrorKind::ConnectionAborted);
         }
     }
 
-    /// How long a node may take for an answer before it counts as lost.
+    /// Returns the time that a node may take for a reply before it counts as lost.
     pub fn answer_time_max(&self) -> Duration {
         self.answer_time_max
     }
 
-    /// Exchanges the two ends of a session's queue pair. The connection stays open, and is the
-    /// node's way to say that it is over.
+    /// Exchanges the two ends of a session's queue pair. The connection stays open; the node closes
+    /// it to announce that the pair has ended.
     pub(crate) fn open_queue(
         &self,
         owner: OwnerWord,
         own: QueueParameters,
-    ) -> Result<(Lifeline, NodeQueue), ControlError> {
+    ) -> Result<(QueueMonitor, NodeQueue), ControlError> {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
         let mut stream = self.stream(socket)?;
         self.greet(&mut stream, Purpose::Queue { ticket, owner })?;
-        let answer = self.ask(&mut stream, &Request::Queue(own).encode())?;
+        let answer = self.ask(&mut stream, &ControlRequest::Queue(own).encode())?;
         match self.decode(&answer)? {
-            Reply::Queue(node) => Ok((Lifeline::new(stream), node)),
+            ControlReply::Queue(node) => Ok((QueueMonitor::new(stream), node)),
             reply => Err(self.unexpected(&reply)),
         }
     }
@@ -310,7 +310,7 @@ impl TcpClient {
             Purpose::Queue { owner, .. } => Some(owner),
         };
         let pass = owner.and_then(|owner| self.passes().get(&owner.word()).copied());
-        let hello = Request::Hello {
+        let hello = ControlRequest::Hello {
             purpose,
             rights: self.rights,
             pid: std::process::id(),
@@ -321,7 +321,7 @@ impl TcpClient {
         let challenge = exchange(stream, &hello, self.answer_time_max)
             .map_err(|source| self.unanswered(self.with_hint(source)))?;
         match self.decode(&challenge)? {
-            Reply::Challenge(_) => {}
+            ControlReply::Challenge(_) => {}
             reply => return Err(self.unexpected(&reply)),
         }
         let said: &[&[u8]] = &[&hello, &challenge];
@@ -334,10 +334,10 @@ impl TcpClient {
                 self.rights
             ),
         })?;
-        let welcome = self.ask(stream, &Request::Proof(proof).encode())?;
+        let welcome = self.ask(stream, &ControlRequest::Proof(proof).encode())?;
         match self.decode(&welcome)? {
-            Reply::Welcome {
-                region_size_bytes,
+            ControlReply::Welcome {
+                memory_size_bytes,
                 proof,
                 ticket,
             } => {
@@ -345,7 +345,7 @@ impl TcpClient {
                     return Err(self.malformed("a proof of another secret"));
                 }
                 Ok(Welcome {
-                    region_size_bytes,
+                    memory_size_bytes,
                     ticket,
                 })
             }
@@ -353,7 +353,7 @@ impl TcpClient {
         }
     }
 
-    /// Of a node that hangs up before it has said anything.
+    /// Adds a hint to the error of a node that closes the connection before it has sent anything.
     fn with_hint(&self, source: io::Error) -> io::Error {
         if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
             return source;
@@ -369,9 +369,9 @@ impl TcpClient {
         exchange(stream, request, self.answer_time_max).map_err(|source| self.unanswered(source))
     }
 
-    fn decode(&self, frame: &Frame) -> Result<Reply, ControlError> {
-        match Reply::decode(frame).map_err(|malformed| self.malformed(&malformed.0))? {
-            Reply::Refused(reason) => Err(ControlError::Refused {
+    fn decode(&self, frame: &Frame) -> Result<ControlReply, ControlError> {
+        match ControlReply::decode(frame).map_err(|malformed| self.malformed(&malformed.0))? {
+            ControlReply::Refused(reason) => Err(ControlError::Refused {
                 pool: self.pool.clone(),
                 reason,
             }),
@@ -379,7 +379,7 @@ impl TcpClient {
         }
     }
 
-    fn call(&self, request: &Request) -> Result<Reply, ControlError> {
+    fn call(&self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let frame = self
             .exchange_once(&request.encode())
             .map_err(|source| self.unanswered(source))?;
@@ -387,8 +387,8 @@ impl TcpClient {
     }
 
     fn exchange_once(&self, request: &Frame) -> io::Result<Frame> {
-        // The stream is out of its place during the exchange, so a thread that panicked in one
-        // left none behind, and a poisoned lock needs no other care.
+        // The stream is taken out during the exchange. If a thread panics in an exchange, the next
+        // call finds no stream, so a poisoned lock needs no other handling.
         let mut place = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let mut stream = stream.map_err(|kind| {
@@ -407,22 +407,23 @@ impl TcpClient {
         }
     }
 
-    /// F6: a session that other nodes still have to be told of. The node answers each question at
-    /// once, so what those take, be it longer than this side waits for an answer, breaks nothing.
+    /// Waits until other nodes have fenced the session (FABRIC-6). The home answers each query at
+    /// once, so the connection survives even if those nodes take longer than the time limit for a
+    /// reply.
     fn wait_until_fenced(
         &self,
         owner: OwnerWord,
         unresponsive: &mut dyn FnMut(SessionLife),
     ) -> Result<(), ControlError> {
         let mut rest = LIFE_REST_MIN;
-        let mut told = Instant::now();
+        let mut last_notice = Instant::now();
         loop {
             let life = self.session_life(owner)?;
             if life == SessionLife::Fenced {
                 return Ok(());
             }
-            if told.elapsed() >= Duration::from_secs(1) {
-                told = Instant::now();
+            if last_notice.elapsed() >= Duration::from_secs(1) {
+                last_notice = Instant::now();
                 unresponsive(life);
             }
             thread::sleep(rest);
@@ -430,7 +431,7 @@ impl TcpClient {
         }
     }
 
-    /// A socket whose time limit has passed would block.
+    /// Converts an I/O error of a call. `WouldBlock`: the time limit has passed.
     fn unanswered(&self, source: io::Error) -> ControlError {
         let pool = self.pool.clone();
         match source.kind() {
@@ -446,15 +447,15 @@ impl TcpClient {
         }
     }
 
-    fn unexpected(&self, reply: &Reply) -> ControlError {
+    fn unexpected(&self, reply: &ControlReply) -> ControlError {
         self.malformed(&format!("an answer to another question ({reply:?})"))
     }
 }
 
 impl Control for TcpClient {
     fn register_session(&self) -> Result<OwnerWord, ControlError> {
-        match self.call(&Request::Register)? {
-            Reply::Session { owner, pass } => {
+        match self.call(&ControlRequest::Register)? {
+            ControlReply::Session { owner, pass } => {
                 self.passes().insert(owner.word(), pass);
                 Ok(owner)
             }
@@ -463,44 +464,44 @@ impl Control for TcpClient {
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
-        // No connection for it is opened any more.
+        // From here on no connection is opened for the session.
         self.passes().remove(&owner.word());
-        match self.call(&Request::Close(owner))? {
-            Reply::Closed => Ok(()),
-            Reply::UnderWay => self.wait_until_fenced(owner, &mut |_| ()),
+        match self.call(&ControlRequest::Close(owner))? {
+            ControlReply::Closed => Ok(()),
+            ControlReply::UnderWay => self.wait_until_fenced(owner, &mut |_| ()),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
-        match self.call(&Request::Life(owner))? {
-            Reply::Life(Some(pid)) => Ok(SessionLife::Alive { pid }),
-            Reply::Life(None) => Ok(SessionLife::Fenced),
+        match self.call(&ControlRequest::Life(owner))? {
+            ControlReply::Life(Some(pid)) => Ok(SessionLife::Alive { pid }),
+            ControlReply::Life(None) => Ok(SessionLife::Fenced),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// Closes the control connection, whose end is the end of all sessions.
+    /// Closes the control connection, which ends all sessions.
     fn give_up(&self) {
         self.hang_up();
     }
 
-    /// The node closes the session's connection and fences it at once. A session of a process of
-    /// the node's own host, which is not connected by `tcp`, is refused.
+    /// Asks the node to close the session's connection and fence it at once. The node refuses for a
+    /// session of its own host that is not connected by `tcp`.
     fn fence_session(
         &self,
         owner: OwnerWord,
         unresponsive: &mut dyn FnMut(SessionLife),
     ) -> Result<(), ControlError> {
-        match self.call(&Request::Fence(owner))? {
-            Reply::Fenced => Ok(()),
-            Reply::UnderWay => self.wait_until_fenced(owner, unresponsive),
+        match self.call(&ControlRequest::Fence(owner))? {
+            ControlReply::Fenced => Ok(()),
+            ControlReply::UnderWay => self.wait_until_fenced(owner, unresponsive),
             reply => Err(self.unexpected(&reply)),
         }
     }
 }
 
-/// Connects to the first address behind a name that answers.
+/// Connects to the first address of a name that answers.
 fn open_socket(address: &str, time_max: Duration) -> io::Result<(TcpStream, SocketAddr)> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for peer in address.to_socket_addrs()? {
@@ -516,7 +517,7 @@ fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&peer, time_max)
 }
 
-/// HOST of HOST:PORT, without the brackets of an IPv6 address.
+/// Returns HOST of HOST:PORT, without the brackets of an IPv6 address.
 fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
@@ -529,7 +530,8 @@ fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Res
         match stream.send(&request[sent..]) {
             Ok(count) => sent += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,
-            // A node that turned this client away hung up, but may have said why before.
+            // A node that refused this client closed the connection, but may have sent the reason
+            // first.
             Err(error) if is_hang_up(&error) => break,
             Err(error) => return Err(error),
         }

@@ -1,78 +1,78 @@
-//! The clients of a node: their control connections, their sessions, and how both end.
+//! The clients of a node: their control connections, their sessions, and the end of both.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 
 use crate::tcp::gate::{ClientState, Gate, Grant};
-use crate::tcp::greeter::{Guest, MessageInbox, send};
-use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
+use crate::tcp::greeter::{AuthenticatedPeer, MessageInbox, send};
+use crate::tcp::greeting::{ControlReply, ControlRequest, Purpose, Ticket};
 use crate::tcp::listener::TcpListenOptions;
 use crate::tcp::nic::{DataConnection, SoftNic};
 use crate::tcp::pass::{Pass, PassKey};
 use crate::tcp::permit::Permit;
-use crate::tcp::queues::QueueLine;
+use crate::tcp::queues::QueueControl;
 use crate::tcp::secret::{Rights, fill_randomly};
 use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::verbs::VerbsNode;
-use crate::window::Doors;
+use crate::window::WindowRegistry;
 
-/// Connections of a process that are none of its sessions'. One looks after the sessions; a call
-/// that asks for statistics has one for as long as it lasts.
+/// Maximum number of a process's data connections that belong to no session. One keeps the sessions
+/// alive; each call for statistics has one while it runs.
 const OWN_CONNECTION_COUNT_MAX: usize = 64;
 
 /// A session of a client.
 #[derive(Debug)]
 struct ClientSession {
     owner: OwnerWord,
-    way: SessionWay,
+    link: SessionLink,
 }
 
-/// How a session's verbs come.
+/// Connection over which a session's verbs arrive.
 #[derive(Debug)]
-enum SessionWay {
-    /// It has no connection yet.
+enum SessionLink {
+    /// No connection yet.
     None,
-    /// This is before its connection.
+    /// A data connection behind this gate.
     Gate(Arc<Gate>),
-    /// It has a queue pair, and this connection beside it.
-    Queue(Box<QueueLine>),
-    /// Its queue pair has ended; there is no other.
+    /// A queue pair, with this connection beside it.
+    Queue(Box<QueueControl>),
+    /// A queue pair that has ended; the session gets no other.
     Ended,
 }
 
 impl ClientSession {
     fn gate(&self) -> Option<&Arc<Gate>> {
-        match &self.way {
-            SessionWay::Gate(gate) => Some(gate),
+        match &self.link {
+            SessionLink::Gate(gate) => Some(gate),
             _ => None,
         }
     }
 
-    fn line(&self) -> Option<&QueueLine> {
-        match &self.way {
-            SessionWay::Queue(line) => Some(line),
+    fn line(&self) -> Option<&QueueControl> {
+        match &self.link {
+            SessionLink::Queue(line) => Some(line),
             _ => None,
         }
     }
 
-    /// F6: returns when no verb comes this way any more.
+    /// Ends the connection; returns when no verb arrives over it any more (FABRIC-6).
     fn end(&mut self) {
-        match std::mem::replace(&mut self.way, SessionWay::Ended) {
-            SessionWay::Gate(gate) => gate.close(),
-            SessionWay::Queue(line) => line.end(),
-            SessionWay::None | SessionWay::Ended => {}
+        match std::mem::replace(&mut self.link, SessionLink::Ended) {
+            SessionLink::Gate(gate) => gate.close(),
+            SessionLink::Queue(line) => line.end(),
+            SessionLink::None | SessionLink::Ended => {}
         }
     }
 }
 
 /// A process that has connected.
 #[derive(Debug)]
-struct Client {
+struct ConnectedClient {
     stream: Stream,
     inbox: MessageInbox,
     peer: SocketAddr,
@@ -80,103 +80,116 @@ struct Client {
     ticket: Ticket,
     state: Arc<ClientState>,
     sessions: Vec<ClientSession>,
-    /// Before connections that are no session's.
+    /// Gates of connections that belong to no session.
     own_gates: Vec<Arc<Gate>>,
     _permit: Permit,
 }
 
-/// All of them.
+/// All clients of the node.
 #[derive(Debug)]
 pub(super) struct Clients {
     nic: SoftNic,
-    /// What changes the region's words, where it is not this processor.
+    /// The RDMA side of the node, if the card and not this processor changes words.
     verbs: Option<Arc<VerbsNode>>,
-    region_size_bytes: u64,
+    memory_size_bytes: u64,
     silence_max: Duration,
     session_count_max: usize,
-    /// Of a pool's home: what the passes of sessions are made with.
+    /// Key for the passes of sessions; only a pool's home has it.
     pass_key: Option<PassKey>,
-    /// Where sessions have their doors, if they may have windows (F10).
-    doors: Option<Arc<Doors>>,
-    connected: Vec<Client>,
+    /// Registry of the sessions' windows, if they may have any (FABRIC-10).
+    windows: Option<Arc<WindowRegistry>>,
+    connected: Vec<ConnectedClient>,
 }
 
 impl Clients {
-    pub(super) fn new(nic: SoftNic, region_size_bytes: u64, options: &TcpListenOptions) -> Self {
+    pub(super) fn new(nic: SoftNic, memory_size_bytes: u64, options: &TcpListenOptions) -> Self {
         Self {
             nic,
             verbs: None,
-            region_size_bytes,
+            memory_size_bytes,
             silence_max: options.silence_max,
             session_count_max: options.session_count_max,
             pass_key: None,
-            doors: None,
+            windows: None,
             connected: Vec::new(),
         }
     }
 
-    /// V3: from now on sessions get passes, if there is a key.
+    /// Sets the key; from now on sessions get passes if there is one.
     pub(super) fn give_passes(&mut self, key: Option<PassKey>) {
         self.pass_key = key;
     }
 
-    /// F10: from now on sessions have doors here.
-    pub(super) fn offer_windows(&mut self, doors: Arc<Doors>) {
-        self.doors = Some(doors);
+    /// Enables windows for new sessions (FABRIC-10).
+    pub(super) fn offer_windows(&mut self, windows: Arc<WindowRegistry>) {
+        self.windows = Some(windows);
     }
 
-    /// From now on sessions may have queue pairs, and nobody changes words otherwise (F4).
+    /// Enables queue pairs. From now on only the card changes words (FABRIC-4).
     pub(super) fn offer_verbs(&mut self, verbs: Arc<VerbsNode>) {
         self.verbs = Some(verbs);
     }
 
-    /// Of the control connections, and then of those beside queue pairs.
+    /// Returns the descriptors of the control connections, then those of the connections beside
+    /// queue pairs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let control = self.connected.iter().map(|client| client.stream.as_fd());
         let sessions = self.connected.iter().flat_map(|client| &client.sessions);
         let lines = sessions.filter_map(ClientSession::line);
-        control.chain(lines.map(QueueLine::descriptor))
+        control.chain(lines.map(QueueControl::descriptor))
     }
 
-    /// Takes somebody in who has shown that he knows the secret.
-    pub(super) fn welcome(&mut self, guest: Guest, service: &mut dyn TcpService) {
-        let peer = guest.peer;
-        let welcomed = match guest.purpose {
-            Purpose::Control => self.welcome_client(guest, service),
-            Purpose::Data { ticket, owner } => self.welcome_data(guest, (ticket, owner), service),
-            Purpose::Queue { ticket, owner } => self.welcome_queue(guest, (ticket, owner), service),
+    /// Admits a peer that has proven the secret.
+    pub(super) fn welcome(
+        &mut self,
+        authenticated: AuthenticatedPeer,
+        service: &mut dyn TcpService,
+    ) {
+        let peer = authenticated.peer;
+        let welcomed = match authenticated.purpose {
+            Purpose::Control => self.welcome_client(authenticated, service),
+            Purpose::Data { ticket, owner } => {
+                self.welcome_data(authenticated, (ticket, owner), service)
+            }
+            Purpose::Queue { ticket, owner } => {
+                self.welcome_queue(authenticated, (ticket, owner), service)
+            }
         };
         if let Err(error) = welcomed {
             tracing::debug!(%peer, %error, "hung up");
         }
     }
 
-    fn send_welcome(&self, guest: &mut Guest, ticket: Ticket) -> std::io::Result<()> {
-        let welcome = Reply::Welcome {
-            region_size_bytes: self.region_size_bytes,
-            proof: guest.proof,
+    fn send_welcome(
+        &self,
+        authenticated: &mut AuthenticatedPeer,
+        ticket: Ticket,
+    ) -> std::io::Result<()> {
+        let welcome = ControlReply::Welcome {
+            memory_size_bytes: self.memory_size_bytes,
+            proof: authenticated.proof,
             ticket,
         };
-        send(&mut guest.stream, &welcome)
+        send(&mut authenticated.stream, &welcome)
     }
 
     fn welcome_client(
         &mut self,
-        mut guest: Guest,
+        mut authenticated: AuthenticatedPeer,
         service: &dyn TcpService,
     ) -> std::io::Result<()> {
         let mut ticket = Ticket([0; 16]);
         fill_randomly(&mut ticket.0)?;
-        let (rights, pid, peer) = (guest.rights, guest.pid, guest.peer);
-        // F4: where a card changes words, threads of this processor change none.
+        let (rights, pid, peer) = (authenticated.rights, authenticated.pid, authenticated.peer);
+        // FABRIC-4: if a card changes words, threads of this processor change none.
         let grant = match &self.verbs {
             Some(_) => Grant::nothing(),
             None => service.grant(rights),
         };
-        self.send_welcome(&mut guest, ticket)?;
+        self.send_welcome(&mut authenticated, ticket)?;
         tracing::info!(%peer, pid, %rights, "client connected");
-        self.connected.push(Client {
-            stream: guest.stream,
+        self.connected.push(ConnectedClient {
+            stream: authenticated.stream,
             inbox: MessageInbox::default(),
             peer,
             pid,
@@ -184,21 +197,21 @@ impl Clients {
             state: Arc::new(ClientState::new(rights, grant)),
             sessions: Vec::new(),
             own_gates: Vec::new(),
-            _permit: guest.permit,
+            _permit: authenticated.permit,
         });
         Ok(())
     }
 
     fn welcome_data(
         &mut self,
-        mut guest: Guest,
+        mut authenticated: AuthenticatedPeer,
         (ticket, owner): (Ticket, Option<OwnerWord>),
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let (serves_verbs, pass) = (self.verbs.is_some(), guest.pass);
+        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
         let has_holder = owner.is_some_and(|owner| self.has_other_holder(owner, ticket));
-        let begun = self.client_of(&guest, ticket).and_then(|client| {
-            if serves_verbs && owner.is_some() && guest.rights > Rights::Read {
+        let opened = self.client_of(&authenticated, ticket).and_then(|client| {
+            if serves_verbs && owner.is_some() && authenticated.rights > Rights::Read {
                 return Err(
                     "the memory of this node is changed by its RDMA device alone: open the \
                      pool as verbs:HOST:PORT, or with the right to read only"
@@ -207,35 +220,39 @@ impl Clients {
             }
             client.begin_data(owner, (pass, has_holder), service)
         });
-        let (gate, client) = match begun {
-            Ok(begun) => begun,
-            Err(reason) => return send(&mut guest.stream, &Reply::Refused(reason)),
+        let (gate, client) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => return send(&mut authenticated.stream, &ControlReply::Refused(reason)),
         };
-        self.send_welcome(&mut guest, ticket)?;
-        let doors = owner.zip(self.doors.clone());
+        self.send_welcome(&mut authenticated, ticket)?;
+        let windows = owner.zip(self.windows.clone());
         self.nic.serve(DataConnection {
-            stream: guest.stream,
+            stream: authenticated.stream,
             gate,
             client,
-            doors,
-            _permit: guest.permit,
+            windows,
+            _permit: authenticated.permit,
         });
         Ok(())
     }
 
-    /// V3: a session has one connection here, whoever says that it is his.
+    /// Returns true if another client has this session: a session has only one connection here.
     fn has_other_holder(&self, owner: OwnerWord, ticket: Ticket) -> bool {
         let mut others = self.connected.iter().filter(|other| other.ticket != ticket);
         others.any(|other| other.has(owner))
     }
 
-    /// The client that a further connection belongs to. Only who has proven the secret gets here;
-    /// the ticket tells clients apart.
-    fn client_of(&mut self, guest: &Guest, ticket: Ticket) -> Result<&mut Client, String> {
+    /// Returns the client of a further connection. The peer has proven the secret; the ticket
+    /// distinguishes clients.
+    fn client_of(
+        &mut self,
+        authenticated: &AuthenticatedPeer,
+        ticket: Ticket,
+    ) -> Result<&mut ConnectedClient, String> {
         let mut clients = self.connected.iter_mut();
         match clients.find(|client| client.ticket == ticket) {
             None => Err("the client of this connection is not connected any more".to_owned()),
-            Some(client) if client.state.rights != guest.rights => {
+            Some(client) if client.state.rights != authenticated.rights => {
                 Err("the client has connected with other rights".to_owned())
             }
             Some(client) => Ok(client),
@@ -244,46 +261,46 @@ impl Clients {
 
     fn welcome_queue(
         &mut self,
-        mut guest: Guest,
+        mut authenticated: AuthenticatedPeer,
         (ticket, owner): (Ticket, OwnerWord),
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let (serves_verbs, pass) = (self.verbs.is_some(), guest.pass);
+        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
         let has_holder = self.has_other_holder(owner, ticket);
-        let begun = self.client_of(&guest, ticket).and_then(|client| {
+        let opened = self.client_of(&authenticated, ticket).and_then(|client| {
             if !serves_verbs {
                 return Err("this node serves no verbs: open the pool as tcp:HOST:PORT".to_owned());
             }
             client.admit(owner, (&pass, has_holder), service)?;
             client.unconnected(owner).map(|_| ())
         });
-        if let Err(reason) = begun {
-            return send(&mut guest.stream, &Reply::Refused(reason));
+        if let Err(reason) = opened {
+            return send(&mut authenticated.stream, &ControlReply::Refused(reason));
         }
-        self.send_welcome(&mut guest, ticket)?;
-        let session = self.client_of(&guest, ticket);
+        self.send_welcome(&mut authenticated, ticket)?;
+        let session = self.client_of(&authenticated, ticket);
         if let Ok(session) = session.and_then(|client| client.unconnected(owner)) {
-            let line = QueueLine::new(guest.stream, guest.permit);
-            session.way = SessionWay::Queue(Box::new(line));
+            let line = QueueControl::new(authenticated.stream, authenticated.permit);
+            session.link = SessionLink::Queue(Box::new(line));
         }
         Ok(())
     }
 
-    /// Answers on the connections beside queue pairs from which something has come, by their
-    /// places; ends the pairs whose connection has ended.
-    fn hear_lines(&mut self, ready: &[bool]) {
+    /// Serves the connections beside queue pairs that have data, by index, and ends the pairs whose
+    /// connection has ended.
+    fn on_queue_input(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
         for client in &mut self.connected {
             let rights = client.state.rights;
             for session in &mut client.sessions {
-                let SessionWay::Queue(line) = &mut session.way else {
+                let SessionLink::Queue(line) = &mut session.link else {
                     continue;
                 };
                 if !ready.next().copied().unwrap_or(false) {
                     continue;
                 }
-                client.state.hear();
-                if let Err(error) = line.hear(self.verbs.as_ref(), rights) {
+                client.state.on_input();
+                if let Err(error) = line.on_input(self.verbs.as_ref(), rights) {
                     tracing::debug!(owner = %session.owner, %error, "a queue pair ended");
                     session.end();
                 }
@@ -291,22 +308,22 @@ impl Clients {
         }
     }
 
-    /// Answers those from whom something has come, by their places.
-    pub(super) fn hear(&mut self, ready: &[bool], service: &mut dyn TcpService) {
+    /// Serves the clients that have sent something, by index.
+    pub(super) fn on_input(&mut self, ready: &[bool], service: &mut dyn TcpService) {
         let lines_start = ready.len().min(self.connected.len());
-        self.hear_lines(&ready[lines_start..]);
+        self.on_queue_input(&ready[lines_start..]);
         let count = ready.len().min(self.connected.len());
-        // From the last to the first, as a client that ends gives its place to the last.
+        // Last to first, because a client that ends is replaced by the last one.
         for index in (0..count).rev().filter(|index| ready[*index]) {
             let client = &mut self.connected[index];
-            client.state.hear();
+            client.state.on_input();
             let answered = match client.inbox.receive(&mut client.stream) {
                 Ok(None) => continue,
                 Ok(Some(frame)) => {
-                    let reply = match Request::decode(&frame) {
+                    let reply = match ControlRequest::decode(&frame) {
                         Ok(request) => self.answer(index, &request, service),
                         Err(malformed) => {
-                            Reply::Refused(format!("this node was sent {}", malformed.0))
+                            ControlReply::Refused(format!("this node was sent {}", malformed.0))
                         }
                     };
                     send(&mut self.connected[index].stream, &reply)
@@ -327,51 +344,58 @@ impl Clients {
         }
     }
 
-    fn answer(&mut self, index: usize, request: &Request, service: &mut dyn TcpService) -> Reply {
+    fn answer(
+        &mut self,
+        index: usize,
+        request: &ControlRequest,
+        service: &mut dyn TcpService,
+    ) -> ControlReply {
         let client = &mut self.connected[index];
         match request {
-            Request::Register => self.register(index, service),
-            Request::Close(owner) => {
+            ControlRequest::Register => self.register(index, service),
+            ControlRequest::Close(owner) => {
                 if client.close(*owner, service) {
                     self.nic.sweep();
-                    fenced_or(Reply::Closed, *owner, service)
+                    fenced_or(ControlReply::Closed, *owner, service)
                 } else if service.is_being_fenced(*owner) {
-                    Reply::UnderWay
+                    ControlReply::UnderWay
                 } else {
-                    Reply::Refused(format!("{owner} is none of this client's sessions"))
+                    ControlReply::Refused(format!("{owner} is none of this client's sessions"))
                 }
             }
-            Request::Life(owner) => Reply::Life(service.process_of(*owner)),
-            Request::Fence(_) | Request::Join(_) | Request::SetMember { .. }
+            ControlRequest::Life(owner) => ControlReply::Life(service.process_of(*owner)),
+            ControlRequest::Fence(_)
+            | ControlRequest::Join(_)
+            | ControlRequest::SetMember { .. }
                 if client.state.rights < Rights::Admin =>
             {
-                Reply::Refused("only who has the right to administer may do that".to_owned())
+                ControlReply::Refused("only who has the right to administer may do that".to_owned())
             }
-            Request::Fence(owner) => self.fence(*owner, service),
-            Request::Home => Reply::Home(service.home_address().unwrap_or_default()),
-            Request::Join(join) => match service.join(join) {
-                Ok(joined) => Reply::Joined(joined),
-                Err(reason) => Reply::Refused(reason),
+            ControlRequest::Fence(owner) => self.fence(*owner, service),
+            ControlRequest::Home => ControlReply::Home(service.home_address().unwrap_or_default()),
+            ControlRequest::Join(join) => match service.join(join) {
+                Ok(joined) => ControlReply::Joined(joined),
+                Err(reason) => ControlReply::Refused(reason),
             },
-            Request::SetMember { node, state } => match service.set_member(*node, *state) {
-                Ok(member) => Reply::Member(member),
-                Err(reason) => Reply::Refused(reason),
+            ControlRequest::SetMember { node, state } => match service.set_member(*node, *state) {
+                Ok(member) => ControlReply::Member(member),
+                Err(reason) => ControlReply::Refused(reason),
             },
-            Request::Member(node) => Reply::Member(service.member(*node)),
-            Request::Hello { .. } | Request::Proof(_) => {
-                Reply::Refused("the greeting is over".to_owned())
+            ControlRequest::Member(node) => ControlReply::Member(service.member(*node)),
+            ControlRequest::Hello { .. } | ControlRequest::Proof(_) => {
+                ControlReply::Refused("the greeting is over".to_owned())
             }
-            Request::Queue(_) => {
-                Reply::Refused("a queue pair has a connection of its own".to_owned())
+            ControlRequest::Queue(_) => {
+                ControlReply::Refused("a queue pair has a connection of its own".to_owned())
             }
         }
     }
 
-    fn register(&mut self, index: usize, service: &mut dyn TcpService) -> Reply {
+    fn register(&mut self, index: usize, service: &mut dyn TcpService) -> ControlReply {
         let client = &mut self.connected[index];
         let count_max = self.session_count_max;
         if client.sessions.len() >= count_max {
-            return Reply::Refused(format!(
+            return ControlReply::Refused(format!(
                 "this client has {count_max} sessions, as many as one may have here (serve \
                  --sessions-per-client)"
             ));
@@ -379,19 +403,19 @@ impl Clients {
         match service.register(client.process_here()) {
             Ok(owner) => {
                 client.state.add_own(service.own_words(owner));
-                let way = SessionWay::None;
-                client.sessions.push(ClientSession { owner, way });
+                let link = SessionLink::None;
+                client.sessions.push(ClientSession { owner, link });
                 let pass = self.pass_key.as_ref().map(|key| key.pass(owner));
                 let pass = pass.unwrap_or_default();
-                Reply::Session { owner, pass }
+                ControlReply::Session { owner, pass }
             }
-            Err(reason) => Reply::Refused(reason),
+            Err(reason) => ControlReply::Refused(reason),
         }
     }
 
-    /// F6, by an operator's wish.
-    fn fence(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> Reply {
-        // V3: whoever came in under this name, before anybody hears that there is nobody.
+    /// Fences a session on an operator's request (FABRIC-6).
+    fn fence(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> ControlReply {
+        // Bar the session first: nothing may admit it after the reply that it has no holder.
         let is_barred = service.bar(owner);
         let mut holder = None;
         for client in &mut self.connected {
@@ -402,30 +426,30 @@ impl Clients {
         }
         if let Some((peer, pid)) = holder {
             if service.home_address().is_some() {
-                // V3: by the home, for whatever reason.
+                // Requested by the pool's home, for any reason.
                 tracing::debug!(%owner, %peer, pid, "fenced by the pool's home");
             } else {
                 tracing::warn!(%owner, %peer, pid, "fenced on request");
             }
             self.nic.sweep();
-            return fenced_or(Reply::Fenced, owner, service);
+            return fenced_or(ControlReply::Fenced, owner, service);
         }
         if service.is_being_fenced(owner) {
-            return Reply::UnderWay;
+            return ControlReply::UnderWay;
         }
         if is_barred {
-            return Reply::Fenced;
+            return ControlReply::Fenced;
         }
         match service.process_of(owner) {
-            None => Reply::Fenced,
-            Some(pid) => Reply::Refused(format!(
+            None => ControlReply::Fenced,
+            Some(pid) => ControlReply::Refused(format!(
                 "{owner} is of process {pid} of the node's host, which executes its verbs by \
                  itself: it is fenced when that process ends"
             )),
         }
     }
 
-    /// Ends the clients from which nothing has come for long.
+    /// Ends the clients that have been silent for too long.
     pub(super) fn end_silent(&mut self, service: &mut dyn TcpService) {
         let limit_ms = self.silence_max.as_millis() as u64;
         for index in (0..self.connected.len()).rev() {
@@ -440,15 +464,16 @@ impl Clients {
         }
     }
 
-    /// Ends all of them.
+    /// Ends all clients.
     pub(super) fn end_all(&mut self, service: &mut dyn TcpService) {
         for client in std::mem::take(&mut self.connected) {
             self.end(client, service);
         }
     }
 
-    fn end(&self, mut client: Client, service: &mut dyn TcpService) {
-        // All gates first: whatever is fenced, nothing of this client is executed any more.
+    fn end(&self, mut client: ConnectedClient, service: &mut dyn TcpService) {
+        // Close all gates before any session is fenced, so that no verb of this client is executed
+        // later.
         client.own_gates.iter().for_each(|gate| gate.close());
         client.sessions.iter_mut().for_each(ClientSession::end);
         for session in client.sessions.drain(..) {
@@ -459,17 +484,18 @@ impl Clients {
     }
 }
 
-/// What is said when a session is fenced, unless other nodes have to be heard before it is.
-fn fenced_or(done: Reply, owner: OwnerWord, service: &dyn TcpService) -> Reply {
+/// Returns the reply to a request to fence a session: `done`, unless other nodes must confirm
+/// first.
+fn fenced_or(done: ControlReply, owner: OwnerWord, service: &dyn TcpService) -> ControlReply {
     if service.is_being_fenced(owner) {
-        Reply::UnderWay
+        ControlReply::UnderWay
     } else {
         done
     }
 }
 
-impl Client {
-    /// A gate for a new connection of a session, or of the process as such.
+impl ConnectedClient {
+    /// Returns a gate for a new connection of a session, or of the process itself.
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
@@ -479,9 +505,9 @@ impl Client {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
             self.admit(owner, (&pass, has_holder), service)?;
-            self.unconnected(owner)?.way = SessionWay::Gate(Arc::clone(&gate));
+            self.unconnected(owner)?.link = SessionLink::Gate(Arc::clone(&gate));
         } else {
-            // Who holds the last one is not served any more.
+            // A gate without another reference has no connection any more.
             self.own_gates.retain(|gate| Arc::strong_count(gate) > 1);
             if self.own_gates.len() >= OWN_CONNECTION_COUNT_MAX {
                 return Err("this client has as many connections as it may have".to_owned());
@@ -491,7 +517,7 @@ impl Client {
         Ok((gate, Arc::clone(&self.state)))
     }
 
-    /// V3: a session that another node has registered, the pool's home, may come in here, once.
+    /// Admits, once, a session that the pool's home has registered, by its pass.
     fn admit(
         &mut self,
         owner: OwnerWord,
@@ -505,24 +531,24 @@ impl Client {
         if has_holder {
             return Err("the session is another client's".to_owned());
         }
-        let way = SessionWay::None;
-        self.sessions.push(ClientSession { owner, way });
+        let link = SessionLink::None;
+        self.sessions.push(ClientSession { owner, link });
         Ok(())
     }
 
-    /// A session that has no connection yet.
+    /// Returns a session that has no connection yet.
     fn unconnected(&mut self, owner: OwnerWord) -> Result<&mut ClientSession, String> {
         let mut sessions = self.sessions.iter_mut();
         let session = sessions.find(|session| session.owner == owner);
         let session =
             session.ok_or_else(|| format!("{owner} is none of this client's sessions"))?;
-        match session.way {
-            SessionWay::None => Ok(session),
+        match session.link {
+            SessionLink::None => Ok(session),
             _ => Err(format!("{owner} has its connection already")),
         }
     }
 
-    /// Its process, if that is one of this host; 0 otherwise.
+    /// Returns the client's process number if it is on this host, otherwise 0.
     fn process_here(&self) -> u32 {
         if self.peer.ip().is_loopback() {
             self.pid
@@ -535,8 +561,8 @@ impl Client {
         self.sessions.iter().any(|session| session.owner == owner)
     }
 
-    /// Those of its sessions that are fenced with this one: where sessions are barred, what was
-    /// before it under its number is, too.
+    /// Returns the client's sessions that are fenced with this one. If sessions are barred, earlier
+    /// incarnations of the same number are included.
     fn named_by(&self, fenced: OwnerWord, is_barred: bool) -> Vec<OwnerWord> {
         let is_older = |owner: OwnerWord| {
             let both = owner.holder().zip(fenced.holder());
@@ -547,7 +573,8 @@ impl Client {
         named.collect()
     }
 
-    /// F6: the session's verbs have an end, and it is fenced. False: it is not this client's.
+    /// Ends the session's verbs and fences it (FABRIC-6). Returns false if the session is not this
+    /// client's.
     fn close(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> bool {
         let Some(index) = self
             .sessions
@@ -557,8 +584,8 @@ impl Client {
             return false;
         };
         self.sessions.swap_remove(index).end();
-        // Its block is another's soon: no connection of this client may write to it then, nor be
-        // about to.
+        // Another session may get the block soon, so no connection of this client may write to it
+        // then, nor be about to.
         self.state.remove_own(&service.own_words(owner));
         let others = self.sessions.iter().filter_map(ClientSession::gate);
         self.own_gates

@@ -1,4 +1,4 @@
-//! The client's end of a data connection: operations that are under way, and their replies.
+//! The client's end of a data connection: operations in flight, and their replies.
 
 use core::mem;
 use core::task::{Context, Poll, Waker};
@@ -6,83 +6,84 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::event::PollFd;
 
 use crate::batch::{Batch, Verb};
 use crate::mapped::MappedEndpoint;
 use crate::network::{
-    Connection, Home, Loss, NodeDirectory, OperationSlot, Others, Part, PartFailure, Silence,
+    BatchPart, Connection, Home, Loss, NodeDirectory, OperationSlot, OtherNodes, PartFailure,
+    Silence,
 };
 use crate::tcp::answer::{failure_of, scatter};
-use crate::tcp::frame::{BadFrame, Reply, Status, encode_batch, frame_size_bytes, words};
+use crate::tcp::frame::{BadFrame, FrameReply, FrameStatus, encode_batch, frame_size_bytes, words};
 use crate::tcp::stream::{Inbox, Outbox, Stream};
 use crate::tcp::{TcpClient, TcpEndpoint};
 
-/// How often a connection is read from before others have their turn.
+/// Maximum number of reads from a connection before others are served.
 const FILL_COUNT_MAX: usize = 64;
 
-/// What the frames were that have come.
+/// Summary of the frames that were received.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct ReceivedFrames {
     has_answer: bool,
-    /// Operations that ended, and words that came for the window (N5).
+    /// Number of operations that ended and of window frames.
     progress_count: usize,
 }
 
-/// A batch's frames to one node.
+/// The frames of a batch to one node.
 #[derive(Debug, Default)]
-struct Operation {
-    /// Frames whose replies have not come. 0 in a slot that nobody uses.
+struct FrameOperation {
+    /// Number of frames without a reply; 0 in an unused slot.
     frame_count: u32,
     is_used: bool,
-    /// Its future was dropped: nobody wants the outcome.
+    /// True if the future was dropped, so that the outcome is discarded.
     is_detached: bool,
-    status: Option<Status>,
+    status: Option<FrameStatus>,
     executed_verb_count: usize,
-    /// What the verbs brought, as it came.
+    /// Results of the verbs, as received.
     data: Vec<u8>,
     waker: Option<Waker>,
 }
 
-/// How a batch's frames to one node ended.
+/// The outcome of a batch's frames to one node.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// The node answered: up to how many verbs on the wire it executed.
+pub(super) enum FrameOutcome {
+    /// The node replied, with the number of wire verbs that it executed.
     Answered {
-        status: Status,
+        status: FrameStatus,
         executed_verb_count: usize,
     },
-    /// It did not, and why.
+    /// The node did not reply, for this reason.
     Lost(Loss),
 }
 
-/// An open data connection, or one that was.
+/// A data connection, open or ended.
 #[derive(Debug)]
 pub struct TcpConnection {
     stream: Stream,
-    region_word_count: u64,
+    memory_word_count: u64,
     inbox: Inbox,
     outbox: Outbox,
-    operations: Vec<Operation>,
+    operations: Vec<FrameOperation>,
     free: Vec<u32>,
     in_flight_count: usize,
-    /// Of those, the ones that are written down and have not been sent.
+    /// Number of operations in flight that are queued but not sent.
     unsent_count: usize,
-    /// Why it is of no use any more.
+    /// Reason why the connection is unusable, if it is.
     lost: Option<Loss>,
     wanted_bytes: usize,
     silence: Silence,
-    /// F10; of no words while there is none.
+    /// Words of the window (FABRIC-10); empty if there is none.
     window: Box<[u64]>,
     awaits_window: bool,
 }
 
 impl TcpConnection {
-    pub(super) fn new(stream: Stream, region_word_count: u64, answer_time_max: Duration) -> Self {
+    pub(super) fn new(stream: Stream, memory_word_count: u64, answer_time_max: Duration) -> Self {
         Self {
             stream,
-            region_word_count,
+            memory_word_count,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             operations: Vec::new(),
@@ -97,15 +98,15 @@ impl TcpConnection {
         }
     }
 
-    /// The outcome, once it is there; what the verbs brought is handed to `take`. The slot is free
-    /// then.
+    /// Returns the outcome once it is there, passes the verbs' results to `take`, and releases the
+    /// slot.
     #[inline]
     fn poll_outcome(
         &mut self,
         slot: OperationSlot,
         context: &mut Context<'_>,
         take: impl FnOnce(&[u8], usize),
-    ) -> Poll<Outcome> {
+    ) -> Poll<FrameOutcome> {
         let operation = &mut self.operations[slot.0 as usize];
         if operation.frame_count > 0 && self.lost.is_none() {
             match &mut operation.waker {
@@ -116,9 +117,9 @@ impl TcpConnection {
         }
         take(&operation.data, operation.executed_verb_count);
         let outcome = match (&self.lost, operation.frame_count) {
-            (Some(loss), 1..) => Outcome::Lost(loss.clone()),
-            _ => Outcome::Answered {
-                status: operation.status.unwrap_or(Status::Done),
+            (Some(loss), 1..) => FrameOutcome::Lost(loss.clone()),
+            _ => FrameOutcome::Answered {
+                status: operation.status.unwrap_or(FrameStatus::Done),
                 executed_verb_count: operation.executed_verb_count,
             },
         };
@@ -144,7 +145,7 @@ impl TcpConnection {
         self.outbox.flush(&mut self.stream)?;
         let unsent_count = mem::take(&mut self.unsent_count);
         if unsent_count > 0 && unsent_count >= self.in_flight_count {
-            // No answer is on its way yet: asking for one would be a call in vain.
+            // No reply is in flight yet, so a read would be futile.
             return Ok(0);
         }
         let (mut ended_count, mut fill_count, mut has_answered) = (0, 0, false);
@@ -152,7 +153,7 @@ impl TcpConnection {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {
                 Ok(is_more) => is_more,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // A call may take as long as it likes: whoever waits asks otherwise.
+                    // A call may take as long as it likes; a waiting caller polls in between.
                     let is_idle = !has_answered && self.in_flight_count > 0;
                     if is_idle && self.silence.note_idle_poll() && self.silence.is_too_long() {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -163,13 +164,13 @@ impl TcpConnection {
             };
             let taken = self.take_replies(woken)?;
             ended_count += taken.progress_count;
-            // Words for the window alone are no sign of an answer; half of a frame may be.
+            // A window frame alone is no sign of a reply, but an incomplete frame may be one.
             if taken.has_answer || taken.progress_count == 0 {
                 has_answered = true;
                 self.silence.end();
             }
             fill_count += 1;
-            // Of what has been decrypted already the system will not tell again.
+            // The system does not report data that is already decrypted.
             let had_its_turn = fill_count >= FILL_COUNT_MAX && !self.stream.is_encrypted();
             if !is_more || had_its_turn {
                 return Ok(ended_count);
@@ -178,9 +179,9 @@ impl TcpConnection {
     }
 
     #[inline]
-    fn take_replies(&mut self, woken: &mut Vec<Waker>) -> io::Result<Taken> {
+    fn take_replies(&mut self, woken: &mut Vec<Waker>) -> io::Result<ReceivedFrames> {
         let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
-        let mut taken = Taken::default();
+        let mut taken = ReceivedFrames::default();
         loop {
             let unread = self.inbox.unread();
             let size_bytes = match frame_size_bytes(unread) {
@@ -191,8 +192,8 @@ impl TcpConnection {
                 }
                 Err(bad) => return Err(broken(bad.0)),
             };
-            let reply = Reply::decode(&unread[..size_bytes]).map_err(|bad| broken(bad.0))?;
-            if reply.status == Status::Window {
+            let reply = FrameReply::decode(&unread[..size_bytes]).map_err(|bad| broken(bad.0))?;
+            if reply.status == FrameStatus::Window {
                 put_into(&mut self.window, &reply).map_err(|bad| broken(bad.0))?;
                 taken.progress_count += 1;
                 self.inbox.consume(size_bytes);
@@ -205,7 +206,7 @@ impl TcpConnection {
             let operation = operation.ok_or_else(|| broken("an answer to no question"))?;
             operation.frame_count -= 1;
             taken.has_answer = true;
-            if reply.status != Status::Done && operation.status.is_none() {
+            if reply.status != FrameStatus::Done && operation.status.is_none() {
                 operation.status = Some(reply.status);
             }
             if !operation.is_detached {
@@ -221,13 +222,14 @@ impl TcpConnection {
             }
             self.inbox.consume(size_bytes);
             if is_last {
-                // N4, N6: whoever posts next must not find out by an unknown outcome.
+                // Fail now, so that the next batch does not get an unknown outcome: after this
+                // status the node executes nothing more.
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
-    /// The connection is of no use any more: everybody who waits for an answer learns it.
+    /// Marks the connection as unusable and wakes all tasks that wait for a reply.
     #[cold]
     fn lose(&mut self, error: &io::Error, woken: &mut Vec<Waker>) -> usize {
         let reason = match error.kind() {
@@ -254,8 +256,8 @@ impl TcpConnection {
     }
 }
 
-/// N5.
-fn put_into(window: &mut [u64], frame: &Reply<'_>) -> Result<(), BadFrame> {
+/// Stores the words of a window frame.
+fn put_into(window: &mut [u64], frame: &FrameReply<'_>) -> Result<(), BadFrame> {
     let (words, has_window) = (words(frame.data), !window.is_empty());
     let start = usize::try_from(frame.tag).ok();
     let room = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
@@ -266,7 +268,7 @@ fn put_into(window: &mut [u64], frame: &Reply<'_>) -> Result<(), BadFrame> {
 }
 
 impl Connection for TcpConnection {
-    type Means = ();
+    type Resources = ();
 
     fn open(_means: &(), client: &TcpClient, owner: Option<OwnerWord>) -> Result<Self, Loss> {
         let opened = client.connection(owner);
@@ -274,11 +276,11 @@ impl Connection for TcpConnection {
     }
 
     #[inline]
-    fn region_word_count(&self) -> u64 {
-        self.region_word_count
+    fn memory_word_count(&self) -> u64 {
+        self.memory_word_count
     }
 
-    /// Only the node knows.
+    /// Returns true: only the node knows the limits.
     #[inline]
     fn may_change(&self) -> bool {
         true
@@ -323,7 +325,7 @@ impl Connection for TcpConnection {
         data: &[u64],
     ) -> OperationSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.operations.push(Operation::default());
+            self.operations.push(FrameOperation::default());
             (self.operations.len() - 1) as u32
         });
         if self.in_flight_count == 0 {
@@ -341,7 +343,7 @@ impl Connection for TcpConnection {
     #[inline]
     fn take(
         &mut self,
-        part: Part,
+        part: BatchPart,
         batch: &mut Batch,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<PartFailure>>> {
@@ -351,12 +353,12 @@ impl Connection for TcpConnection {
         });
         match polled {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Outcome::Answered {
-                status: Status::Done,
+            Poll::Ready(FrameOutcome::Answered {
+                status: FrameStatus::Done,
                 ..
             }) if is_whole => Poll::Ready(Ok(())),
             Poll::Ready(outcome) => {
-                let failure = failure_of(outcome, part, batch.verbs(), self.region_word_count);
+                let failure = failure_of(outcome, part, batch.verbs(), self.memory_word_count);
                 Poll::Ready(Err(Box::new(failure)))
             }
         }
@@ -383,7 +385,7 @@ impl Connection for TcpConnection {
         }
     }
 
-    /// What comes shows in the socket.
+    /// Returns true: arriving data always shows on the socket.
     #[inline]
     fn arm(&mut self) -> bool {
         true
@@ -394,22 +396,22 @@ impl Connection for TcpConnection {
     }
 
     fn wake(&mut self, ready: &mut impl Iterator<Item = bool>) {
-        // Ready or not, the next poll asks.
+        // Ready or not, the next poll reads.
         ready.next();
     }
 }
 
 impl TcpEndpoint {
-    /// To a pool whose home's memory is mapped into this process.
+    /// Returns an endpoint to a pool whose home's memory is mapped into this process.
     pub fn beside(
         home: MappedEndpoint,
         owner: Option<OwnerWord>,
         directory: Arc<dyn NodeDirectory>,
     ) -> Self {
-        let others = Others {
+        let others = OtherNodes {
             directory,
             owner,
-            means: (),
+            resources: (),
         };
         Self::to_pool(Home::Mapped(Box::new(home)), others)
     }

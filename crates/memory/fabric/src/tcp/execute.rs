@@ -1,77 +1,77 @@
-//! What the node does with a frame: the soft NIC's verbs.
+//! Execution of a frame: the soft NIC's verbs.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::tcp::frame::{self, BadFrame, ReplyWriter, Request, Status, WireVerb};
+use crate::tcp::frame::{self, BadFrame, FrameRequest, FrameStatus, ReplyWriter, WireVerb};
 use crate::tcp::gate::ClientState;
 
-/// What came of a frame.
+/// Result of executing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Executed {
-    pub(super) status: Status,
-    /// F8: a store may sit in this processor's buffer.
+    pub(super) status: FrameStatus,
+    /// True if a store may still be in this processor's buffer, so that FABRIC-8 requires a fence.
     pub(super) fence_due: bool,
 }
 
 /// Executes the verbs of a whole frame in posting order, and appends the reply.
 #[inline]
 pub(super) fn execute_frame(
-    region: &[AtomicU64],
+    memory: &[AtomicU64],
     client: &ClientState,
-    mut request: Request<'_>,
+    mut request: FrameRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Executed {
     let mut reply = ReplyWriter::begin(out, request.tag);
-    let mut status = Status::Done;
+    let mut status = FrameStatus::Done;
     let mut fence_due = false;
     let mut executed_count = 0;
     while executed_count < request.verb_count {
         let outcome = match request.next_verb() {
             Ok(verb) => {
                 fence_due |= !matches!(verb, WireVerb::Read { .. });
-                execute_verb(region, client, &verb, &mut reply)
+                execute_verb(memory, client, &verb, &mut reply)
             }
-            Err(BadFrame(_)) => Status::Malformed,
+            Err(BadFrame(_)) => FrameStatus::Malformed,
         };
-        if outcome != Status::Done {
+        if outcome != FrameStatus::Done {
             status = outcome;
             break;
         }
         executed_count += 1;
     }
-    if status == Status::Done && !request.is_at_end() {
-        status = Status::Malformed;
+    if status == FrameStatus::Done && !request.is_at_end() {
+        status = FrameStatus::Malformed;
     }
     reply.end(status, executed_count);
     Executed { status, fence_due }
 }
 
-/// Answers a frame of which nothing is executed.
-pub(super) fn refuse_frame(request: &Request<'_>, status: Status, out: &mut Vec<u8>) {
+/// Replies to a frame of which nothing is executed.
+pub(super) fn refuse_frame(request: &FrameRequest<'_>, status: FrameStatus, out: &mut Vec<u8>) {
     ReplyWriter::begin(out, request.tag).end(status, 0);
 }
 
 #[inline]
 fn execute_verb(
-    region: &[AtomicU64],
+    memory: &[AtomicU64],
     client: &ClientState,
     verb: &WireVerb<'_>,
     reply: &mut ReplyWriter<'_>,
-) -> Status {
+) -> FrameStatus {
     let (index, word_count, brings) = match verb {
         WireVerb::Read { index, word_count } => (*index, *word_count, *word_count),
         WireVerb::Write { index, words } => (*index, words.len() / 8, 0),
         WireVerb::CompareSwap { index, .. } | WireVerb::FetchAdd { index, .. } => (*index, 1, 1),
     };
-    let Some(target) = target(region, index, word_count) else {
-        return Status::OutOfRegion;
+    let Some(target) = target(memory, index, word_count) else {
+        return FrameStatus::OutOfBounds;
     };
     if !reply.has_room(brings) {
-        return Status::Malformed;
+        return FrameStatus::Malformed;
     }
     let changes = !matches!(verb, WireVerb::Read { .. });
     if changes && !client.may_change(&(index..index + word_count as u64)) {
-        return Status::Forbidden;
+        return FrameStatus::Forbidden;
     }
     match verb {
         WireVerb::Read { .. } => {
@@ -82,7 +82,7 @@ fn execute_verb(
         }
         WireVerb::Write { words, .. } => {
             for (word, value) in target.iter().zip(frame::words(words)) {
-                // Release keeps posting order among the words of earlier WRITEs and this.
+                // Release keeps this word behind those of earlier WRITEs, in posting order.
                 word.store(value, Ordering::Release);
             }
         }
@@ -97,34 +97,38 @@ fn execute_verb(
             reply.put(target[0].fetch_add(*delta, Ordering::SeqCst));
         }
     }
-    Status::Done
+    FrameStatus::Done
 }
 
-/// The words a verb is aimed at; `None` when they are not all in the region (F7).
+/// Returns the words that a verb addresses; `None` if they are not all in the memory (FABRIC-7).
 #[inline]
-fn target(region: &[AtomicU64], index: u64, word_count: usize) -> Option<&[AtomicU64]> {
+fn target(memory: &[AtomicU64], index: u64, word_count: usize) -> Option<&[AtomicU64]> {
     let start = usize::try_from(index).ok()?;
-    region.get(start..start.checked_add(word_count)?)
+    memory.get(start..start.checked_add(word_count)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::frame::Reply;
+    use crate::tcp::frame::FrameReply;
     use crate::tcp::gate::Grant;
     use crate::tcp::secret::Rights;
 
     const REGION_SIZE_WORDS: usize = 64;
 
-    fn region() -> Vec<AtomicU64> {
+    fn memory() -> Vec<AtomicU64> {
         (0..REGION_SIZE_WORDS as u64).map(AtomicU64::new).collect()
     }
 
-    fn execute(region: &[AtomicU64], client: &ClientState, words: &[u64]) -> (Status, Vec<u64>) {
+    fn execute(
+        memory: &[AtomicU64],
+        client: &ClientState,
+        words: &[u64],
+    ) -> (FrameStatus, Vec<u64>) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut out = Vec::new();
-        let executed = execute_frame(region, client, Request::decode(&bytes), &mut out);
-        let reply = Reply::decode(&out).expect("a reply");
+        let executed = execute_frame(memory, client, FrameRequest::decode(&bytes), &mut out);
+        let reply = FrameReply::decode(&out).expect("a reply");
         assert_eq!(reply.status, executed.status);
         assert_eq!(reply.tag, words[1]);
         let mut brought = vec![reply.executed_verb_count as u64];
@@ -136,11 +140,11 @@ mod tests {
         ClientState::new(Rights::Admin, Grant::everything())
     }
 
-    /// Promise (N1, F5): verbs are executed in order up to the first that is refused, and what they
-    /// brought is told.
+    /// Promise (FABRIC-5): verbs are executed in order up to the first refused one, and their
+    /// results are returned.
     #[test]
     fn a_refused_verb_ends_the_frame() {
-        let region = region();
+        let memory = memory();
         let (read, write) = (0, 1 << 56);
         let words = [
             0,
@@ -158,13 +162,16 @@ mod tests {
         ];
         let mut words = words.to_vec();
         words[0] = words.len() as u64 | 4 << 32;
-        let (status, brought) = execute(&region, &client(), &words);
-        assert_eq!((status, brought), (Status::OutOfRegion, vec![2, 4, 99]));
-        assert_eq!(region[6].load(Ordering::Relaxed), 6, "nothing after it");
+        let (status, brought) = execute(&memory, &client(), &words);
+        assert_eq!(
+            (status, brought),
+            (FrameStatus::OutOfBounds, vec![2, 4, 99])
+        );
+        assert_eq!(memory[6].load(Ordering::Relaxed), 6, "nothing after it");
     }
 
-    /// Promise (N4): a frame that does not hold what it says is malformed, and so is one that would
-    /// bring more than a frame holds.
+    /// Promise: a frame that contradicts itself is malformed, and so is one whose reply would
+    /// exceed a frame.
     #[test]
     fn lying_frames_are_malformed() {
         let large: Vec<AtomicU64> = (0..40_000).map(AtomicU64::new).collect();
@@ -179,14 +186,14 @@ mod tests {
             vec![6 | 2 << 32, 1, 0, read, 0, read],
         ] {
             let (status, _) = execute(&large, &client(), &words);
-            assert_eq!(status, Status::Malformed, "{words:?}");
+            assert_eq!(status, FrameStatus::Malformed, "{words:?}");
         }
     }
 
-    /// Promise (F7): who may only read changes nothing, by no verb.
+    /// Promise (FABRIC-7): a session that may only read changes nothing, by any verb.
     #[test]
     fn readers_change_nothing() {
-        let region = region();
+        let memory = memory();
         let reader = ClientState::new(Rights::Read, Grant::nothing());
         for verb in [
             vec![1 << 56 | 5, 1, 1],
@@ -195,10 +202,10 @@ mod tests {
         ] {
             let mut words = vec![(verb.len() as u64 + 2) | 1 << 32, 3];
             words.extend(verb);
-            let (status, brought) = execute(&region, &reader, &words);
-            assert_eq!((status, brought), (Status::Forbidden, vec![0]));
+            let (status, brought) = execute(&memory, &reader, &words);
+            assert_eq!((status, brought), (FrameStatus::Forbidden, vec![0]));
         }
-        let (status, brought) = execute(&region, &reader, &[4 | 1 << 32, 3, 5, 1]);
-        assert_eq!((status, brought), (Status::Done, vec![1, 5]));
+        let (status, brought) = execute(&memory, &reader, &[4 | 1 << 32, 3, 5, 1]);
+        assert_eq!((status, brought), (FrameStatus::Done, vec![1, 5]));
     }
 }

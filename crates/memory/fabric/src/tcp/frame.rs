@@ -1,44 +1,47 @@
-//! Batches on the wire: what a data connection carries once it is open.
+//! Format of batches on the wire: the frames of an open data connection.
 //!
-//! Everything is made of little-endian words of 8 bytes.
+//! All data are little-endian words of 8 bytes.
 //!
 //! | word | request | reply |
 //! |---|---|---|
-//! | 0 | bits 0..32 size in words, this one included; 32..48 number of verbs; 48 *more* | bits 0..32 size in words; 32..48 verbs executed; 48..56 [`Status`] |
+//! | 0, bits 0..32 | size in words, this one included | the same |
+//! | 0, bits 32..48 | number of verbs | number of verbs executed |
+//! | 0, from bit 48 | *more* (1 bit) | [`FrameStatus`] (8 bits) |
 //! | 1 | tag, chosen by the client | the request's tag |
-//! | 2.. | the verbs, one after the other | what the executed verbs brought, one after the other |
+//! | 2.. | the verbs, one after the other | results of the executed verbs, one after the other |
 //!
-//! | verb | its words | what it brings |
+//! | verb | its words | its result |
 //! |---|---|---|
 //! | READ | place (bits 0..48 word index, 56..64 kind 0), word count | the words |
-//! | WRITE | place (kind 1), word count, the words | nothing |
-//! | CAS | place (kind 2), expected, desired | what was there |
-//! | FAA | place (kind 3), delta | what was there |
+//! | WRITE | place (kind 1), word count, the words | none |
+//! | CAS | place (kind 2), expected, desired | previous value |
+//! | FAA | place (kind 3), delta | previous value |
 //!
-//! - **N1.** The node executes the frames of a connection in the order in which they come, and
-//!   their verbs in theirs. So `fence` (F2) needs no bit: nothing overtakes anything.
-//! - **N2.** Neither a request nor its reply is longer than [`FRAME_SIZE_WORDS_MAX`]. A batch that
-//!   would need more goes as several frames, of which all but the last say *more*; verbs of more
-//!   than [`PIECE_SIZE_WORDS_MAX`] words go as several verbs, each of a piece.
-//! - **N3.** After a verb that is refused, nothing more of its batch is executed (F5): frames up to
-//!   and including the next without *more* are answered as skipped.
-//! - **N4.** A frame that breaks these rules is answered as malformed, after the verbs before the
-//!   fault were executed, and the connection is closed. One of an impossible size is not answered:
-//!   nobody can tell where it ends.
-//! - **N5.** The node also sends what it writes into the session's window (F10): a frame like a
-//!   reply whose status is [`Status::Window`], whose word 1 is the place of its words in the
-//!   window. A client that has no such words has not to do with such a node any more.
-//! - **N6.** A frame that comes after the session was fenced (F6) is answered so, nothing of it is
-//!   executed, and the connection is closed. Who has read such an answer, or that of N4, posts
-//!   nothing more over it: the end need not have come yet.
+//! - **Order.** The node executes the frames of a connection in order of arrival, and the verbs of
+//!   each frame in order. So `fence` (FABRIC-2) needs no bit: no verb overtakes another.
+//! - **Size.** Neither a request nor its reply is longer than [`FRAME_SIZE_WORDS_MAX`]. A larger
+//!   batch is sent as several frames, all but the last of which have *more* set. A verb of more
+//!   than [`PIECE_SIZE_WORDS_MAX`] words is sent as several verbs, one per piece.
+//! - **Refusal.** After a refused verb the node executes nothing more of the batch (FABRIC-5). It
+//!   answers frames up to and including the next one without *more* as skipped.
+//! - **Malformed frames.** The node answers a frame that violates this format as malformed, after
+//!   executing the verbs before the violation, and closes the connection. A frame of an impossible
+//!   size is not answered, because its end is unknown.
+//! - **Windows.** The node also sends what it writes into the session's window (FABRIC-10): a frame
+//!   like a reply, with status [`FrameStatus::Window`] and the index of its words in word 1. If the
+//!   window does not have these words, the client ends the connection.
+//! - **Fencing.** The node answers a frame that arrives after the session was fenced (FABRIC-6) as
+//!   fenced, executes nothing of it, and closes the connection. After such a reply, or after one
+//!   for a malformed frame, the client posts nothing more, even before it sees the end of the
+//!   connection.
 
 use crate::batch::{Verb, VerbKind};
 
-/// Largest frame, in words: half a mebibyte.
+/// Size of the largest frame in words: half a mebibyte.
 pub(super) const FRAME_SIZE_WORDS_MAX: usize = 1 << 16;
-/// The most words that one verb on the wire touches.
+/// Maximum number of words that one wire verb accesses.
 pub(super) const PIECE_SIZE_WORDS_MAX: usize = 1 << 15;
-/// Words before the verbs of a request, and before the data of a reply.
+/// Number of words before the verbs of a request, and before the data of a reply.
 pub(super) const HEADER_SIZE_WORDS: usize = 2;
 /// [`HEADER_SIZE_WORDS`] in bytes.
 pub(super) const HEADER_SIZE_BYTES: usize = HEADER_SIZE_WORDS * 8;
@@ -49,28 +52,28 @@ const KIND_SHIFT: u32 = 56;
 
 const _: () = assert!(PIECE_SIZE_WORDS_MAX + HEADER_SIZE_WORDS + 2 <= FRAME_SIZE_WORDS_MAX);
 
-/// How a frame ended.
+/// The status of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Status {
+pub(super) enum FrameStatus {
     /// All verbs were executed.
     Done = 0,
-    /// F7: the next verb is outside of the region.
-    OutOfRegion = 1,
-    /// F7: the next verb is outside of the session's rights.
+    /// The next verb is outside of the memory (FABRIC-7).
+    OutOfBounds = 1,
+    /// The next verb is outside of the session's rights (FABRIC-7).
     Forbidden = 2,
-    /// N6; none was executed.
+    /// The session is fenced; no verb was executed.
     Fenced = 3,
-    /// N4.
+    /// The frame violates the format.
     Malformed = 4,
-    /// N3; none was executed.
+    /// An earlier verb of the batch was refused; no verb was executed.
     Skipped = 5,
-    /// N5: no reply at all.
+    /// Words for the session's window; not a reply.
     Window = 6,
 }
 
-impl Status {
-    /// Whether the connection is over with it (N4, N6).
+impl FrameStatus {
+    /// Returns true if the connection ends after this status (malformed, fenced).
     #[inline]
     pub(super) fn is_last(self) -> bool {
         matches!(self, Self::Fenced | Self::Malformed)
@@ -79,7 +82,7 @@ impl Status {
     fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Done,
-            1 => Self::OutOfRegion,
+            1 => Self::OutOfBounds,
             2 => Self::Forbidden,
             3 => Self::Fenced,
             4 => Self::Malformed,
@@ -90,11 +93,11 @@ impl Status {
     }
 }
 
-/// Why bytes are no frame. The text completes "the peer sent ...".
+/// Error: the bytes are not a valid frame. The text completes "the peer sent ...".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame(pub(super) &'static str);
 
-/// Appends a batch's verbs as frames, and returns how many frames they are. `data` is the batch's
+/// Appends a batch's verbs as frames and returns the number of frames. `data` is the batch's
 /// buffer.
 pub(super) fn encode_batch<'a>(
     out: &mut Vec<u8>,
@@ -126,7 +129,7 @@ pub(super) fn encode_batch<'a>(
     frames.count
 }
 
-/// Where the pieces of a READ or WRITE begin, and how many words each has; at least one.
+/// Returns the start and word count of each piece of a READ or WRITE; at least one piece.
 fn pieces(word_count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..piece_count(word_count)).map(move |piece| {
         let offset = piece * PIECE_SIZE_WORDS_MAX;
@@ -138,7 +141,7 @@ fn piece_count(word_count: usize) -> usize {
     word_count.div_ceil(PIECE_SIZE_WORDS_MAX).max(1)
 }
 
-/// How many verbs on the wire a verb is (N2).
+/// Returns the number of wire verbs that a verb is sent as.
 pub(super) fn wire_verb_count(verb: &Verb) -> usize {
     match verb.kind {
         VerbKind::Read | VerbKind::Write => piece_count(verb.word_count as usize),
@@ -146,11 +149,11 @@ pub(super) fn wire_verb_count(verb: &Verb) -> usize {
     }
 }
 
-/// Frames of one batch, being written.
+/// Writer of the frames of one batch.
 struct Frames<'a> {
     out: &'a mut Vec<u8>,
     tag: u64,
-    /// Where in `out` the frame begins that is being written.
+    /// Start in `out` of the frame being written.
     start: usize,
     verb_count: usize,
     reply_size_words: usize,
@@ -211,7 +214,7 @@ fn put(out: &mut Vec<u8>, word: u64) {
     out.extend_from_slice(&word.to_le_bytes());
 }
 
-/// The word at a place in bytes, which must be there.
+/// Returns the word at a byte position, which must be inside.
 #[inline]
 fn word_at(bytes: &[u8], index: usize) -> u64 {
     let mut word = [0; 8];
@@ -219,16 +222,17 @@ fn word_at(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Words as they lie in a frame.
+/// Returns the words of frame bytes.
 #[inline]
 pub(super) fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
     bytes.chunks_exact(8).map(|bytes| word_at(bytes, 0))
 }
 
-/// Size in bytes of the frame that begins here; `None` while its first word is not there.
+/// Returns the size in bytes of the frame that begins here; `None` while its first word is
+/// incomplete.
 ///
 /// # Errors
-/// It is shorter than its header or longer than any frame.
+/// The frame is shorter than its header or longer than any valid frame.
 #[inline]
 pub(super) fn frame_size_bytes(bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
     if bytes.len() < 8 {
@@ -242,10 +246,10 @@ pub(super) fn frame_size_bytes(bytes: &[u8]) -> Result<Option<usize>, BadFrame> 
 }
 
 /// A request as the node reads it.
-pub(super) struct Request<'a> {
+pub(super) struct FrameRequest<'a> {
     pub(super) tag: u64,
     pub(super) verb_count: usize,
-    /// N2: the batch goes on in the next frame.
+    /// True if the batch continues in the next frame.
     pub(super) more: bool,
     verbs: &'a [u8],
 }
@@ -272,8 +276,8 @@ pub(super) enum WireVerb<'a> {
     },
 }
 
-impl<'a> Request<'a> {
-    /// Reads the header of a whole frame.
+impl<'a> FrameRequest<'a> {
+    /// Decodes the header of a whole frame.
     #[inline]
     pub(super) fn decode(frame: &'a [u8]) -> Self {
         let header = word_at(frame, 0);
@@ -285,7 +289,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Takes the next verb off; to be called `verb_count` times.
+    /// Decodes the next verb; to be called `verb_count` times.
     #[inline]
     pub(super) fn next_verb(&mut self) -> Result<WireVerb<'a>, BadFrame> {
         let place = self.take(1)?;
@@ -317,7 +321,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether all has been taken off.
+    /// Returns true if all words have been decoded.
     pub(super) fn is_at_end(&self) -> bool {
         self.verbs.is_empty()
     }
@@ -340,7 +344,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A reply, being written.
+/// Writer of a reply.
 pub(super) struct ReplyWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
@@ -355,7 +359,7 @@ impl<'a> ReplyWriter<'a> {
         Self { out, start }
     }
 
-    /// Whether so many words more would make the reply too long.
+    /// Returns true if the reply can hold `word_count` more words.
     #[inline]
     pub(super) fn has_room(&self, word_count: usize) -> bool {
         (self.out.len() - self.start) / 8 + word_count <= FRAME_SIZE_WORDS_MAX
@@ -366,7 +370,7 @@ impl<'a> ReplyWriter<'a> {
         put(self.out, word);
     }
 
-    /// Room for so many words, to be filled.
+    /// Appends space for `word_count` words, for the caller to fill.
     #[inline]
     pub(super) fn room(&mut self, word_count: usize) -> &mut [u8] {
         let start = self.out.len();
@@ -375,14 +379,14 @@ impl<'a> ReplyWriter<'a> {
     }
 
     #[inline]
-    pub(super) fn end(self, status: Status, executed_verb_count: usize) {
+    pub(super) fn end(self, status: FrameStatus, executed_verb_count: usize) {
         let size_words = ((self.out.len() - self.start) / 8) as u64;
         let header = size_words | ((executed_verb_count as u64) << 32) | ((status as u64) << 48);
         self.out[self.start..self.start + 8].copy_from_slice(&header.to_le_bytes());
     }
 }
 
-/// Appends words for a session's window, from `index` on (N5).
+/// Appends a frame with words for a session's window, starting at `index`.
 pub(super) fn encode_window(out: &mut Vec<u8>, index: u64, words: &[u64]) {
     for (offset, word_count) in pieces(words.len()) {
         let mut frame = ReplyWriter::begin(out, index + offset as u64);
@@ -390,30 +394,30 @@ pub(super) fn encode_window(out: &mut Vec<u8>, index: u64, words: &[u64]) {
         for word in piece {
             frame.put(*word);
         }
-        frame.end(Status::Window, 0);
+        frame.end(FrameStatus::Window, 0);
     }
 }
 
 /// A reply as the client reads it.
-pub(super) struct Reply<'a> {
+pub(super) struct FrameReply<'a> {
     pub(super) tag: u64,
-    pub(super) status: Status,
+    pub(super) status: FrameStatus,
     pub(super) executed_verb_count: usize,
-    /// What the executed verbs brought, in whole words.
+    /// Results of the executed verbs, in whole words.
     pub(super) data: &'a [u8],
 }
 
-impl<'a> Reply<'a> {
-    /// Reads a whole frame.
+impl<'a> FrameReply<'a> {
+    /// Decodes a whole frame.
     ///
     /// # Errors
-    /// Its status is none.
+    /// The status is unknown.
     #[inline]
     pub(super) fn decode(frame: &'a [u8]) -> Result<Self, BadFrame> {
         let header = word_at(frame, 0);
         let status = u8::try_from(header >> 48)
             .ok()
-            .and_then(Status::from_number);
+            .and_then(FrameStatus::from_number);
         Ok(Self {
             tag: word_at(frame, 1),
             status: status.ok_or(BadFrame("a reply with an unknown status"))?,

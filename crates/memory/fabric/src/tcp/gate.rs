@@ -1,4 +1,4 @@
-//! What keeps a client's verbs in bounds: gates, which end them (F6), and grants (F7).
+//! Limits of a client's verbs: gates, which end them (FABRIC-6), and grants (FABRIC-7).
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,30 +7,30 @@ use std::time::Instant;
 
 use crate::tcp::secret::Rights;
 
-/// Stands before the verbs of one connection. The node executes them, so it can also stop: who
-/// closes the gate waits for those that are being executed, and after that there are none (F6).
+/// Gate of the verbs of one connection. Closing it waits for verbs that the node is executing;
+/// after that none is executed (FABRIC-6).
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: Mutex<bool>,
 }
 
-/// While it lives, the gate stays open.
-pub(super) struct Passage<'a> {
+/// Guard that keeps the gate open.
+pub(super) struct GateGuard<'a> {
     _open: MutexGuard<'a, bool>,
 }
 
 impl Gate {
-    /// `None`: it is closed, for ever.
+    /// Enters the gate; returns `None` if it is closed, which it then stays for ever.
     #[inline]
-    pub(super) fn pass(&self) -> Option<Passage<'_>> {
+    pub(super) fn pass(&self) -> Option<GateGuard<'_>> {
         let open = self
             .is_closed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        (!*open).then_some(Passage { _open: open })
+        (!*open).then_some(GateGuard { _open: open })
     }
 
-    /// F6: returns when no verb is being executed behind it, and lets no further one through.
+    /// Closes the gate: admits no more verbs, and returns when none is being executed (FABRIC-6).
     pub(super) fn close(&self) {
         *self
             .is_closed
@@ -38,7 +38,7 @@ impl Gate {
             .unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Returns when what was being executed behind it has been.
+    /// Returns when the verbs executed now have ended.
     pub(super) fn wait(&self) {
         drop(self.is_closed.lock());
     }
@@ -51,17 +51,17 @@ impl Gate {
     }
 }
 
-/// What of a region the holders of certain rights may change: indexes of words.
+/// Words of a node's memory, by index, that holders of certain rights may change.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
-    /// From here on, everything.
+    /// Index from which on all words may be changed.
     pub open_from: u64,
-    /// And these.
+    /// Further ranges that may be changed.
     pub open: Vec<Range<u64>>,
 }
 
 impl Grant {
-    /// Nothing.
+    /// Returns a grant of no words.
     pub fn nothing() -> Self {
         Self {
             open_from: u64::MAX,
@@ -69,21 +69,21 @@ impl Grant {
         }
     }
 
-    /// Everything.
+    /// Returns a grant of all words.
     pub fn everything() -> Self {
         Self::default()
     }
 }
 
-/// What the connections of one client have in common.
+/// State shared by the connections of one client.
 #[derive(Debug)]
 pub(super) struct ClientState {
     pub(super) rights: Rights,
     grant: Grant,
-    /// The blocks of the client's own sessions.
+    /// Blocks of the client's own sessions.
     own: RwLock<Vec<Range<u64>>>,
-    begun: Instant,
-    heard_ms: AtomicU64,
+    created_at: Instant,
+    last_input_ms: AtomicU64,
 }
 
 impl ClientState {
@@ -92,12 +92,12 @@ impl ClientState {
             rights,
             grant,
             own: RwLock::default(),
-            begun: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            created_at: Instant::now(),
+            last_input_ms: AtomicU64::new(0),
         }
     }
 
-    /// F7: whether the client may change these words.
+    /// Returns true if the client may change these words (FABRIC-7).
     #[inline]
     pub(super) fn may_change(&self, words: &Range<u64>) -> bool {
         words.start >= self.grant.open_from || words.is_empty() || self.is_open(words)
@@ -109,7 +109,7 @@ impl ClientState {
         own.iter().chain(&self.grant.open).any(holds)
     }
 
-    /// The words of a new session of the client are its own.
+    /// Adds the words of a new session of the client.
     pub(super) fn add_own(&self, words: Range<u64>) {
         self.own
             .write()
@@ -117,24 +117,24 @@ impl ClientState {
             .push(words);
     }
 
-    /// They are no more. Who is executing verbs may still take them for its own: see
+    /// Removes the words of a session. Verbs in execution may still change them: see
     /// [`Gate::wait`].
     pub(super) fn remove_own(&self, words: &Range<u64>) {
         let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
         own.retain(|other| other != words);
     }
 
-    /// Something has come from the client.
+    /// Records that something has arrived from the client.
     #[inline]
-    pub(super) fn hear(&self) {
-        let elapsed_ms = self.begun.elapsed().as_millis() as u64;
-        self.heard_ms.store(elapsed_ms, Ordering::Relaxed);
+    pub(super) fn on_input(&self) {
+        let elapsed_ms = self.created_at.elapsed().as_millis() as u64;
+        self.last_input_ms.store(elapsed_ms, Ordering::Relaxed);
     }
 
-    /// For how long nothing has come from it, in milliseconds.
+    /// Returns the time since something last arrived from the client, in milliseconds.
     pub(super) fn silence_ms(&self) -> u64 {
-        let elapsed_ms = self.begun.elapsed().as_millis() as u64;
-        elapsed_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed))
+        let elapsed_ms = self.created_at.elapsed().as_millis() as u64;
+        elapsed_ms.saturating_sub(self.last_input_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -142,7 +142,8 @@ impl ClientState {
 mod tests {
     use super::*;
 
-    /// Promise (F6): a gate closes only when nothing is under way behind it, and never opens again.
+    /// Promise (FABRIC-6): closing a gate waits for verbs in execution, and a closed gate never
+    /// reopens.
     #[test]
     fn closing_waits_for_what_is_under_way() {
         let gate = Gate::default();
@@ -157,8 +158,8 @@ mod tests {
         assert!(gate.is_closed() && gate.pass().is_none());
     }
 
-    /// Promise (F7): a client may change what its rights open, and its own sessions' blocks as long
-    /// as they are its own.
+    /// Promise (FABRIC-7): a client may change exactly the words that its rights allow, and its own
+    /// sessions' blocks while they are its own.
     #[test]
     fn grants_have_edges() {
         let open = std::iter::once(10..12).collect();

@@ -1,35 +1,36 @@
-//! Connections that have not shown yet whose they are.
+//! Connections that have not logged in yet.
 //!
-//! - **H1.** A stranger has [`GREETING_TIME_MAX`] for the whole greeting, and may keep the node
-//!   waiting with at most one frame's bytes.
-//! - **H2.** The node believes nothing before the proof has been checked, and answers a wrong one
+//! - **Time.** A peer has [`GREETING_TIME_MAX`] for the whole greeting. The node buffers at most
+//!   one frame of it.
+//! - **Proof.** The node trusts nothing before it has checked the proof. It answers a wrong proof
 //!   only after [`PENALTY_TIME`], whatever was wrong with it.
-//! - **H3.** With [`HALF_OPEN_COUNT_MAX`] strangers waiting, one more takes the place of the oldest
-//!   of the peer that has most of them: who knocks without end shuts out himself. So it is with
-//!   fewer strangers, when there are as many connections as there may be, or no descriptor is left.
-//! - **H4.** What strangers do is written to the log so many times a second, and counted beyond
-//!   that.
+//! - **Replacement.** When [`HALF_OPEN_COUNT_MAX`] connections wait for their log-in, one more
+//!   replaces the oldest connection of the address that has most of them. So a peer that floods the
+//!   node excludes only itself. The same happens at fewer waiting connections if the limit of all
+//!   connections is reached, or if no descriptor is left.
+//! - **Warnings.** Warnings about such peers are limited to a number per second; the rest are only
+//!   counted.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Nonce, Purpose, Reply, Request};
+use crate::tcp::greeting::{ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, Nonce, Purpose};
 use crate::tcp::pass::Pass;
 use crate::tcp::permit::Permit;
 use crate::tcp::secret::{Proof, Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::warnings::Warnings;
 
-/// H1.
+/// Time limit of the whole greeting.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
-/// H2.
+/// Delay of the answer to a wrong proof.
 const PENALTY_TIME: Duration = Duration::from_secs(1);
-/// H3.
+/// Maximum number of connections without a log-in.
 const HALF_OPEN_COUNT_MAX: usize = 256;
 
-/// Receives messages of the fixed size, in pieces as they come.
+/// Receives messages of the fixed size, in pieces as they arrive.
 #[derive(Debug)]
 pub(super) struct MessageInbox {
     frame: Frame,
@@ -46,10 +47,10 @@ impl Default for MessageInbox {
 }
 
 impl MessageInbox {
-    /// The next message, if it is whole.
+    /// Returns the next message if it is complete.
     ///
     /// # Errors
-    /// The connection is gone; never `WouldBlock`.
+    /// The connection has ended; never `WouldBlock`.
     pub(super) fn receive(&mut self, stream: &mut Stream) -> io::Result<Option<Frame>> {
         match stream.receive(&mut self.frame[self.filled_bytes..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -65,11 +66,11 @@ impl MessageInbox {
     }
 }
 
-/// Sends a message of the fixed size, for which a peer that listens always has room.
+/// Sends a message of the fixed size, which the socket of a peer that reads always accepts.
 ///
 /// # Errors
-/// The peer does not listen.
-pub(super) fn send(stream: &mut Stream, reply: &Reply) -> io::Result<()> {
+/// The peer does not read.
+pub(super) fn send(stream: &mut Stream, reply: &ControlReply) -> io::Result<()> {
     let frame = reply.encode();
     if stream.send(&frame)? == frame.len() {
         Ok(())
@@ -78,14 +79,14 @@ pub(super) fn send(stream: &mut Stream, reply: &Reply) -> io::Result<()> {
     }
 }
 
-/// Somebody who has connected.
+/// A connection that has not logged in yet.
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(super) struct PendingLogin {
     pub(super) stream: Stream,
     pub(super) peer: SocketAddr,
     stage: Stage,
     inbox: MessageInbox,
-    /// H1, or the end of the penalty.
+    /// End of the greeting's time, or of the penalty.
     pub(super) until: Instant,
     permit: Permit,
 }
@@ -94,11 +95,11 @@ pub(super) struct Stranger {
 enum Stage {
     AwaitsHello,
     AwaitsProof(Box<Hello>),
-    /// H2.
+    /// The proof was wrong; the answer is delayed.
     Penalised,
 }
 
-/// What was said so far, which proofs are made of.
+/// Messages of the greeting so far, from which proofs are computed.
 #[derive(Debug)]
 struct Hello {
     purpose: Purpose,
@@ -109,9 +110,9 @@ struct Hello {
     said_by_node: Frame,
 }
 
-/// Somebody who has shown that he knows the secret, and must be told the same.
+/// A peer that has proven the secret, and to which the node must prove it.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct AuthenticatedPeer {
     pub(super) stream: Stream,
     pub(super) peer: SocketAddr,
     pub(super) permit: Permit,
@@ -123,33 +124,33 @@ pub(super) struct Guest {
     pub(super) proof: Proof,
 }
 
-/// What is to be done with a stranger.
-enum Step {
+/// Next action for a connection.
+enum LoginAction {
     Wait,
     HangUp,
     Admit(Proof),
 }
 
-impl Stranger {
-    fn step(&mut self, secret: &Secret, warnings: &mut Warnings) -> io::Result<Step> {
+impl PendingLogin {
+    fn step(&mut self, secret: &Secret, warnings: &mut Warnings) -> io::Result<LoginAction> {
         let Some(frame) = self.inbox.receive(&mut self.stream)? else {
-            return Ok(Step::Wait);
+            return Ok(LoginAction::Wait);
         };
-        let request = match Request::decode(&frame) {
+        let request = match ControlRequest::decode(&frame) {
             Ok(request) => request,
             Err(malformed) => {
                 let reason = format!("this node was sent {}", malformed.0);
                 if warnings.admits(self.peer, Instant::now()) {
                     tracing::warn!(peer = %self.peer, "turned away: {reason}");
                 }
-                send(&mut self.stream, &Reply::Refused(reason))?;
-                return Ok(Step::HangUp);
+                send(&mut self.stream, &ControlReply::Refused(reason))?;
+                return Ok(LoginAction::HangUp);
             }
         };
         match (&self.stage, request) {
             (
                 Stage::AwaitsHello,
-                Request::Hello {
+                ControlRequest::Hello {
                     purpose,
                     rights,
                     pid,
@@ -159,7 +160,7 @@ impl Stranger {
             ) => {
                 let mut nonce: Nonce = [0; 32];
                 fill_randomly(&mut nonce)?;
-                let challenge = Reply::Challenge(nonce);
+                let challenge = ControlReply::Challenge(nonce);
                 send(&mut self.stream, &challenge)?;
                 self.stage = Stage::AwaitsProof(Box::new(Hello {
                     purpose,
@@ -169,15 +170,15 @@ impl Stranger {
                     said_by_client: frame,
                     said_by_node: challenge.encode(),
                 }));
-                Ok(Step::Wait)
+                Ok(LoginAction::Wait)
             }
-            (Stage::AwaitsProof(hello), Request::Proof(proof)) => {
+            (Stage::AwaitsProof(hello), ControlRequest::Proof(proof)) => {
                 let said: &[&[u8]] = &[&hello.said_by_client, &hello.said_by_node];
                 let rights = hello.rights;
                 if secret.is_proven(rights, Side::Client, said, &proof)
                     && let Some(proof) = secret.prove(rights, Side::Node, said)
                 {
-                    return Ok(Step::Admit(proof));
+                    return Ok(LoginAction::Admit(proof));
                 }
                 let now = Instant::now();
                 if warnings.admits(self.peer, now) {
@@ -185,28 +186,28 @@ impl Stranger {
                 }
                 self.stage = Stage::Penalised;
                 self.until = now + PENALTY_TIME;
-                Ok(Step::Wait)
+                Ok(LoginAction::Wait)
             }
             _ => {
                 let reason = "this node was sent a request before the greeting was over";
-                send(&mut self.stream, &Reply::Refused(reason.to_owned()))?;
-                Ok(Step::HangUp)
+                send(&mut self.stream, &ControlReply::Refused(reason.to_owned()))?;
+                Ok(LoginAction::HangUp)
             }
         }
     }
 
-    /// Whether it is listened to.
-    pub(super) fn is_heard(&self) -> bool {
+    /// Returns true if the connection is still read from.
+    pub(super) fn is_read(&self) -> bool {
         !matches!(self.stage, Stage::Penalised)
     }
 }
 
-/// The strangers of a node.
+/// The connections of a node that have not logged in.
 #[derive(Debug)]
 pub(super) struct Greeter {
     secret: Secret,
-    pub(super) strangers: Vec<Stranger>,
-    /// H4.
+    pub(super) pending_logins: Vec<PendingLogin>,
+    /// Limit of warnings about these peers.
     warnings: Warnings,
 }
 
@@ -214,17 +215,17 @@ impl Greeter {
     pub(super) fn new(secret: Secret) -> Self {
         Self {
             secret,
-            strangers: Vec::new(),
+            pending_logins: Vec::new(),
             warnings: Warnings::new("log-ins that failed"),
         }
     }
 
-    /// Begins with somebody new.
+    /// Adds a new connection.
     pub(super) fn add(&mut self, stream: Stream, peer: SocketAddr, permit: Permit) {
-        if self.strangers.len() >= HALF_OPEN_COUNT_MAX {
-            let _ = self.make_room();
+        if self.pending_logins.len() >= HALF_OPEN_COUNT_MAX {
+            let _ = self.evict_oldest();
         }
-        self.strangers.push(Stranger {
+        self.pending_logins.push(PendingLogin {
             stream,
             peer,
             stage: Stage::AwaitsHello,
@@ -234,74 +235,75 @@ impl Greeter {
         });
     }
 
-    /// H3: hangs up on one of the strangers; false: there is none.
-    pub(super) fn make_room(&mut self) -> bool {
+    /// Closes one of the connections to make space; returns false if there is none.
+    pub(super) fn evict_oldest(&mut self) -> bool {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for stranger in &self.strangers {
-            *counts.entry(stranger.peer.ip()).or_default() += 1;
+        for pending_login in &self.pending_logins {
+            *counts.entry(pending_login.peer.ip()).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
         let oldest = self
-            .strangers
+            .pending_logins
             .iter()
-            .position(|stranger| most.is_none_or(|(peer, _)| peer == stranger.peer.ip()));
+            .position(|pending_login| most.is_none_or(|(peer, _)| peer == pending_login.peer.ip()));
         if let Some(oldest) = oldest {
-            let gone = self.strangers.remove(oldest);
-            tracing::debug!(peer = %gone.peer, "hung up on: too many have not logged in");
+            let removed = self.pending_logins.remove(oldest);
+            tracing::debug!(peer = %removed.peer, "hung up on: too many have not logged in");
         }
         oldest.is_some()
     }
 
-    /// Goes on with those from whom something has come, by their places; returns who has shown that
-    /// he knows the secret.
-    pub(super) fn hear(&mut self, ready: &[bool]) -> Vec<Guest> {
+    /// Processes connections that have sent something, by index; returns peers that have proven the
+    /// secret.
+    pub(super) fn on_input(&mut self, ready: &[bool]) -> Vec<AuthenticatedPeer> {
         let mut guests = Vec::new();
-        let mut waiting = Vec::with_capacity(self.strangers.len());
-        for (index, mut stranger) in self.strangers.drain(..).enumerate() {
-            let is_ready = ready.get(index).copied().unwrap_or(false) && stranger.is_heard();
+        let mut waiting = Vec::with_capacity(self.pending_logins.len());
+        for (index, mut pending_login) in self.pending_logins.drain(..).enumerate() {
+            let is_ready = ready.get(index).copied().unwrap_or(false) && pending_login.is_read();
             let step = if is_ready {
-                stranger.step(&self.secret, &mut self.warnings)
+                pending_login.step(&self.secret, &mut self.warnings)
             } else {
-                Ok(Step::Wait)
+                Ok(LoginAction::Wait)
             };
             match step {
-                Ok(Step::Wait) => waiting.push(stranger),
-                Ok(Step::HangUp) => {}
-                Ok(Step::Admit(proof)) => guests.extend(stranger.admitted(proof)),
-                Err(error) => tracing::debug!(peer = %stranger.peer, %error, "hung up"),
+                Ok(LoginAction::Wait) => waiting.push(pending_login),
+                Ok(LoginAction::HangUp) => {}
+                Ok(LoginAction::Admit(proof)) => guests.extend(pending_login.admitted(proof)),
+                Err(error) => tracing::debug!(peer = %pending_login.peer, %error, "hung up"),
             }
         }
-        self.strangers = waiting;
+        self.pending_logins = waiting;
         guests
     }
 
-    /// H1, H2: ends what has lasted too long. H4: tells what is due.
+    /// Ends connections whose time is over, and logs the counted warnings that are due.
     pub(super) fn expire(&mut self, now: Instant) {
-        self.warnings.tell(now);
-        self.strangers.retain_mut(|stranger| {
-            if stranger.until > now {
+        self.warnings.log_withheld(now);
+        self.pending_logins.retain_mut(|pending_login| {
+            if pending_login.until > now {
                 return true;
             }
-            if stranger.is_heard() {
-                tracing::debug!(peer = %stranger.peer, "hung up on: the greeting took too long");
+            if pending_login.is_read() {
+                let peer = &pending_login.peer;
+                tracing::debug!(%peer, "hung up on: the greeting took too long");
             } else {
                 let reason = "wrong secret; give the one that it was started with, or a key that \
                               `farleaf secret derive` made from that one"
                     .to_owned();
-                // Who does not listen to it has hung up.
-                let _ = send(&mut stranger.stream, &Reply::Refused(reason));
+                // If sending fails, the peer has disconnected.
+                let _ = send(&mut pending_login.stream, &ControlReply::Refused(reason));
             }
             false
         });
     }
 }
 
-impl Stranger {
-    fn admitted(self, proof: Proof) -> Option<Guest> {
+impl PendingLogin {
+    fn admitted(self, proof: Proof) -> Option<AuthenticatedPeer> {
         let Stage::AwaitsProof(hello) = self.stage else {
             return None;
         };
-        Some(Guest {
+        Some(AuthenticatedPeer {
             stream: self.stream,
             peer: self.peer,
             permit: self.permit,

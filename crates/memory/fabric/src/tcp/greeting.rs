@@ -1,5 +1,7 @@
-//! The messages of a connection before it carries batches, and of a control connection: fixed
-//! frames of 32 words, so that nothing a stranger sends decides how much is read or kept.
+//! Messages of a connection before it carries batches, and of a control connection.
+//!
+//! All messages are frames of 32 words, so an unauthenticated peer cannot determine how much is
+//! read or stored.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -9,34 +11,41 @@
 //! | 8..16 | random number or proof, 4 words; ticket, 2 words |
 //! | 7, 8..32 | of messages with a text: its size in bytes, the text |
 //!
-//! | client says | words | node answers | words |
+//! | message of the client | words | reply of the node | words |
 //! |---|---|---|---|
-//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, 5 owner word, 8..12 random, 12..14 ticket, 14..16 pass | 1 challenge | 8..12 random |
+//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, | 1 challenge | 8..12 random |
+//! | | 5 owner word, 8..12 random, 12..14 ticket, 14..16 pass | | |
 //! | | 2 purpose 3 (queue pair): as 2 | | |
-//! | 2 proof | 8..12 proof | 2 welcome | 2 region size in bytes, 8..12 proof, 12..14 ticket |
+//! | 2 proof | 8..12 proof | 2 welcome | 2 memory size in bytes, 8..12 proof, |
+//! | | | | 12..14 ticket |
 //! | 3 register | | 3 session | 2 owner word, 14..16 pass |
-//! | 4 close | 2 owner word | 4 closed, 11 under way | |
+//! | 4 close | 2 owner word | 4 closed, 11 in progress | |
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
-//! | 6 fence | 2 owner word | 6 fenced, 11 under way | |
-//! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes, 5 READs and atomics at a time, 6 LID, 8..10 GID | 7 queue pair | the node's, and 12 address of the region, 13 key |
-//! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; empty: this is it |
-//! | 9 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 5 is served by verbs, 7, 8..32 address | 9 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
-//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home node's region, 4 how often the node has answered the home |
-//! | 11 member | 2 number | 10 member | the same; state 0: there is none |
-//! | any | | 0 refused | why |
+//! | 6 fence | 2 owner word | 6 fenced, 11 in progress | |
+//! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes | 7 queue pair | the node's, and |
+//! | | 5 READs and atomics at a time, 6 LID, 8..10 GID | | 12 address of the memory, 13 key |
+//! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; |
+//! | | | | empty: this is the home |
+//! | 9 join | 2 number of the memory, 3 its size in bytes, | 9 joined | 2 number in the pool, |
+//! | | 4 wanted number in the pool, | | or 0: in progress; |
+//! | | 5 is served by verbs, 7, 8..32 address | | 3 number of the home's memory |
+//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home's memory, |
+//! | | | | 4 number of the home's queries that the node has answered |
+//! | 11 member | 2 number | 10 member | the same; state 0: no such node |
+//! | any | | 0 refused | reason |
 //!
-//! *Under way*: the session will be fenced, and `life` says so when it is. No answer takes the time
-//! that another node takes.
+//! *In progress*: the session will be fenced, and `life` reports when it is. So no reply waits for
+//! another node.
 
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_base::{NodeId, OwnerWord};
 
 use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
-/// Version of all that a connection carries; a client and a node must have the same.
+/// Version of all messages and frames of a connection; a client and a node must have the same.
 pub const TCP_VERSION: u64 = 4;
-/// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
+/// Magic: "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;
 /// Size of every message, in bytes.
@@ -44,12 +53,12 @@ pub(super) const FRAME_SIZE_BYTES: usize = FRAME_SIZE_WORDS * 8;
 const TEXT_START_BYTES: usize = 8 * 8;
 const TEXT_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES - TEXT_START_BYTES;
 
-/// A message as it goes over the wire.
+/// A message as sent over the connection.
 pub(super) type Frame = [u8; FRAME_SIZE_BYTES];
-/// A random number that a side has drawn for one greeting.
+/// Random number that a side has drawn for one greeting.
 pub(super) type Nonce = [u8; 32];
 
-/// What a client is known by on all its connections; drawn by the node, known to nobody else.
+/// Identifies a client on all its connections; drawn by the node, and known only to the two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(pub(super) [u8; 16]);
 
@@ -59,29 +68,29 @@ impl core::fmt::Debug for Ticket {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Sessions: a new client.
+    /// A new client, and its sessions.
     Control,
-    /// Batches of a client: of a session of it, or of the process as such.
+    /// Batches of a client: of one of its sessions, or of the process itself.
     Data {
         ticket: Ticket,
         owner: Option<OwnerWord>,
     },
-    /// The two ends of a session's queue pair, and after that the end of it.
+    /// Exchange of the two ends of a session's queue pair, and later the notification of its end.
     Queue { ticket: Ticket, owner: OwnerWord },
 }
 
-/// What a client says.
+/// Message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum ControlRequest {
     Hello {
         purpose: Purpose,
         rights: Rights,
         pid: u32,
         nonce: Nonce,
-        /// Of the session that the purpose names, where its home is another node.
+        /// Pass of the purpose's session, if its home is another node.
         pass: Pass,
     },
     Proof(Proof),
@@ -100,49 +109,49 @@ pub(super) enum Request {
     Member(NodeId),
 }
 
-/// A node that wants to belong to a pool.
+/// A node's request to join a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// Number of its region.
-    pub region_id: u64,
-    /// Size of its region in bytes.
+    /// Number of the node's memory.
+    pub memory_id: u64,
+    /// Size of the memory in bytes.
     pub size_bytes: u64,
-    /// The number in the pool that it would like to have.
+    /// Requested node number in the pool.
     pub wanted: NodeId,
-    /// Where it is reached: `HOST:PORT`.
+    /// Address of the node: `HOST:PORT`.
     pub address: String,
-    /// Whether an RDMA device serves its memory, and nobody else changes it.
+    /// True if an RDMA device serves the memory, so that only the device changes it.
     pub serves_verbs: bool,
 }
 
-/// What a pool's home says to a node that wants to belong to it.
+/// The reply of a pool's home to a node that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its number in the pool; `None`: it is being taken in, and asks again.
+    /// Node number in the pool; `None` while admission is in progress: the node asks again.
     pub node: Option<NodeId>,
-    /// Which pool it is: the number of the home node's region.
+    /// Identity of the pool: the number of the home node's memory.
     pub pool_id: u64,
 }
 
-/// What a pool's home says of one of its nodes.
+/// The reply of a pool's home about one of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberReply {
-    /// What is to become of it; 0: there is no such node.
+    /// Target state of the node; 0: there is no such node.
     pub state: u64,
-    /// Which pool it is: the number of the home node's region.
+    /// Identity of the pool: the number of the home node's memory.
     pub pool_id: u64,
-    /// How many questions of the home it has answered. Who sees two more than when its own way to
-    /// the node broke knows that the node has not gone with it.
+    /// Number of the home's queries that the node has answered. If it has grown by two since a
+    /// client's connection to the node broke, the node itself is not lost.
     pub answered_count: u64,
 }
 
-/// What a node answers.
+/// A node's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum ControlReply {
     Refused(String),
     Challenge(Nonce),
     Welcome {
-        region_size_bytes: u64,
+        memory_size_bytes: u64,
         proof: Proof,
         ticket: Ticket,
     },
@@ -152,23 +161,23 @@ pub(super) enum Reply {
     },
     Closed,
     Life(Option<u32>),
-    /// To a request; and beside a queue pair the node's last word.
+    /// The reply to a fence request; on a connection beside a queue pair the node's last message.
     Fenced,
     /// The node's end of a queue pair.
     Queue(NodeQueue),
-    /// Empty: the node that was asked is it.
+    /// Address of the pool's home; empty if this node is the home.
     Home(String),
     Joined(Joined),
     Member(MemberReply),
-    /// The session will be fenced: ask how it lives.
+    /// The session will be fenced: query its life.
     UnderWay,
 }
 
-/// Why a frame is no message. The text completes "the peer sent ...".
+/// Error: the frame is not a valid message. The text completes "the peer sent ...".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) String);
 
-impl Request {
+impl ControlRequest {
     pub(super) fn encode(&self) -> Frame {
         let mut writer = Writer::new();
         match self {
@@ -206,7 +215,7 @@ impl Request {
             Self::Queue(parameters) => writer.queue(parameters),
             Self::Home => writer.numbers(8, &[]),
             Self::Join(join) => {
-                let numbers = [join.region_id, join.size_bytes, join.wanted.0.into()];
+                let numbers = [join.memory_id, join.size_bytes, join.wanted.0.into()];
                 writer.numbers(9, &numbers);
                 writer.bytes(5, &u64::from(join.serves_verbs).to_le_bytes());
                 writer.text(&join.address);
@@ -254,7 +263,7 @@ impl Request {
             7 => Self::Queue(queue(frame)?),
             8 => Self::Home,
             9 => Self::Join(JoinRequest {
-                region_id: word(frame, 2),
+                memory_id: word(frame, 2),
                 size_bytes: word(frame, 3),
                 wanted: NodeId(word(frame, 4) as u8),
                 address: address(frame)?,
@@ -270,7 +279,7 @@ impl Request {
     }
 }
 
-impl Reply {
+impl ControlReply {
     pub(super) fn encode(&self) -> Frame {
         let mut writer = Writer::new();
         match self {
@@ -293,11 +302,11 @@ impl Reply {
                 writer.bytes(8, nonce);
             }
             Self::Welcome {
-                region_size_bytes,
+                memory_size_bytes,
                 proof,
                 ticket,
             } => {
-                writer.numbers(2, &[*region_size_bytes]);
+                writer.numbers(2, &[*memory_size_bytes]);
                 writer.bytes(8, &proof.0);
                 writer.bytes(12, &ticket.0);
             }
@@ -313,8 +322,8 @@ impl Reply {
             Self::Fenced => writer.numbers(6, &[]),
             Self::Queue(node) => {
                 writer.queue(&node.parameters);
-                writer.bytes(12, &node.region_addr.to_le_bytes());
-                writer.bytes(13, &u64::from(node.region_key).to_le_bytes());
+                writer.bytes(12, &node.memory_addr.to_le_bytes());
+                writer.bytes(13, &u64::from(node.memory_key).to_le_bytes());
             }
         }
         writer.0
@@ -326,7 +335,7 @@ impl Reply {
             0 => Self::Refused(text(frame)),
             1 => Self::Challenge(bytes(frame, 8)),
             2 => Self::Welcome {
-                region_size_bytes: word(frame, 2),
+                memory_size_bytes: word(frame, 2),
                 proof: Proof(bytes(frame, 8)),
                 ticket: Ticket(bytes(frame, 12)),
             },
@@ -347,8 +356,8 @@ impl Reply {
             6 => Self::Fenced,
             7 => Self::Queue(NodeQueue {
                 parameters: queue(frame)?,
-                region_addr: word(frame, 12),
-                region_key: u32::try_from(word(frame, 13))
+                memory_addr: word(frame, 12),
+                memory_key: u32::try_from(word(frame, 13))
                     .map_err(|_| Malformed("an impossible key".to_owned()))?,
             }),
             8 => Self::Home(address(frame)?),
@@ -425,7 +434,7 @@ fn text(frame: &Frame) -> String {
     String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]).into_owned()
 }
 
-/// A text that is not only for people.
+/// Decodes an address, a text that is not only for display, so it must be valid UTF-8.
 fn address(frame: &Frame) -> Result<String, Malformed> {
     let size = usize::try_from(word(frame, 7)).ok();
     let size = size.filter(|size| *size <= TEXT_SIZE_BYTES_MAX);

@@ -1,10 +1,10 @@
-//! The node's side: who may connect, and the sessions of those who did.
+//! The node's side: accepts connections and serves control connections.
 //!
-//! One thread accepts, greets and answers control connections; batches are executed by the threads
-//! of [`SoftNic`]. A client is its control connection: when that ends, or nothing has come from the
-//! client on any of its connections for [`TcpListenOptions::silence_max`], its gates are closed and
-//! its sessions are fenced (F6). That is safe at any time, as it is the node that executes its
-//! verbs.
+//! One thread accepts, greets and answers control connections; the threads of [`SoftNic`] execute
+//! batches. A client exists as long as its control connection. When that connection ends, or
+//! nothing has arrived from the client on any of its connections for
+//! [`TcpListenOptions::silence_max`], its gates are closed and its sessions are fenced (FABRIC-6).
+//! This is safe at any time, because the node executes the client's verbs.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as Socket};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
 
-use crate::mapped::MappedRegion;
+use crate::mapped::MappedMemory;
 use crate::service::StopSignal;
 use crate::tcp::clients::Clients;
 use crate::tcp::greeter::Greeter;
@@ -30,39 +30,39 @@ use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsLayer, TlsServer};
 use crate::tcp::warnings::Warnings;
 use crate::verbs::VerbsNode;
-use crate::window::Doors;
+use crate::window::WindowRegistry;
 
-/// How long the listener rests when the process has no descriptor left.
+/// Pause of the listener when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
-/// How many are let in before others have their turn.
+/// Maximum number of connections accepted before others are served.
 const ACCEPT_COUNT_MAX: usize = 64;
-/// How often it looks who has been silent, at least.
+/// Maximum time between two checks for silent clients.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How a node listens.
+/// Options of a listener.
 #[derive(Clone, Debug)]
 pub struct TcpListenOptions {
-    /// Where; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     pub address: SocketAddr,
-    /// What clients must prove to know. Without one, on a loopback address, the node makes one and
-    /// leaves it where only programs of its user find it, which they do by themselves.
+    /// Secret that clients must prove. If `None` on a loopback address, the node creates one in a
+    /// file that only programs of its user can read, and which they find by themselves.
     pub secret: Option<Secret>,
-    /// Its certificate; with one, all connections are encrypted.
+    /// The node's certificate; if given, all connections are encrypted.
     pub tls: Option<TlsServer>,
-    /// Threads that execute batches; more than cores are no use.
+    /// Number of threads that execute batches; more than the number of cores are useless.
     pub nic_thread_count: usize,
-    /// The most connections at a time. A process has two, and one for each session.
+    /// Maximum number of connections. A process has two, and one for each session.
     pub connection_count_max: usize,
-    /// A client from which nothing comes for so long is given up: its sessions are fenced.
+    /// Silence after which the sessions of a client are fenced.
     pub silence_max: Duration,
-    /// The most sessions of one client at a time. A process is one for each time that it opens the
-    /// pool.
+    /// Maximum number of sessions of one client. A process is one client for each time that it
+    /// opens the pool.
     pub session_count_max: usize,
 }
 
 impl TcpListenOptions {
-    /// At this address; no TLS; one NIC thread per core, at most 4; 1024 connections; 30 s of
-    /// silence; 512 sessions of a client.
+    /// Returns options for this address: no TLS, one NIC thread per core but at most 4, 1024
+    /// connections, 30 s of silence, 512 sessions per client.
     pub fn at(address: SocketAddr) -> Self {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -77,38 +77,38 @@ impl TcpListenOptions {
     }
 }
 
-/// Why a node cannot listen.
+/// Reason why a node cannot listen.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TcpListenError {
-    /// Others than this host could connect, and there is no secret.
+    /// Other hosts could connect, and no secret is configured.
     #[error(
         "{address} can be reached from other hosts, so clients must prove that they know a secret, \
          and none was given"
     )]
     NeedsSecret {
-        /// Where it would listen.
+        /// Address to listen on.
         address: SocketAddr,
     },
-    /// The system said no.
+    /// The system returned an error for the socket.
     #[error("cannot listen at {address}: {source}")]
     Socket {
-        /// Where.
+        /// Address to listen on.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The secret for programs of this user cannot be left for them.
+    /// The secret for programs of this user cannot be written to its file.
     #[error("cannot write the secret for this host's programs to {}: {source}", path.display())]
     LocalSecret {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// The socket of a memory node, its clients, and the threads that serve them.
+/// The listening socket of a memory node, its clients, and the threads that serve them.
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Socket,
@@ -117,12 +117,12 @@ pub struct TcpListener {
     clients: Clients,
     permits: Permits,
     tls: Option<TlsServer>,
-    /// Given up for a moment when the process has no descriptor left; see [`Self::accept`].
+    /// Spare descriptor, closed briefly when the process has no other left; see [`Self::accept`].
     reserve: Option<OwnedFd>,
     _local_secret: Option<LocalSecret>,
-    /// What the passes of its sessions are made from.
+    /// Secret from which the key for session passes is derived.
     secret: Secret,
-    /// H4, of those who are hung up on at the door.
+    /// Limit of warnings about connections that are closed before their greeting.
     warnings: Warnings,
 }
 
@@ -130,9 +130,9 @@ impl TcpListener {
     /// Listens; clients are served once [`run`](Self::run) runs.
     ///
     /// # Errors
-    /// The address is taken or not this host's, or needs a secret.
+    /// The address is in use, is not this host's, or requires a secret.
     pub fn bind(
-        region: &Arc<MappedRegion>,
+        memory: &Arc<MappedMemory>,
         options: &TcpListenOptions,
     ) -> Result<Self, TcpListenError> {
         let address = options.address;
@@ -146,21 +146,21 @@ impl TcpListener {
         let (secret, local_secret) = if let Some(secret) = &options.secret {
             (secret.clone(), None)
         } else {
-            let left = LocalSecret::leave(PROTOCOL, address.ip(), address.port());
+            let left = LocalSecret::create_file(PROTOCOL, address.ip(), address.port());
             let (secret, kept) = left.map_err(|source| TcpListenError::LocalSecret {
                 path: local_secret_path(PROTOCOL, address.ip(), address.port()),
                 source,
             })?;
             (secret, Some(kept))
         };
-        let nic = SoftNic::start(region, options.nic_thread_count).map_err(socket_error)?;
+        let nic = SoftNic::start(memory, options.nic_thread_count).map_err(socket_error)?;
         let reserve = socket.as_fd().try_clone_to_owned().map_err(socket_error)?;
-        let region_size_bytes = region.word_count() * 8;
+        let memory_size_bytes = memory.word_count() * 8;
         Ok(Self {
             socket,
             address,
             greeter: Greeter::new(secret.clone()),
-            clients: Clients::new(nic, region_size_bytes, options),
+            clients: Clients::new(nic, memory_size_bytes, options),
             permits: Permits::new(options.connection_count_max),
             tls: options.tls.clone(),
             reserve: Some(reserve),
@@ -170,30 +170,30 @@ impl TcpListener {
         })
     }
 
-    /// F10: from now on what is written into windows by these doors reaches the sessions that come
-    /// here. To be called before it runs.
-    pub fn offer_windows(&mut self, doors: Arc<Doors>) {
-        self.clients.offer_windows(doors);
+    /// Enables windows: writes through `windows` reach the sessions of this listener (FABRIC-10).
+    /// To be called before [`run`](Self::run).
+    pub fn offer_windows(&mut self, windows: Arc<WindowRegistry>) {
+        self.clients.offer_windows(windows);
     }
 
-    /// From now on sessions may have queue pairs of the node's RDMA device, and nobody changes the
-    /// region otherwise (F4). To be called before it runs.
+    /// Enables queue pairs of the node's RDMA device; only the device changes the memory then
+    /// (FABRIC-4). To be called before [`run`](Self::run).
     pub fn offer_verbs(&mut self, verbs: Arc<VerbsNode>) {
         self.clients.offer_verbs(verbs);
     }
 
-    /// What the passes of a pool's sessions are made with that is served here; `None`: what clients
-    /// have to know here is a derived key.
+    /// Returns the key for session passes of the pool served here; `None` if clients prove a
+    /// derived key here.
     pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
         self.secret.pass_key(pool_id)
     }
 
-    /// Where it listens.
+    /// Returns the address on which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until it is stopped; then all connections are closed and all sessions fenced.
+    /// Serves until stopped; then closes all connections and fences all sessions.
     ///
     /// # Errors
     /// The system cannot wait any more.
@@ -212,13 +212,13 @@ impl TcpListener {
             if ready.stop {
                 return Ok(());
             }
-            self.clients.hear(&ready.clients, service);
-            for guest in self.greeter.hear(&ready.strangers) {
-                self.clients.welcome(guest, service);
+            self.clients.on_input(&ready.clients, service);
+            for authenticated in self.greeter.on_input(&ready.pending_logins) {
+                self.clients.welcome(authenticated, service);
             }
             let now = Instant::now();
             self.greeter.expire(now);
-            self.warnings.tell(now);
+            self.warnings.log_withheld(now);
             self.clients.end_silent(service);
             if ready.accept {
                 self.accept();
@@ -231,17 +231,23 @@ impl TcpListener {
             PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
         ];
-        let strangers = &self.greeter.strangers;
-        // Of one that is not listened to, `poll` would tell for ever that it has hung up.
-        for stranger in strangers.iter().filter(|stranger| stranger.is_heard()) {
-            let stream = stranger.stream.as_fd();
+        let pending_logins = &self.greeter.pending_logins;
+        // `poll` would report a closed connection without end if its data were never read.
+        for pending_login in pending_logins
+            .iter()
+            .filter(|pending_login| pending_login.is_read())
+        {
+            let stream = pending_login.stream.as_fd();
             descriptors.push(PollFd::from_borrowed_fd(stream, PollFlags::IN));
         }
         for descriptor in self.clients.descriptors() {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         }
         let now = Instant::now();
-        let expiry = strangers.iter().map(|stranger| stranger.until).min();
+        let expiry = pending_logins
+            .iter()
+            .map(|pending_login| pending_login.until)
+            .min();
         let time = expiry.map_or(TICK, |expiry| expiry.saturating_duration_since(now));
         let time = time.clamp(Duration::from_millis(1), TICK);
         let timeout = rustix::event::Timespec {
@@ -254,25 +260,25 @@ impl TcpListener {
         }
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
         let mut polled = descriptors[2..].iter().map(is_ready);
-        let strangers = strangers.iter();
+        let pending_logins = pending_logins.iter();
         Ok(Ready {
             stop: is_ready(&descriptors[0]),
             accept: is_ready(&descriptors[1]),
-            strangers: strangers
-                .map(|stranger| stranger.is_heard() && polled.next().unwrap_or(false))
+            pending_logins: pending_logins
+                .map(|pending_login| pending_login.is_read() && polled.next().unwrap_or(false))
                 .collect(),
             clients: polled.collect(),
         })
     }
 
-    /// Takes those who wait at the door, some at a time. Who is one too many takes a stranger's
-    /// place (H3), or is hung up on if there is none.
+    /// Accepts waiting connections, some at a time. If the limit is reached, a connection replaces
+    /// one without a log-in, or is closed if there is none.
     fn accept(&mut self) {
         for _ in 0..ACCEPT_COUNT_MAX {
             match self.socket.accept() {
                 Ok((socket, peer)) => {
                     let mut permit = self.permits.take();
-                    if permit.is_none() && self.greeter.make_room() {
+                    if permit.is_none() && self.greeter.evict_oldest() {
                         permit = self.permits.take();
                     }
                     let Some(permit) = permit else {
@@ -292,22 +298,23 @@ impl TcpListener {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_out_of_descriptors(&error) => {
-                    if !self.greeter.make_room() {
-                        return self.turn_away();
+                    if !self.greeter.evict_oldest() {
+                        return self.refuse_next();
                     }
                 }
-                // The peer has hung up before it was accepted.
+                // The peer closed the connection before it was accepted.
                 Err(error) => return tracing::debug!(%error, "cannot accept"),
             }
         }
     }
 
-    /// Hangs up on the next one: it would stay at the door, and `poll` would tell so for ever.
-    fn turn_away(&mut self) {
+    /// Accepts and closes the next connection. If it stayed in the queue, `poll` would report it
+    /// without end.
+    fn refuse_next(&mut self) {
         tracing::warn!("hung up on a client: no descriptor left");
         self.reserve = None;
         if self.socket.accept().is_err() {
-            // Another thread took the descriptor, or the system as a whole has none.
+            // Another thread took the descriptor, or the whole system has none.
             std::thread::sleep(DESCRIPTOR_WAIT);
         }
         self.reserve = self.socket.as_fd().try_clone_to_owned().ok();
@@ -327,6 +334,6 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 struct Ready {
     stop: bool,
     accept: bool,
-    strangers: Vec<bool>,
+    pending_logins: Vec<bool>,
     clients: Vec<bool>,
 }

@@ -1,5 +1,5 @@
-//! The secret of a listener that only its own host can reach, and that was given none: it makes
-//! one, and leaves it in a file that only programs of its user can read.
+//! Secret of a loopback listener without a configured secret: the listener creates one, in a file
+//! that only programs of its user can read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,18 +10,18 @@ use std::path::PathBuf;
 use crate::runtime::{directory, prepare_directory};
 use crate::tcp::secret::{Secret, SecretError};
 
-/// The protocol of memory nodes.
+/// Name of the memory nodes' protocol.
 pub(super) const PROTOCOL: &str = "tcp";
 
-/// A secret that was left in a file, which is removed when this is dropped.
+/// A secret in a file, which is removed when this value is dropped.
 #[derive(Debug)]
 pub struct LocalSecret {
     path: PathBuf,
     text: String,
 }
 
-/// Where the secret of who listens at this address is; `protocol` is a word that files of
-/// one protocol begin with.
+/// Returns the path of the secret of the listener at this address. The names of a protocol's files
+/// begin with `protocol`.
 pub fn local_secret_path(protocol: &str, address: IpAddr, port: u16) -> PathBuf {
     let host = if address == IpAddr::V4(Ipv4Addr::LOCALHOST) {
         String::new()
@@ -32,16 +32,16 @@ pub fn local_secret_path(protocol: &str, address: IpAddr, port: u16) -> PathBuf 
 }
 
 impl LocalSecret {
-    /// Makes a secret and leaves it for clients. The address must be taken already, so that no
-    /// other listener's is overwritten.
+    /// Creates a secret and writes it to the file for clients. The listener must have bound the
+    /// address already, so that it overwrites no other listener's file.
     ///
     /// # Errors
-    /// The directory is not this user's alone, or cannot be written.
-    pub fn leave(protocol: &str, address: IpAddr, port: u16) -> io::Result<(Secret, Self)> {
+    /// Other users can write to the directory, or this user cannot.
+    pub fn create_file(protocol: &str, address: IpAddr, port: u16) -> io::Result<(Secret, Self)> {
         prepare_directory(&directory())?;
         let path = local_secret_path(protocol, address, port);
         let (secret, text) = Secret::random()?;
-        // Whole, or not there.
+        // Write a draft and rename it: the file is complete or does not exist.
         let draft = path.with_extension(format!("{}.draft", std::process::id()));
         match std::fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -57,19 +57,19 @@ impl LocalSecret {
 
 impl Drop for LocalSecret {
     fn drop(&mut self) {
-        // The next listener at this address may have left its own already.
+        // The next listener at this address may have written its own file already.
         if std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
-            // A file that stays is of no use to anybody: nobody listens there.
+            // A file that remains is harmless: no process listens at its address.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// What a listener of this host has left, if there is one at this address.
+/// Returns the secret of a listener of this host, if there is one at this address.
 ///
 /// # Errors
-/// There is a file, and it cannot be read, or others than this user can write it: they could have
-/// put it there, with a listener of their own behind the port.
+/// The file exists, and cannot be read, or other users can write it. They could have put it there,
+/// with their own listener behind the port.
 pub fn find_local_secret(
     protocol: &str,
     address: IpAddr,
@@ -106,7 +106,7 @@ pub fn find_local_secret(
 mod tests {
     use super::*;
 
-    /// Promise: nodes at different addresses of this host leave their secrets in different files.
+    /// Promise: nodes at different addresses of this host have different secret files.
     #[test]
     fn addresses_have_files_of_their_own() {
         let name = |address: &str| {

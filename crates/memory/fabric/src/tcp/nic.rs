@@ -1,9 +1,9 @@
-//! The soft NIC: threads of the memory node that execute what comes over data connections.
+//! The soft NIC: threads of the memory node that execute the frames of data connections.
 //!
-//! A connection belongs to one thread for its life, so its frames are executed in order (N1). A
-//! thread waits until something comes (see `patience`); it takes all that has come, executes it,
-//! and answers it all at once. What a peer does not fetch is not produced: with more than
-//! [`BACKLOG_SIZE_BYTES_MAX`] bytes of answers waiting, nothing more is read from it.
+//! A connection belongs to one thread for life, so its frames are executed in order. A thread waits
+//! until frames arrive (see `poll_timer`). It reads all that have arrived, executes them, and
+//! answers them together. Replies that a peer does not fetch are not produced: while more than
+//! [`BACKLOG_SIZE_BYTES_MAX`] bytes of replies wait, the thread reads nothing more from that peer.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,22 +13,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::event::{EventfdFlags, epoll};
 
-use crate::mapped::MappedRegion;
+use crate::mapped::MappedMemory;
 use crate::tcp::execute::{execute_frame, refuse_frame};
-use crate::tcp::frame::{Request, Status, frame_size_bytes};
+use crate::tcp::frame::{FrameRequest, FrameStatus, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Gate};
-use crate::tcp::patience::Patience;
 use crate::tcp::permit::Permit;
+use crate::tcp::poll_timer::PollTimer;
 use crate::tcp::stream::{Inbox, Outbox, Stream};
-use crate::tcp::window::{TcpDoor, WindowPost};
-use crate::window::Doors;
+use crate::tcp::window::{TcpWindowWriter, WindowNotifier};
+use crate::window::WindowRegistry;
 
-/// Answers that wait for a peer, beyond which it is not listened to, in bytes.
+/// Bytes of replies waiting for a peer beyond which the thread does not read from it.
 const BACKLOG_SIZE_BYTES_MAX: usize = 256 << 10;
-/// How often a connection is read from before others have their turn.
+/// Maximum number of reads from a connection before others are served.
 const FILL_COUNT_MAX: usize = 8;
 const EVENT_COUNT_MAX: usize = 64;
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -39,18 +39,18 @@ pub(super) struct DataConnection {
     pub(super) stream: Stream,
     pub(super) gate: Arc<Gate>,
     pub(super) client: Arc<ClientState>,
-    /// Of a session that may have a window (F10).
-    pub(super) doors: Option<(OwnerWord, Arc<Doors>)>,
+    /// Session and window registry, if the session may have a window (FABRIC-10).
+    pub(super) windows: Option<(OwnerWord, Arc<WindowRegistry>)>,
     pub(super) _permit: Permit,
 }
 
-enum Message {
+enum NicMessage {
     Serve(Box<DataConnection>),
-    /// Gates have been closed: their connections can go.
+    /// Gates have been closed, so their connections can be dropped.
     Sweep,
 }
 
-/// The threads. They end when this is dropped.
+/// The threads; dropping this value ends them.
 #[derive(Debug)]
 pub(super) struct SoftNic {
     threads: Vec<NicThread>,
@@ -59,37 +59,37 @@ pub(super) struct SoftNic {
 
 #[derive(Debug)]
 struct NicThread {
-    messages: Option<Sender<Message>>,
+    messages: Option<Sender<NicMessage>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SoftNic {
-    pub(super) fn start(region: &Arc<MappedRegion>, thread_count: usize) -> io::Result<Self> {
-        let threads = (0..thread_count.max(1)).map(|index| NicThread::start(region, index));
+    pub(super) fn start(memory: &Arc<MappedMemory>, thread_count: usize) -> io::Result<Self> {
+        let threads = (0..thread_count.max(1)).map(|index| NicThread::start(memory, index));
         Ok(Self {
             threads: threads.collect::<io::Result<_>>()?,
             next_index: 0,
         })
     }
 
-    /// Hands a connection to the thread whose turn it is.
+    /// Passes a connection to the next thread in turn.
     pub(super) fn serve(&mut self, connection: DataConnection) {
         let thread = &self.threads[self.next_index % self.threads.len()];
         self.next_index += 1;
-        thread.tell(Message::Serve(Box::new(connection)));
+        thread.tell(NicMessage::Serve(Box::new(connection)));
     }
 
-    /// Lets go of the connections whose gates are closed.
+    /// Drops the connections whose gates are closed.
     pub(super) fn sweep(&self) {
         self.threads
             .iter()
-            .for_each(|thread| thread.tell(Message::Sweep));
+            .for_each(|thread| thread.tell(NicMessage::Sweep));
     }
 }
 
 impl NicThread {
-    fn start(region: &Arc<MappedRegion>, index: usize) -> io::Result<Self> {
+    fn start(memory: &Arc<MappedMemory>, index: usize) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -97,7 +97,7 @@ impl NicThread {
         epoll::add(&epoll, &wake, token, epoll::EventFlags::IN)?;
         let (sender, messages) = channel();
         let worker = Worker {
-            region: Arc::clone(region),
+            memory: Arc::clone(memory),
             epoll,
             wake: Arc::clone(&wake),
             due: Arc::default(),
@@ -113,16 +113,17 @@ impl NicThread {
         })
     }
 
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: NicMessage) {
         if let Some(messages) = &self.messages {
-            // A thread that has ended has logged why.
+            // A thread that has ended has logged the reason.
             let _ = messages.send(message);
         }
         self.wake();
     }
 
     fn wake(&self) {
-        // Fails only where it has been woken 2^64 times.
+        // The only possible failure is an eventfd whose counter is full, which wakes the thread
+        // anyway.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -140,12 +141,12 @@ impl Drop for NicThread {
 }
 
 struct Worker {
-    region: Arc<MappedRegion>,
+    memory: Arc<MappedMemory>,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
-    /// Connections that something is to be sent over which nobody has asked for (N5).
+    /// Tokens of connections with window words to send.
     due: Arc<Mutex<Vec<u64>>>,
-    messages: Receiver<Message>,
+    messages: Receiver<NicMessage>,
     connections: HashMap<u64, Served>,
     next_token: u64,
 }
@@ -153,11 +154,11 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut events = Vec::with_capacity(EVENT_COUNT_MAX);
-        let mut patience = Patience::new();
+        let mut poll_timer = PollTimer::new();
         loop {
             events.clear();
             let at_once = rustix::event::Timespec::default();
-            let timeout = patience.is_awake().then_some(&at_once);
+            let timeout = poll_timer.is_awake().then_some(&at_once);
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, buffer, timeout) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -167,10 +168,10 @@ impl Worker {
                 }
             }
             if events.is_empty() {
-                patience.wait();
+                poll_timer.wait();
                 continue;
             }
-            patience.begin();
+            poll_timer.begin();
             for event in &events {
                 let token = event.data.u64();
                 if token == WAKE_TOKEN {
@@ -187,15 +188,15 @@ impl Worker {
         }
     }
 
-    /// Takes what it is told; false: it is to end.
+    /// Handles messages to this thread; returns false if the thread is to end.
     fn listen(&mut self) -> bool {
         let mut count = [0; 8];
-        // Nothing to read: another message's wake was taken with an earlier one.
+        // The counter may be 0: an earlier read may have taken this message's wake.
         let _ = rustix::io::read(&*self.wake, &mut count);
         loop {
             match self.messages.try_recv() {
-                Ok(Message::Serve(connection)) => self.add(*connection),
-                Ok(Message::Sweep) => {
+                Ok(NicMessage::Serve(connection)) => self.add(*connection),
+                Ok(NicMessage::Sweep) => {
                     self.connections
                         .retain(|_, served| !served.connection.gate.is_closed());
                 }
@@ -205,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// N5.
+    /// Takes the tokens of connections with window words to send.
     fn take_due(&self) -> Vec<u64> {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *due)
@@ -220,40 +221,40 @@ impl Worker {
             tracing::error!(%error, "a connection cannot be waited for, and is closed");
             return;
         }
-        let door = connection.doors.as_ref().map(|(owner, doors)| {
+        let window_writer = connection.windows.as_ref().map(|(owner, windows)| {
             let due = (Arc::clone(&self.due), Arc::clone(&self.wake));
-            let door = Arc::new(TcpDoor::new(WindowPost::new(token, due)));
-            doors.add(*owner, Arc::clone(&door) as _);
-            door
+            let window_writer = Arc::new(TcpWindowWriter::new(WindowNotifier::new(token, due)));
+            windows.add(*owner, Arc::clone(&window_writer) as _);
+            window_writer
         });
         let served = Served {
             connection,
-            door,
+            window_writer,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             is_skipping: false,
             is_ending: false,
-            awaits_room: false,
+            awaits_writable: false,
         };
         self.connections.insert(token, served);
-        // What came with the greeting's last message is in the socket and will be told.
+        // Data after the greeting's last message is still in the socket, which will report it.
     }
 
     fn turn(&mut self, token: u64) {
         let Some(served) = self.connections.get_mut(&token) else {
             return;
         };
-        if let Err(error) = served.turn(&self.region) {
+        if let Err(error) = served.turn(&self.memory) {
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 tracing::debug!(%error, "a connection ended");
             }
             self.connections.remove(&token);
             return;
         }
-        let awaits_room = served.outbox.waits(&served.connection.stream);
-        if awaits_room != served.awaits_room {
-            served.awaits_room = awaits_room;
-            let flags = if awaits_room {
+        let awaits_writable = served.outbox.waits(&served.connection.stream);
+        if awaits_writable != served.awaits_writable {
+            served.awaits_writable = awaits_writable;
+            let flags = if awaits_writable {
                 epoll::EventFlags::OUT
             } else {
                 epoll::EventFlags::IN
@@ -266,47 +267,47 @@ impl Worker {
     }
 }
 
-/// Why no frame is executed.
+/// Reason why no further frame is executed now.
 enum Pause {
-    /// So many bytes make the next one whole; 0: more than have come.
+    /// The next frame needs this many bytes; 0: more than have arrived.
     Bytes(usize),
-    /// Answers have to go first.
+    /// Replies must be sent first.
     Backlog,
 }
 
-/// A connection with what has come and what waits to go.
+/// A connection with its received and its outgoing data.
 struct Served {
     connection: DataConnection,
-    door: Option<Arc<TcpDoor>>,
+    window_writer: Option<Arc<TcpWindowWriter>>,
     inbox: Inbox,
     outbox: Outbox,
-    /// N3: the batch whose frames are coming has been refused.
+    /// True while the remaining frames of a refused batch are skipped.
     is_skipping: bool,
-    /// N4, N6: nothing more is read from it.
+    /// True if nothing more is read from the connection.
     is_ending: bool,
-    /// The kernel tells when there is room to send, not when something comes.
-    awaits_room: bool,
+    /// True if the kernel reports space for sending, and not received data.
+    awaits_writable: bool,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if let Some((owner, doors)) = &self.connection.doors {
-            doors.remove(*owner);
+        if let Some((owner, windows)) = &self.connection.windows {
+            windows.remove(*owner);
         }
     }
 }
 
 impl Served {
-    /// Executes what has come, as far as answers can be kept. An error ends the connection.
-    fn turn(&mut self, region: &MappedRegion) -> io::Result<()> {
+    /// Executes what has arrived, as far as replies can be buffered. An error ends the connection.
+    fn turn(&mut self, memory: &MappedMemory) -> io::Result<()> {
         let mut fill_count = 0;
         let mut may_have_come = true;
         loop {
-            let pause = self.serve(region)?;
-            if let Some(door) = &self.door {
-                // What a peer does not fetch is not kept for it.
+            let pause = self.serve(memory)?;
+            if let Some(window_writer) = &self.window_writer {
+                // Words that a peer does not fetch are not buffered without limit.
                 let waiting = self.outbox.len();
-                door.take(&mut self.outbox.bytes, waiting)?;
+                window_writer.take(&mut self.outbox.bytes, waiting)?;
             }
             self.outbox.flush(&mut self.connection.stream)?;
             if self.outbox.waits(&self.connection.stream) {
@@ -318,7 +319,7 @@ impl Served {
             let Pause::Bytes(wanted_bytes) = pause else {
                 continue;
             };
-            // Of what has been decrypted already the system will not tell again.
+            // The system does not report data that is already decrypted.
             let stream = &self.connection.stream;
             let had_its_turn = fill_count >= FILL_COUNT_MAX && !stream.is_encrypted();
             if !may_have_come || had_its_turn {
@@ -331,15 +332,15 @@ impl Served {
                 Err(error) => return Err(error),
             };
             fill_count += 1;
-            self.connection.client.hear();
+            self.connection.client.on_input();
         }
     }
 
-    /// Executes whole frames.
-    fn serve(&mut self, region: &MappedRegion) -> io::Result<Pause> {
+    /// Executes complete frames.
+    fn serve(&mut self, memory: &MappedMemory) -> io::Result<Pause> {
         let mut fence_due = false;
         let passage = self.connection.gate.pass();
-        let words = region.words();
+        let words = memory.words();
         let pause = loop {
             if self.is_ending || self.outbox.len() > BACKLOG_SIZE_BYTES_MAX {
                 break Pause::Backlog;
@@ -353,19 +354,19 @@ impl Served {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             };
-            let request = Request::decode(&unread[..size_bytes]);
+            let request = FrameRequest::decode(&unread[..size_bytes]);
             let more = request.more;
             let out = &mut self.outbox.bytes;
             if passage.is_none() {
-                refuse_frame(&request, Status::Fenced, out);
+                refuse_frame(&request, FrameStatus::Fenced, out);
                 self.is_ending = true;
             } else if self.is_skipping {
-                refuse_frame(&request, Status::Skipped, out);
+                refuse_frame(&request, FrameStatus::Skipped, out);
                 self.is_skipping = more;
             } else {
                 let executed = execute_frame(words, &self.connection.client, request, out);
                 fence_due |= executed.fence_due;
-                if executed.status != Status::Done {
+                if executed.status != FrameStatus::Done {
                     tracing::debug!(status = ?executed.status, "a verb was refused");
                     self.is_skipping = more;
                     self.is_ending = executed.status.is_last();
@@ -374,11 +375,15 @@ impl Served {
             self.inbox.consume(size_bytes);
         };
         if fence_due {
-            // F8: as in mapped memory, a store may sit in this processor's store buffer.
+            // FABRIC-8: as with mapped memory, a store may still be in this processor's store
+            // buffer.
             fence(Ordering::SeqCst);
-            let door = self.door.as_ref().filter(|door| door.is_used());
-            if let (Some(_), Some((_, doors))) = (door, &self.connection.doors) {
-                doors.bell().ring();
+            let window_writer = self
+                .window_writer
+                .as_ref()
+                .filter(|window_writer| window_writer.is_used());
+            if let (Some(_), Some((_, windows))) = (window_writer, &self.connection.windows) {
+                windows.wake_signal().ring();
             }
         }
         Ok(pause)

@@ -1,22 +1,22 @@
-//! Passes: how a session shows at the guests of its pool that it is its own.
+//! Passes: proof of a session at nodes of its pool other than the home.
 //!
-//! A pool's home registers sessions, and its guests let them in. With each session's name the home
-//! gives a *pass*, the HMAC-SHA-256 of the name under a key that is made from the pool's secret and
-//! the number of the home's region. Home and guests know that key; so does who may administer, and
-//! nobody of lesser rights can make it. A guest thus knows whose a session is without asking.
+//! A pool's home registers sessions, and the other nodes admit them. With each session's name the
+//! home returns a *pass*: the HMAC-SHA-256 of the name under a key that is derived from the pool's
+//! secret and the number of the home's memory. The nodes and administrators can compute that key;
+//! holders of lesser rights cannot. So a node can verify a session without asking the home.
 
 use core::fmt;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::tcp::secret::started;
 
-/// Size of a pass, in bytes.
+/// Size of a pass in bytes.
 pub(super) const PASS_SIZE_BYTES: usize = 16;
 
-/// What the home gives to the owner of a session besides its name. All zeros: none.
+/// Pass that the home returns to a session's owner besides the name. All zeros: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass(pub(super) [u8; PASS_SIZE_BYTES]);
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Pass {
     }
 }
 
-/// What the passes of one pool are made with.
+/// Key for the passes of one pool.
 #[derive(Clone)]
 pub struct PassKey([u8; 32]);
 
@@ -45,7 +45,7 @@ impl PassKey {
         started(&self.0, &[&owner.word().to_le_bytes()])
     }
 
-    /// The pass of a session.
+    /// Returns the pass of a session.
     pub fn pass(&self, owner: OwnerWord) -> Pass {
         let whole = self.mac(owner).finalize().into_bytes();
         let mut pass = [0; PASS_SIZE_BYTES];
@@ -53,7 +53,7 @@ impl PassKey {
         Pass(pass)
     }
 
-    /// Whether this is it. Takes as long whatever is wrong with it.
+    /// Returns true if the pass is the session's. Takes constant time.
     pub fn is_pass(&self, owner: OwnerWord, pass: &Pass) -> bool {
         self.mac(owner).verify_truncated_left(&pass.0).is_ok()
     }
@@ -63,15 +63,15 @@ impl PassKey {
 mod tests {
     use super::*;
     use crate::tcp::secret::{Rights, Secret};
-    use farleaf_types::{Incarnation, SessionId};
+    use farleaf_base::{Incarnation, SessionId};
 
     fn owner(number: u64) -> OwnerWord {
         let session = SessionId::new(7).expect("not 0");
         OwnerWord::new(session, Incarnation::new(number))
     }
 
-    /// Promise (V3): a pass is good for one session of one pool, and who holds a key for lesser
-    /// rights cannot make any.
+    /// Promise: a pass is valid for one session of one pool, and a key for lesser rights cannot
+    /// produce any.
     #[test]
     fn a_pass_is_good_for_one_session_of_one_pool() {
         let secret = Secret::from_text("a secret of a pool").expect("long enough");

@@ -1,13 +1,13 @@
-//! How many connections there are.
+//! Limit of the number of connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of so many connections; given back when dropped.
+/// Permit for one connection; returned when dropped.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<AtomicUsize>);
 
-/// Hands out permits, up to a number.
+/// Pool of a limited number of permits.
 #[derive(Debug)]
 pub(super) struct Permits {
     taken_count: Arc<AtomicUsize>,
@@ -22,7 +22,7 @@ impl Permits {
         }
     }
 
-    /// `None`: all are taken. To be called by one thread only.
+    /// Takes a permit; `None` if all are taken. To be called by one thread only.
     pub(super) fn take(&self) -> Option<Permit> {
         if self.taken_count.load(Ordering::Relaxed) >= self.count_max {
             return None;

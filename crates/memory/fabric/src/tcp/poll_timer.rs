@@ -1,25 +1,25 @@
-//! How long a thread asks again before it sleeps.
+//! Time for which a thread polls before it sleeps.
 //!
-//! A round trip on a local network is soon over, and to be woken from a sleep can take longer than
-//! that, above all on a processor that has halted, as those of virtual machines do. So both sides
-//! ask again for a while, and let other threads run in between; who hears nothing for longer
-//! sleeps.
+//! A round trip on a local network is short, and waking from a sleep can take longer, above all on
+//! a halted processor of a virtual machine. So both sides poll for a while, yielding to other
+//! threads in between, and sleep only after a longer silence.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For how long it is worth to stay awake.
+/// Time for which it is worth polling.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
 
-/// Counts the time since something last happened.
+/// Timer since the last event.
 #[derive(Debug)]
-pub(crate) struct Patience {
-    /// `None`: since then nobody has waited, or it is over.
+pub(crate) struct PollTimer {
+    /// Time of the first wait since the last event; `None` if there was none, or if the time is
+    /// over.
     since: Option<Instant>,
     is_awake: bool,
 }
 
-impl Patience {
+impl PollTimer {
     pub(crate) fn new() -> Self {
         Self {
             since: None,
@@ -27,20 +27,20 @@ impl Patience {
         }
     }
 
-    /// Something has happened.
+    /// Restarts the timer after an event.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.since = None;
         self.is_awake = true;
     }
 
-    /// Whether to ask again, and not to sleep.
+    /// Returns true if the caller should poll again instead of sleeping.
     #[inline]
     pub(crate) fn is_awake(&self) -> bool {
         self.is_awake
     }
 
-    /// Nothing has happened: lets other threads run.
+    /// Yields to other threads after a futile poll.
     #[inline]
     pub(crate) fn wait(&mut self) {
         let now = Instant::now();
@@ -56,20 +56,19 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// Promise: a thread to which nothing happens sleeps after a while, and is awake again when
-    /// something does.
+    /// Promise: a thread without events sleeps after a while, and polls again after the next event.
     #[test]
     fn patience_ends_and_begins_anew() {
-        let mut patience = Patience::new();
-        assert!(!patience.is_awake());
+        let mut poll_timer = PollTimer::new();
+        assert!(!poll_timer.is_awake());
         for _ in 0..2 {
-            patience.begin();
-            assert!(patience.is_awake());
-            patience.wait();
-            assert!(patience.is_awake(), "for longer than one look");
+            poll_timer.begin();
+            assert!(poll_timer.is_awake());
+            poll_timer.wait();
+            assert!(poll_timer.is_awake(), "for longer than one look");
             thread::sleep(AWAKE_TIME);
-            patience.wait();
-            assert!(!patience.is_awake());
+            poll_timer.wait();
+            assert!(!poll_timer.is_awake());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Keys for the greetings of other protocols than this one, of who knows a pool's secret.
+//! Keys by which holders of a pool's secret prove it in other protocols.
 //!
-//! Each protocol has a key of its own, made from the secret and the protocol's name. So a proof
-//! that was listened to on one protocol is worth nothing on another, and whoever is given such a
-//! key can neither make the secret from it nor the key of another protocol.
+//! Each protocol has its own key, derived from the secret and the protocol's name. So a proof
+//! recorded on one protocol is useless on another, and the holder of such a key can compute neither
+//! the secret nor another protocol's key.
 
 use core::fmt;
 
@@ -11,10 +11,10 @@ use sha2::Sha256;
 
 use crate::tcp::secret::started;
 
-/// Size of a proof, in bytes.
+/// Size of a proof in bytes.
 pub const PROTOCOL_PROOF_SIZE_BYTES: usize = 32;
 
-/// What proofs of one protocol are made with; of [`Secret::protocol_key`](super::Secret).
+/// Key for the proofs of one protocol, from [`Secret::protocol_key`](super::Secret).
 #[derive(Clone)]
 pub struct ProtocolKey([u8; 32]);
 
@@ -29,19 +29,20 @@ impl ProtocolKey {
         Self(key)
     }
 
-    fn mac(&self, said: &[&[u8]]) -> Hmac<Sha256> {
-        started(&self.0, said)
+    fn mac(&self, transcript: &[&[u8]]) -> Hmac<Sha256> {
+        started(&self.0, transcript)
     }
 
-    /// What proves that the key is known to who has heard `said`. Its parts are not told apart, so
-    /// each must have a size that is known, and the first one must say whose proof it is.
-    pub fn prove(&self, said: &[&[u8]]) -> [u8; PROTOCOL_PROOF_SIZE_BYTES] {
-        self.mac(said).finalize().into_bytes().into()
+    /// Returns a proof, over the messages `transcript`, that this side knows the key. The parts of
+    /// `transcript` are concatenated, so each must have a fixed size, and the first part must
+    /// identify the side that proves.
+    pub fn prove(&self, transcript: &[&[u8]]) -> [u8; PROTOCOL_PROOF_SIZE_BYTES] {
+        self.mac(transcript).finalize().into_bytes().into()
     }
 
-    /// Whether that is the proof. Takes as long whatever is wrong with it.
-    pub fn is_proven(&self, said: &[&[u8]], proof: &[u8; PROTOCOL_PROOF_SIZE_BYTES]) -> bool {
-        self.mac(said).verify_slice(proof).is_ok()
+    /// Returns true if the proof is correct. Takes constant time.
+    pub fn is_proven(&self, transcript: &[&[u8]], proof: &[u8; PROTOCOL_PROOF_SIZE_BYTES]) -> bool {
+        self.mac(transcript).verify_slice(proof).is_ok()
     }
 }
 
@@ -54,19 +55,19 @@ mod tests {
         Secret::from_text(text).expect("long enough")
     }
 
-    /// Promise: a proof is good for its protocol, its secret and what was said; only the secret
-    /// itself gives a key, and that is the same in every version.
+    /// Promise: a proof is valid only for its protocol, its secret and its messages. Only the
+    /// secret itself yields a key, which is the same in every version.
     #[test]
     fn a_proof_is_good_for_one_protocol() {
         let own = secret("a secret of some length");
         let key = |secret: &Secret, name| secret.protocol_key(name).expect("it is no derived key");
-        let said: &[&[u8]] = &[b"client", b"hello"];
-        let proof = key(&own, "wire").prove(said);
-        assert!(key(&own, "wire").is_proven(said, &proof));
-        assert!(!key(&own, "other").is_proven(said, &proof));
+        let transcript: &[&[u8]] = &[b"client", b"hello"];
+        let proof = key(&own, "wire").prove(transcript);
+        assert!(key(&own, "wire").is_proven(transcript, &proof));
+        assert!(!key(&own, "other").is_proven(transcript, &proof));
         assert!(!key(&own, "wire").is_proven(&[b"server", b"hello"], &proof));
         let other = secret("another secret altogether");
-        assert!(!key(&other, "wire").is_proven(said, &proof));
+        assert!(!key(&other, "wire").is_proven(transcript, &proof));
         for rights in [Rights::Read, Rights::Write] {
             let text = own.derived_text(rights).expect("derived");
             assert!(secret(&text).protocol_key("wire").is_none(), "{rights}");

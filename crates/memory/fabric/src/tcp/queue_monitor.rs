@@ -1,4 +1,4 @@
-//! The TCP connection beside a queue pair, over which a node says that the pair is over.
+//! The TCP connection beside a queue pair, over which the node reports that the pair has ended.
 
 use std::io;
 
@@ -6,17 +6,17 @@ use rustix::event::PollFd;
 
 use crate::network::Loss;
 use crate::tcp::greeter::MessageInbox;
-use crate::tcp::greeting::Reply;
+use crate::tcp::greeting::ControlReply;
 use crate::tcp::stream::Stream;
 
-/// The client's end of it.
+/// The client's end of the connection beside a queue pair.
 #[derive(Debug)]
-pub(crate) struct Lifeline {
+pub(crate) struct QueueMonitor {
     stream: Stream,
     inbox: MessageInbox,
 }
 
-impl Lifeline {
+impl QueueMonitor {
     pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -24,14 +24,14 @@ impl Lifeline {
         }
     }
 
-    /// Why the queue pair is over, if it is.
+    /// Returns the reason why the queue pair has ended, if it has.
     #[cold]
     pub(crate) fn check(&mut self) -> Option<Loss> {
         let broken = |reason: &str| Some(Loss::Broken(reason.to_owned()));
         match self.inbox.receive(&mut self.stream) {
             Ok(None) => None,
-            Ok(Some(frame)) => match Reply::decode(&frame) {
-                Ok(Reply::Fenced) => Some(Loss::Fenced),
+            Ok(Some(frame)) => match ControlReply::decode(&frame) {
+                Ok(ControlReply::Fenced) => Some(Loss::Fenced),
                 _ => broken("the memory node has sent something that nobody asked for"),
             },
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -43,7 +43,7 @@ impl Lifeline {
         }
     }
 
-    /// Ready when [`check`](Self::check) may have something to tell.
+    /// Returns the descriptor, which is ready when [`check`](Self::check) may have a result.
     pub(crate) fn awaited(&self) -> PollFd<'_> {
         self.stream.awaited(false)
     }

@@ -1,4 +1,4 @@
-//! The node's side of a session that has a queue pair: the connection beside it.
+//! The node's side of a session with a queue pair: the connection beside the pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,56 +8,58 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::tcp::greeter::{MessageInbox, send};
-use crate::tcp::greeting::{Reply, Request};
+use crate::tcp::greeting::{ControlReply, ControlRequest};
 use crate::tcp::permit::Permit;
 use crate::tcp::secret::Rights;
 use crate::tcp::stream::Stream;
 use crate::verbs::{NodeQueue, QueueParameters, ServedQueue, VerbsNode};
 
-/// The node posts nothing to its clients, so it does not wait for them either.
+/// Time limit of the node's queue pairs. The node posts nothing to clients, so it never waits for
+/// them.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A queue pair, and what its client is told of it; or why there is none.
-type Made = Result<(ServedQueue, NodeQueue), String>;
+/// A queue pair with its description for the client, or the reason why there is none.
+type CreationResult = Result<(ServedQueue, NodeQueue), String>;
 
-/// How far the making of a queue pair has come.
+/// State of the creation of a queue pair.
 #[derive(Debug)]
 enum Progress {
     UnderWay,
-    Made(Box<Made>),
-    /// Nobody wants it any more: whoever makes it ends it.
+    CreationResult(Box<CreationResult>),
+    /// No longer wanted: the creating thread ends the pair.
     GivenUp,
 }
 
-/// A queue pair in the making, by a thread of its own: a device may take a second to find out that
-/// nobody is at an address, and longer to register the region for the first reader, and everybody
-/// else is answered meanwhile.
+/// A queue pair that a separate thread creates. A device may take a second to find out that an
+/// address has no host, and longer to register the memory for the first reader; the listener serves
+/// others meanwhile.
 #[derive(Debug)]
-struct Opening {
-    /// Readable when it is over.
+struct PendingQueuePair {
+    /// Descriptor that is readable once creation has ended.
     over: Arc<OwnedFd>,
     progress: Arc<Mutex<Progress>>,
 }
 
-impl Opening {
+impl PendingQueuePair {
     fn start(node: &Arc<VerbsNode>, peer: QueueParameters, rights: Rights) -> io::Result<Self> {
         let over = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let progress = Arc::new(Mutex::new(Progress::UnderWay));
-        let (node, told, shared) = (Arc::clone(node), Arc::clone(&over), Arc::clone(&progress));
+        let (node, done_event, shared) =
+            (Arc::clone(node), Arc::clone(&over), Arc::clone(&progress));
         let thread = std::thread::Builder::new().name("farleaf-queue".to_owned());
         thread.spawn(move || {
             let made = node.accept(&peer, rights > Rights::Read, ANSWER_TIME_MAX);
             finish(&shared, made.map_err(|error| error.to_string()));
-            // Nobody else writes to it, so there is room for one.
-            let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
+            // No other thread writes to it, so the write cannot overflow the counter.
+            let _ = rustix::io::write(&done_event, &1_u64.to_ne_bytes());
         })?;
         Ok(Self { over, progress })
     }
 
-    fn take(&self) -> Option<Made> {
+    fn take(&self) -> Option<CreationResult> {
         let mut progress = lock(&self.progress);
         match std::mem::replace(&mut *progress, Progress::GivenUp) {
-            Progress::Made(made) => Some(*made),
+            Progress::CreationResult(made) => Some(*made),
             other => {
                 *progress = other;
                 None
@@ -65,11 +67,11 @@ impl Opening {
         }
     }
 
-    /// F6: ends what is there; what comes later ends before its client has heard of it, and so
-    /// before that can post anything.
+    /// Gives up (FABRIC-6): ends an existing pair. A pair created later is ended before its client
+    /// learns of it, and so before the client can post anything.
     fn give_up(&self) {
         let before = std::mem::replace(&mut *lock(&self.progress), Progress::GivenUp);
-        if let Progress::Made(made) = before
+        if let Progress::CreationResult(made) = before
             && let Ok((queue, _)) = *made
         {
             queue.end();
@@ -77,12 +79,12 @@ impl Opening {
     }
 }
 
-fn finish(shared: &Mutex<Progress>, made: Made) {
+fn finish(shared: &Mutex<Progress>, made: CreationResult) {
     let mut progress = lock(shared);
     match (&*progress, made) {
         (Progress::GivenUp, Ok((queue, _))) => queue.end(),
         (Progress::GivenUp, Err(_)) => {}
-        (_, made) => *progress = Progress::Made(Box::new(made)),
+        (_, made) => *progress = Progress::CreationResult(Box::new(made)),
     }
 }
 
@@ -90,52 +92,57 @@ fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection on which the two ends of a queue pair are exchanged, and its end is told.
+/// A connection that exchanges the two ends of a queue pair and reports the pair's end.
 #[derive(Debug)]
-pub(super) struct QueueLine {
+pub(super) struct QueueControl {
     stream: Stream,
     inbox: MessageInbox,
-    /// Between the client's telling its end and the node's.
-    opening: Option<Opening>,
-    /// After that.
+    /// Set from the arrival of the client's end until the node's end is sent.
+    pending: Option<PendingQueuePair>,
+    /// Set after the node's end is sent.
     queue: Option<ServedQueue>,
     _permit: Permit,
 }
 
-impl QueueLine {
+impl QueueControl {
     pub(super) fn new(stream: Stream, permit: Permit) -> Self {
         Self {
             stream,
             inbox: MessageInbox::default(),
-            opening: None,
+            pending: None,
             queue: None,
             _permit: permit,
         }
     }
 
-    /// Readable when there is something to [`hear`](Self::hear).
+    /// Returns a descriptor that is readable when [`on_input`](Self::on_input) has work.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        match &self.opening {
-            Some(opening) => opening.over.as_fd(),
+        match &self.pending {
+            Some(pending) => pending.over.as_fd(),
             None => self.stream.as_fd(),
         }
     }
 
-    /// Takes the client's end of the queue pair, and answers with the node's when that is made.
+    /// Receives the client's end of the queue pair, and replies with the node's end when it is
+    /// created.
     ///
     /// # Errors
-    /// The connection has ended, or ends with this: the queue pair has to be ended, too.
-    pub(super) fn hear(&mut self, node: Option<&Arc<VerbsNode>>, rights: Rights) -> io::Result<()> {
-        let refused = match &self.opening {
-            Some(opening) => {
-                let Some(made) = opening.take() else {
+    /// The connection has ended or must end, and the queue pair with it.
+    pub(super) fn on_input(
+        &mut self,
+        node: Option<&Arc<VerbsNode>>,
+        rights: Rights,
+    ) -> io::Result<()> {
+        let refused = match &self.pending {
+            Some(pending) => {
+                let Some(made) = pending.take() else {
                     return Ok(());
                 };
-                self.opening = None;
+                self.pending = None;
                 match made {
                     Ok((queue, node)) => {
                         self.queue = Some(queue);
-                        return send(&mut self.stream, &Reply::Queue(node));
+                        return send(&mut self.stream, &ControlReply::Queue(node));
                     }
                     Err(reason) => reason,
                 }
@@ -145,11 +152,11 @@ impl QueueLine {
                 Err(reason) => reason,
             },
         };
-        send(&mut self.stream, &Reply::Refused(refused))?;
+        send(&mut self.stream, &ControlReply::Refused(refused))?;
         Err(io::ErrorKind::InvalidData.into())
     }
 
-    /// Begins to make what is asked for; inside, why not.
+    /// Starts creating the queue pair; the inner error is a reason to refuse.
     fn begin(
         &mut self,
         node: Option<&Arc<VerbsNode>>,
@@ -158,9 +165,9 @@ impl QueueLine {
         let Some(frame) = self.inbox.receive(&mut self.stream)? else {
             return Ok(Ok(()));
         };
-        Ok(match (Request::decode(&frame), node) {
-            (Ok(Request::Queue(peer)), Some(node)) if self.queue.is_none() => {
-                self.opening = Some(Opening::start(node, peer, rights)?);
+        Ok(match (ControlRequest::decode(&frame), node) {
+            (Ok(ControlRequest::Queue(peer)), Some(node)) if self.queue.is_none() => {
+                self.pending = Some(PendingQueuePair::start(node, peer, rights)?);
                 Ok(())
             }
             (Err(malformed), _) => Err(format!("this node was sent {}", malformed.0)),
@@ -168,16 +175,17 @@ impl QueueLine {
         })
     }
 
-    /// F6: returns when nothing comes over the queue pair any more, and tells the client so.
+    /// Ends the queue pair, returns when nothing arrives over it any more (FABRIC-6), and notifies
+    /// the client.
     pub(super) fn end(mut self) {
-        if let Some(opening) = self.opening.take() {
-            opening.give_up();
+        if let Some(pending) = self.pending.take() {
+            pending.give_up();
         }
         if let Some(queue) = self.queue.take() {
             queue.end();
         }
-        // Who does not listen to it has hung up.
-        let _ = send(&mut self.stream, &Reply::Fenced);
+        // If sending fails, the client has disconnected.
+        let _ = send(&mut self.stream, &ControlReply::Fenced);
         self.stream.shut_down();
     }
 }

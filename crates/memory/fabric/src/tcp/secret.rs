@@ -1,13 +1,13 @@
-//! Who may do what: secrets, rights, and how a secret is proven without being sent.
+//! Access rights: secrets, derived keys, and proofs of a secret that is never sent.
 //!
-//! A pool has one secret. Whoever knows it may do everything; whoever is given a key *derived* from
-//! it may only write, or only read. Keys go downwards: from the secret the key to administer, from
-//! that the one to write, from that the one to read, each by HMAC-SHA-256, so that a holder can
-//! make weaker keys and no stronger ones, and the node needs no list of them.
+//! A pool has one secret, which grants all rights. A key *derived* from it grants only writing, or
+//! only reading. Each key is derived from a stronger one by HMAC-SHA-256: from the secret the key
+//! to administer, from that the key to write, from that the key to read. So a holder can derive
+//! weaker keys but no stronger ones, and the node needs no list of keys.
 //!
-//! Client and node prove to each other that they know the key for the rights that are asked for:
-//! each sends the HMAC, under that key, of both greetings, in which each has put a random number of
-//! its own. A proof that was listened to is worth nothing later, and tells nothing of the key.
+//! Client and node prove to each other that they know the key for the requested rights. Each sends
+//! the HMAC, under that key, of both greetings, which contain a random number of each side. A
+//! recorded proof is useless later, and reveals nothing about the key.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,19 +21,19 @@ use thiserror::Error;
 use crate::tcp::pass::PassKey;
 use crate::tcp::protocol_key::ProtocolKey;
 
-/// The shortest secret, in bytes. A short one can be guessed from a proof that was listened to.
+/// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
 const SECRET_SIZE_BYTES_MAX: usize = 4096;
-/// White space that a file may have around a secret.
+/// Bytes of white space that a file may have around a secret.
 const FILE_SPARE_SIZE_BYTES: u64 = 1024;
 const KEY_SIZE_BYTES: usize = 32;
 
-/// What a session may do, each including what stands before it (F7).
+/// Rights of a session, each including the previous ones (FABRIC-7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rights {
     /// READ everything.
     Read,
-    /// Change leaves, and what belongs to them.
+    /// Change leaves and their data.
     Write,
     /// Create and drop tables, and fence sessions of others.
     #[default]
@@ -41,10 +41,10 @@ pub enum Rights {
 }
 
 impl Rights {
-    /// All of them, the least first.
+    /// All rights, the least first.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
 
-    /// The name that users give.
+    /// Returns the name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -60,7 +60,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// A name that is none of [`Rights`].
+/// Error: the name is not one of [`Rights`].
 #[derive(Debug, Error)]
 #[error("'{0}' is none of the rights; there are 'read', 'write' and 'admin'")]
 pub struct UnknownRights(String);
@@ -74,56 +74,56 @@ impl FromStr for Rights {
     }
 }
 
-/// A pool's secret, or a key derived from it. Its text is never printed by `Debug`.
+/// A pool's secret, or a key derived from it. `Debug` never prints its text.
 #[derive(Clone)]
 pub struct Secret {
     rights: Rights,
     key: [u8; KEY_SIZE_BYTES],
 }
 
-/// Why a text is no secret.
+/// Reason why a secret is invalid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// Too short to be hard to guess, or absurdly long.
+    /// The secret is short enough to be guessed, or too long.
     #[error(
         "a secret has {SECRET_SIZE_BYTES_MIN} to {SECRET_SIZE_BYTES_MAX} bytes, this has {size_bytes}; \
          `farleaf secret new` makes a good one"
     )]
     Size {
-        /// Its size without white space around it.
+        /// Size in bytes, without white space around the secret.
         size_bytes: usize,
     },
-    /// It begins like a derived key and is none.
+    /// The text has the prefix of a derived key, but is not a valid one.
     #[error("the derived key is damaged: after '{prefix}' there must be 64 hexadecimal digits")]
     Derived {
-        /// What it begins with.
+        /// Prefix of the text.
         prefix: &'static str,
     },
     /// The file cannot be read.
     #[error("cannot read the secret in {path}: {source}")]
     File {
-        /// Where it was looked for.
+        /// Path of the file.
         path: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// What is in the file is none.
+    /// The file does not contain a valid secret.
     #[error("the secret in {path} is none: {source}")]
     InFile {
-        /// Where.
+        /// Path of the file.
         path: String,
-        /// What is wrong with it.
+        /// Reason why the content is invalid.
         source: Box<SecretError>,
     },
-    /// Stronger rights than the key has.
+    /// The requested rights are stronger than those of the key.
     #[error(
         "this key gives the right to {has}, from which none to {wanted} can be derived; take the pool's secret itself"
     )]
     TooWeak {
-        /// What it gives.
+        /// Rights of the key.
         has: Rights,
-        /// What was asked for.
+        /// Requested rights.
         wanted: Rights,
     },
 }
@@ -135,11 +135,11 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// A pool's secret, or a derived key as [`derived_text`](Self::derived_text) writes it; white
-    /// space around it does not count.
+    /// Decodes a pool's secret, or a derived key as written by
+    /// [`derived_text`](Self::derived_text). White space around it is ignored.
     ///
     /// # Errors
-    /// It is too short, too long, or a damaged derived key.
+    /// The text is too short, too long, or an invalid derived key.
     pub fn from_text(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
         for rights in [Rights::Read, Rights::Write] {
@@ -159,14 +159,14 @@ impl Secret {
         })
     }
 
-    /// [`from_text`](Self::from_text) of a file.
+    /// Reads a secret from a file, as [`from_text`](Self::from_text) does.
     ///
     /// # Errors
-    /// It cannot be read, or what is in it is no secret.
+    /// The file cannot be read, or does not contain a valid secret.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let at = || path.display().to_string();
         let mut text = String::new();
-        // No more than shows that it is too much: there are files that do not end.
+        // Read no more than needed to see that the content is too long: some files do not end.
         let limit = SECRET_SIZE_BYTES_MAX as u64 + FILE_SPARE_SIZE_BYTES;
         let read = std::fs::File::open(path);
         let read = read.and_then(|file| file.take(limit).read_to_string(&mut text));
@@ -177,7 +177,7 @@ impl Secret {
         })
     }
 
-    /// A secret that nobody knows yet, and its text.
+    /// Draws a new random secret, and returns it with its text.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -192,16 +192,16 @@ impl Secret {
         Ok((secret, text))
     }
 
-    /// What it gives the right to.
+    /// Returns the rights that the secret grants.
     pub fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// The text of a key that gives only these rights.
+    /// Returns the text of a derived key that grants only these rights.
     ///
     /// # Errors
-    /// This one does not give them itself, or all are asked for: that is the secret itself, which
-    /// is not kept.
+    /// This secret does not grant them, or they are all rights: that would be the secret itself,
+    /// whose text is not kept.
     pub fn derived_text(&self, rights: Rights) -> Result<String, SecretError> {
         let too_weak = SecretError::TooWeak {
             has: self.rights,
@@ -215,7 +215,7 @@ impl Secret {
         }
     }
 
-    /// The key that is proven by who asks for these rights; `None`: this does not give them.
+    /// Returns the key that proves these rights; `None` if this secret does not grant them.
     fn key_for(&self, rights: Rights) -> Option<[u8; KEY_SIZE_BYTES]> {
         if rights > self.rights {
             return None;
@@ -229,21 +229,21 @@ impl Secret {
         Some(key)
     }
 
-    /// What the passes of a pool are made with, by the number of its home's region; `None`: this is
-    /// a derived key, of which none can be made.
+    /// Returns the key for the passes of the pool whose home's memory has this number; `None` if
+    /// this is a derived key, from which it cannot be computed.
     pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
-        let said: &[&[u8]] = &[b"farleaf 1 passes", &pool_id.to_le_bytes()];
-        (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, said)))
+        let transcript: &[&[u8]] = &[b"farleaf 1 passes", &pool_id.to_le_bytes()];
+        (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, transcript)))
     }
 
-    /// What the greetings of another protocol are proven with; `None`: this is a derived key, which
-    /// opens nothing but what it was made for.
+    /// Returns the key for the greetings of another protocol; `None` if this is a derived key,
+    /// which is valid only for its own purpose.
     pub fn protocol_key(&self, protocol: &str) -> Option<ProtocolKey> {
-        let said: &[&[u8]] = &[b"farleaf 1 protocol ", protocol.as_bytes()];
-        (self.rights == Rights::Admin).then(|| ProtocolKey::new(mac(&self.key, said)))
+        let transcript: &[&[u8]] = &[b"farleaf 1 protocol ", protocol.as_bytes()];
+        (self.rights == Rights::Admin).then(|| ProtocolKey::new(mac(&self.key, transcript)))
     }
 
-    /// The secret that two sides have agreed on, with all rights.
+    /// Returns the secret from a key agreement, with all rights.
     pub(super) const fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
         Self {
             rights: Rights::Admin,
@@ -251,72 +251,79 @@ impl Secret {
         }
     }
 
-    /// What an agreement is salted with of those who know this secret already.
+    /// Returns the salt for key agreements between holders of this secret.
     pub(super) fn agreement_salt(&self) -> [u8; KEY_SIZE_BYTES] {
         mac(&self.key, &[b"farleaf 1 agreement salt"])
     }
 
-    /// What proves to the other side that the key for `rights` is known; `None`: it is not.
-    pub(super) fn prove(&self, rights: Rights, side: Side, said: &[&[u8]]) -> Option<Proof> {
+    /// Returns a proof that this side knows the key for `rights`; `None` if it does not.
+    pub(super) fn prove(&self, rights: Rights, side: Side, transcript: &[&[u8]]) -> Option<Proof> {
         let key = self.key_for(rights)?;
         Some(Proof(
-            mac_of(&key, side, said).finalize().into_bytes().into(),
+            mac_of(&key, side, transcript)
+                .finalize()
+                .into_bytes()
+                .into(),
         ))
     }
 
-    /// Whether the other side has proven it. Takes as long whatever is wrong with the proof.
+    /// Returns true if the other side's proof is correct. Takes constant time.
     pub(super) fn is_proven(
         &self,
         rights: Rights,
         side: Side,
-        said: &[&[u8]],
+        transcript: &[&[u8]],
         proof: &Proof,
     ) -> bool {
         let key = self.key_for(rights);
-        key.is_some_and(|key| mac_of(&key, side, said).verify_slice(&proof.0).is_ok())
+        key.is_some_and(|key| {
+            mac_of(&key, side, transcript)
+                .verify_slice(&proof.0)
+                .is_ok()
+        })
     }
 }
 
-/// Whose proof it is: one must not serve as the other.
+/// Side of a proof: the proof of one side must not serve as the other's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Side {
     Client,
     Node,
 }
 
-/// That somebody knows a key.
+/// Proof that a side knows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proof(pub(super) [u8; 32]);
 
-fn mac_of(key: &[u8], side: Side, said: &[&[u8]]) -> Hmac<Sha256> {
+fn mac_of(key: &[u8], side: Side, transcript: &[&[u8]]) -> Hmac<Sha256> {
     let side: &[u8] = match side {
         Side::Client => b"farleaf 1 client",
         Side::Node => b"farleaf 1 node",
     };
-    started(key, &[&[side], said].concat())
+    started(key, &[&[side], transcript].concat())
 }
 
-fn mac(key: &[u8], said: &[&[u8]]) -> [u8; KEY_SIZE_BYTES] {
-    started(key, said).finalize().into_bytes().into()
+fn mac(key: &[u8], transcript: &[&[u8]]) -> [u8; KEY_SIZE_BYTES] {
+    started(key, transcript).finalize().into_bytes().into()
 }
 
-pub(super) fn started(key: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
+pub(super) fn started(key: &[u8], transcript: &[&[u8]]) -> Hmac<Sha256> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         unreachable!("HMAC takes keys of any size")
     };
-    for part in said {
+    for part in transcript {
         mac.update(part);
     }
     mac
 }
 
-/// Fills with numbers that nobody can guess; no more than 256 bytes at a time.
+/// Fills the bytes with cryptographically secure random numbers; at most 256 bytes per call.
 ///
 /// # Errors
 /// The system has no randomness.
 pub fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
     let flags = rustix::rand::GetRandomFlags::empty();
-    // Up to 256 bytes the system gives all or nothing.
+    // Up to 256 bytes the system returns all or nothing.
     let count = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut *bytes, flags))?;
     if count == bytes.len() {
         Ok(())
@@ -363,11 +370,11 @@ mod tests {
         Secret::from_text(TEXT).expect("long enough")
     }
 
-    /// Promise: a derived key proves its rights and lesser ones to who knows the secret, and no
-    /// greater ones.
+    /// Promise: to a holder of the secret, a derived key proves its rights and lesser ones, and no
+    /// stronger ones.
     #[test]
     fn keys_go_downwards_only() {
-        let said: &[&[u8]] = &[b"hello", b"challenge"];
+        let transcript: &[&[u8]] = &[b"hello", b"challenge"];
         for given in Rights::ALL {
             let holder = match given {
                 Rights::Admin => secret(),
@@ -378,12 +385,12 @@ mod tests {
             };
             assert_eq!(holder.rights(), given);
             for wanted in Rights::ALL {
-                let proof = holder.prove(wanted, Side::Client, said);
+                let proof = holder.prove(wanted, Side::Client, transcript);
                 assert_eq!(proof.is_some(), wanted <= given, "{given} {wanted}");
                 let Some(proof) = proof else { continue };
-                assert!(secret().is_proven(wanted, Side::Client, said, &proof));
+                assert!(secret().is_proven(wanted, Side::Client, transcript, &proof));
                 for other in Rights::ALL.into_iter().filter(|other| *other != wanted) {
-                    assert!(!secret().is_proven(other, Side::Client, said, &proof));
+                    assert!(!secret().is_proven(other, Side::Client, transcript, &proof));
                 }
             }
             for wanted in Rights::ALL {
@@ -393,25 +400,25 @@ mod tests {
         }
     }
 
-    /// Promise: a proof is good for what was said, for its side, and under its secret only.
+    /// Promise: a proof is valid only for its messages, its side and its secret.
     #[test]
     fn a_proof_is_good_for_one_thing() {
-        let said: &[&[u8]] = &[b"hello", b"challenge"];
+        let transcript: &[&[u8]] = &[b"hello", b"challenge"];
         let proof = secret()
-            .prove(Rights::Write, Side::Client, said)
+            .prove(Rights::Write, Side::Client, transcript)
             .expect("admin");
         let other = Secret::from_text("another secret altogether").expect("long enough");
         let right = Rights::Write;
-        assert!(secret().is_proven(right, Side::Client, said, &proof));
-        assert!(!secret().is_proven(right, Side::Node, said, &proof));
+        assert!(secret().is_proven(right, Side::Client, transcript, &proof));
+        assert!(!secret().is_proven(right, Side::Node, transcript, &proof));
         assert!(!secret().is_proven(right, Side::Client, &[b"hello", b"another"], &proof));
-        assert!(!other.is_proven(right, Side::Client, said, &proof));
+        assert!(!other.is_proven(right, Side::Client, transcript, &proof));
         let mut bent = proof;
         bent.0[31] ^= 1;
-        assert!(!secret().is_proven(right, Side::Client, said, &bent));
+        assert!(!secret().is_proven(right, Side::Client, transcript, &bent));
     }
 
-    /// Promise: texts that are no secrets are refused, with a reason; white space is none of it.
+    /// Promise: invalid secrets are refused with a reason; white space around a secret is ignored.
     #[test]
     fn texts_are_checked() {
         let spaced = Secret::from_text(&format!("  {TEXT}\n")).expect("the same");
@@ -426,16 +433,16 @@ mod tests {
             ),
             (&"x".repeat(5000), "this has 5000"),
         ];
-        for (text, said) in bad {
+        for (text, transcript) in bad {
             let error = Secret::from_text(text).expect_err("must be refused");
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(transcript), "{error}");
         }
         let error = Secret::from_file(Path::new("/nowhere/secret")).expect_err("not there");
         assert!(error.to_string().contains("/nowhere/secret"), "{error}");
         assert_eq!(format!("{:?}", secret()), "Secret(admin)");
     }
 
-    /// Promise: keys are these, so that a derived key is good for every later version.
+    /// Promise: the keys are these, so that a derived key remains valid in later versions.
     #[test]
     fn keys_are_golden() {
         let text = secret().derived_text(Rights::Read).expect("derived");

@@ -1,8 +1,8 @@
-//! What the listener needs of the memory node behind it.
+//! The listener's interface to the memory node.
 
 use core::ops::Range;
 
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_base::{NodeId, OwnerWord};
 
 use crate::service::SessionService;
 use crate::tcp::gate::Grant;
@@ -10,67 +10,70 @@ use crate::tcp::greeting::{JoinRequest, Joined, MemberReply};
 use crate::tcp::pass::Pass;
 use crate::tcp::secret::Rights;
 
-/// What the listener needs of the memory node.
+/// The memory node, as the listener uses it.
 pub trait TcpService: SessionService {
-    /// F7: what the holders of these rights may change.
+    /// Returns the words that holders of these rights may change (FABRIC-7).
     fn grant(&self, rights: Rights) -> Grant;
 
-    /// The words that the process of a session writes to keep it alive, whatever its rights.
+    /// Returns the words that a session's process writes to keep the session alive, whatever its
+    /// rights.
     fn own_words(&self, owner: OwnerWord) -> Range<u64>;
 
-    /// Where the pool's home node is, if this is another one.
+    /// Returns the address of the pool's home node, if this is another node.
     fn home_address(&self) -> Option<String> {
         None
     }
 
-    /// Which pool it is: the number of the home node's region. 0: one that has no other nodes,
-    /// whose sessions need no passes.
+    /// Returns the pool's identity: the number of the home node's memory. 0: the pool has no other
+    /// nodes, so its sessions need no passes.
     fn pool_id(&self) -> u64 {
         0
     }
 
-    /// Whether [`fence`](SessionService::fence) has been called for a session and is not over: it
-    /// takes the time of other nodes, for which nobody is kept waiting here.
-    /// [`process_of`](SessionService::process_of) tells when it is.
+    /// Returns true if [`fence`](SessionService::fence) was called for a session and has not
+    /// finished. It may have to wait for other nodes, and the listener does not wait with it.
+    /// [`process_of`](SessionService::process_of) shows when it has finished.
     fn is_being_fenced(&self, owner: OwnerWord) -> bool {
         let _ = owner;
         false
     }
 
-    /// Lets a session in that the pool's home has registered, and given this pass to.
+    /// Admits a session that the pool's home has registered and given this pass.
     ///
     /// # Errors
-    /// Why not: this is the home, the pass is none, or the session has been fenced here.
+    /// The reason of the refusal: this node is the home, the pass is invalid, or the session has
+    /// been fenced here.
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         let _ = pass;
         Err(format!("{owner} is none of this client's sessions"))
     }
 
-    /// F6: never admits this session from now on. False: sessions are not admitted here at all.
+    /// Bars this session from admission from now on (FABRIC-6). Returns false if the node never
+    /// admits sessions by pass.
     fn bar(&mut self, owner: OwnerWord) -> bool {
         let _ = owner;
         false
     }
 
-    /// Takes a node into the pool, which may be under way for a while.
+    /// Admits a node to the pool, which may take a while.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason of the refusal.
     fn join(&mut self, request: &JoinRequest) -> Result<Joined, String> {
         let _ = request;
         Err("its pool has one node: it is served without --pool".to_owned())
     }
 
-    /// Sets what is to become of a node; returns what is.
+    /// Sets the target state of a node; returns the resulting state.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason of the refusal.
     fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
         let _ = (node, state);
         Err("its pool has one node: it is served without --pool".to_owned())
     }
 
-    /// What is to become of a node.
+    /// Returns the target state of a node.
     fn member(&mut self, node: NodeId) -> MemberReply {
         let _ = node;
         MemberReply {

@@ -1,4 +1,4 @@
-//! A connected socket, and the buffers on both of its sides.
+//! A connected socket, with its receive and send buffers.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -11,17 +11,17 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::tcp::tls::TlsLayer;
 
-/// Silence after which the kernel asks, how often it asks again, and how many times.
+/// Silence before the kernel's first probe, the interval of the probes, and their number.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_COUNT: u32 = 3;
 
-/// Room that a buffer has at first, in bytes.
+/// Initial capacity of a buffer in bytes.
 const BUFFER_SIZE_BYTES_MIN: usize = 16 << 10;
-/// Room that a buffer gets when it was filled to its end, in bytes.
+/// Capacity in bytes of a buffer that has been filled completely.
 const BUFFER_SIZE_BYTES_MAX: usize = 256 << 10;
 
-/// A connection to the peer. Never blocks, unless it is told to.
+/// A connection to the peer. It never blocks, except in methods that say so.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
@@ -29,7 +29,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Takes a connected socket over, with or without encryption. Small frames are sent at once.
+    /// Takes over a connected socket, with or without encryption. Small frames are sent at once.
     pub(super) fn new(socket: TcpStream, tls: Option<TlsLayer>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
@@ -42,16 +42,16 @@ impl Stream {
         self.tls.is_some()
     }
 
-    /// Whether something that was taken to be sent waits for room.
+    /// Returns true if accepted data still waits to be sent.
     #[inline]
     pub(super) fn wants_to_send(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_to_send())
     }
 
-    /// Sends what was taken to be sent, as far as there is room.
+    /// Sends accepted data as far as the socket takes it.
     ///
     /// # Errors
-    /// The connection is gone; never `WouldBlock`.
+    /// The connection has ended; never `WouldBlock`.
     #[inline]
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
@@ -60,10 +60,10 @@ impl Stream {
         }
     }
 
-    /// Sleeps until something has come or there is room to send, if something waits for that.
+    /// Sleeps until data has arrived, or until waiting data can be sent.
     ///
     /// # Errors
-    /// `TimedOut`: the moment has come.
+    /// `TimedOut`: the time has come.
     pub(super) fn wait(&self, until: Instant) -> io::Result<()> {
         let time = until.saturating_duration_since(Instant::now());
         if time.is_zero() {
@@ -80,7 +80,8 @@ impl Stream {
         }
     }
 
-    /// What is waited for; `sends`: there is more to be sent than the stream knows of.
+    /// Returns the events to wait for. `sends`: the caller has more to send than the stream knows
+    /// of.
     pub(super) fn awaited(&self, sends: bool) -> PollFd<'_> {
         let mut events = PollFlags::IN;
         if sends || self.wants_to_send() {
@@ -89,7 +90,7 @@ impl Stream {
         PollFd::from_borrowed_fd(self.socket.as_fd(), events)
     }
 
-    /// Receives what is there: 0 bytes when the peer has ended, `WouldBlock` when nothing is there.
+    /// Receives available data: 0 bytes if the peer has ended, `WouldBlock` if there is none.
     #[inline]
     pub(super) fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
@@ -103,7 +104,7 @@ impl Stream {
         }
     }
 
-    /// Sends as much as there is room for; `WouldBlock` when there is none.
+    /// Sends as much as the socket takes; `WouldBlock` if it takes nothing.
     #[inline]
     pub(super) fn send(&mut self, from: &[u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
@@ -117,9 +118,9 @@ impl Stream {
         }
     }
 
-    /// Ends the connection in both directions; who waits for it wakes.
+    /// Ends the connection in both directions; threads that wait for it wake.
     pub(super) fn shut_down(&self) {
-        // A connection that is gone already needs no end.
+        // The connection may have ended already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -130,7 +131,7 @@ impl AsFd for Stream {
     }
 }
 
-/// Bytes that have come and have not been read.
+/// Bytes that have been received and not yet read.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
@@ -139,13 +140,13 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What has not been read.
+    /// Returns the unread bytes.
     #[inline]
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// So many bytes have been read.
+    /// Marks `size_bytes` bytes as read.
     #[inline]
     pub(super) fn consume(&mut self, size_bytes: usize) {
         self.start += size_bytes;
@@ -155,8 +156,8 @@ impl Inbox {
         }
     }
 
-    /// Receives once, after making room for at least `wanted_bytes` from the first unread one on.
-    /// Returns whether the peer may have sent more than that.
+    /// Receives once, after making space for at least `wanted_bytes` from the first unread byte on.
+    /// Returns true if the peer may have sent more than was received.
     ///
     /// # Errors
     /// As [`Stream::receive`]; a peer that has ended is `UnexpectedEof`.
@@ -189,8 +190,8 @@ impl Inbox {
     }
 }
 
-/// Bytes that wait to be sent. It takes at most twice the room of those: a peer that reads slowly
-/// but steadily never lets it become empty.
+/// Bytes that wait to be sent. The buffer takes at most twice their space, even though a peer that
+/// reads slowly but steadily never lets it become empty.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pub(super) bytes: Vec<u8>,
@@ -198,13 +199,13 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Whether something waits for room, here or in the stream.
+    /// Returns true if data waits to be sent, here or in the stream.
     #[inline]
     pub(super) fn waits(&self, stream: &Stream) -> bool {
         self.len() > 0 || stream.wants_to_send()
     }
 
-    /// How many bytes wait here.
+    /// Returns the number of bytes that wait here.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.sent
@@ -213,7 +214,7 @@ impl Outbox {
     /// Sends what can be sent now.
     ///
     /// # Errors
-    /// The connection is gone; never `WouldBlock`.
+    /// The connection has ended; never `WouldBlock`.
     #[inline]
     pub(super) fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
         while self.sent < self.bytes.len() {
@@ -232,7 +233,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Moves what waits to the front, once that is the smaller part.
+    /// Moves waiting bytes to the front, once they are the smaller part.
     #[cold]
     fn forget_sent(&mut self) {
         if self.sent > self.bytes.len() / 2 {
@@ -242,9 +243,8 @@ impl Outbox {
     }
 }
 
-/// Lets the kernel ask now and then whether a peer that says nothing is still there, so that hosts
-/// that have vanished are noticed, and connections on which nothing goes are not forgotten on the
-/// way.
+/// Makes the kernel probe silent peers, so that vanished hosts are noticed, and network devices do
+/// not drop idle connections.
 fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise: what a peer has fetched is forgotten, even if the outbox never becomes empty.
+    /// Promise: sent bytes are released, even if the outbox never becomes empty.
     #[test]
     fn an_outbox_that_is_never_empty_does_not_grow() {
         const STEP_SIZE_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! TLS below everything else: what is sent is encrypted, and the node has a certificate.
+//! TLS: encrypts everything on a connection; the node has a certificate.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,37 +10,37 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
 use thiserror::Error;
 
-/// Plain bytes that wait to be encrypted and sent, at most.
+/// Maximum number of plain bytes that wait to be encrypted and sent.
 const BUFFER_SIZE_BYTES: usize = 256 << 10;
 
-/// A node's certificate and key.
+/// Certificate and key of a node.
 #[derive(Clone, Debug)]
 pub struct TlsServer(Arc<ServerConfig>);
 
-/// The authorities whose certificates a client takes.
+/// Certificate authorities that a client trusts.
 #[derive(Clone, Debug)]
 pub struct TlsClient(Arc<ClientConfig>);
 
-/// Why files are of no use for TLS.
+/// Reason why files cannot be used for TLS.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or there is nothing of the kind in it.
+    /// A file cannot be read, or does not contain what is needed.
     #[error("cannot take {what} from {}: {why}", path.display())]
     File {
-        /// What was looked for.
+        /// Kind of content that was expected.
         what: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What was wrong.
+        /// Description of the error.
         why: String,
     },
-    /// They do not go together, or are of a kind that is not known.
+    /// Certificate and key do not match, or their kind is not supported.
     #[error("the certificate in {} cannot be used: {source}", path.display())]
     Unusable {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the TLS library.
         source: rustls::Error,
     },
 }
@@ -61,10 +61,10 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
 }
 
 impl TlsServer {
-    /// From PEM files: the certificate with those that lead to its authority, and its key.
+    /// Reads PEM files: the certificate, with the chain to its authority, and its key.
     ///
     /// # Errors
-    /// They cannot be read, or do not go together.
+    /// The files cannot be read, or do not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = certificates("a certificate", certificate)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::File {
@@ -87,10 +87,10 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// From a PEM file of authorities' certificates.
+    /// Reads a PEM file of authorities' certificates.
     ///
     /// # Errors
-    /// It cannot be read, or no certificate in it can be used.
+    /// The file cannot be read, or contains no usable certificate.
     pub fn from_file(authorities: &Path) -> Result<Self, TlsError> {
         let unusable = |source| TlsError::Unusable {
             path: authorities.to_owned(),
@@ -110,7 +110,7 @@ impl TlsClient {
     }
 }
 
-/// One connection's encryption.
+/// Encryption of one connection.
 #[derive(Debug)]
 pub(super) struct TlsLayer(Connection);
 
@@ -120,7 +120,8 @@ impl TlsLayer {
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }
 
-    /// With a node that must have a certificate for this host, a name or an address.
+    /// Returns the client's encryption; the node must have a certificate for `host`, a name or an
+    /// address.
     pub(super) fn of_client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = ServerName::try_from(host.to_owned()).map_err(invalid)?;
@@ -133,19 +134,19 @@ impl TlsLayer {
         Self(connection)
     }
 
-    /// Whether something waits for room to be sent.
+    /// Returns true if data waits to be sent.
     pub(super) fn wants_to_send(&self) -> bool {
         self.0.wants_write()
     }
 
-    /// As the stream's `receive`. Leaves nothing behind that the socket would not tell of, unless
-    /// `to` is filled.
+    /// Receives as the stream's `receive` does. It leaves no data behind that the socket does not
+    /// report, unless `to` is filled.
     pub(super) fn receive(&mut self, socket: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
         let mut socket = socket;
         loop {
             match self.0.reader().read(to) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A peer that ends without saying so in TLS: what came may have been cut off.
+                // The peer ended without closing TLS: the data may have been truncated.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 outcome => return outcome,
             }
@@ -160,14 +161,14 @@ impl TlsLayer {
                 }
             }
             let processed = self.0.process_new_packets();
-            // An alert tells the peer what is wrong; it need not hear it.
+            // Send the alert that tells the peer what is wrong; the peer need not receive it.
             let flushed = self.flush(socket);
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             flushed?;
         }
     }
 
-    /// As the stream's `send`: what is taken may still wait to be sent.
+    /// Sends as the stream's `send` does; accepted data may still wait to be sent.
     pub(super) fn send(&mut self, socket: &TcpStream, from: &[u8]) -> io::Result<usize> {
         let count = self.0.writer().write(from)?;
         self.flush(socket)?;
@@ -177,7 +178,7 @@ impl TlsLayer {
         Ok(count)
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as the socket takes.
     pub(super) fn flush(&mut self, socket: &TcpStream) -> io::Result<()> {
         let mut socket = socket;
         while self.0.wants_write() {

@@ -1,31 +1,31 @@
-//! How often strangers can make the node write to its log.
+//! Limit for log warnings that unauthenticated peers cause.
 //!
-//! A line for each wrong secret is what an operator wants to see, and a hundred thousand of them in
-//! a minute fill a disk. So [`COUNT_MAX`] of a sort are written in a second; of the others there is
-//! one line with their number, when the second is over.
+//! An operator wants to see a line for each wrong secret, but a hundred thousand lines per minute
+//! fill a disk. So [`COUNT_MAX`] warnings of a kind are written per second. The others are reported
+//! by one line with their number, when the second is over.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What is written in a second.
+/// Number of warnings written per second.
 const COUNT_MAX: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What one sort of warnings has come to in the second that is under way.
+/// Counter of warnings of one kind in the current second.
 #[derive(Debug)]
 pub struct Warnings {
-    /// Completes "warnings not written: ".
+    /// Text that completes "warnings not written: ".
     what: &'static str,
-    /// `None`: there has been none since the last second was over.
+    /// Start of the current second; `None` if there was no warning since the last one ended.
     since: Option<Instant>,
     written_count: u32,
     withheld_count: u64,
-    /// Who came last of those that were withheld.
+    /// Peer of the last warning that was not written.
     last: Option<SocketAddr>,
 }
 
 impl Warnings {
-    /// None yet. `what` completes "warnings not written: ".
+    /// Returns a counter at 0. `what` completes "warnings not written: ".
     pub fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -36,9 +36,9 @@ impl Warnings {
         }
     }
 
-    /// Whether a warning about this peer is written; else it is counted.
+    /// Returns true if a warning about this peer is to be written; otherwise counts it.
     pub fn admits(&mut self, peer: SocketAddr, now: Instant) -> bool {
-        self.tell(now);
+        self.log_withheld(now);
         self.since.get_or_insert(now);
         if self.written_count < COUNT_MAX {
             self.written_count += 1;
@@ -49,15 +49,17 @@ impl Warnings {
         false
     }
 
-    /// Writes how many were withheld in a second that is over. To be called from time to time.
-    pub fn tell(&mut self, now: Instant) {
+    /// Logs the number of warnings not written in a second that is over. To be called from time to
+    /// time.
+    pub fn log_withheld(&mut self, now: Instant) {
         if let Some((count, last)) = self.close(now) {
             let what = self.what;
             tracing::warn!(count, last_peer = %last, "warnings not written: {what}");
         }
     }
 
-    /// What was withheld in a second that is over, and about whom last.
+    /// Ends a second that is over; returns the number of warnings not written, and the last one's
+    /// peer.
     fn close(&mut self, now: Instant) -> Option<(u64, SocketAddr)> {
         let since = self.since?;
         if now.saturating_duration_since(since) < SECOND {
@@ -74,8 +76,8 @@ impl Warnings {
 mod tests {
     use super::*;
 
-    /// Promise: so many in a second are written, the others counted, and told of once; whatever
-    /// comes in the next second is written again.
+    /// Promise: the limit applies per second. Warnings beyond it are counted and reported once; the
+    /// next second starts anew.
     #[test]
     fn what_is_not_written_is_counted() {
         let mut warnings = Warnings::new("of a test");

@@ -1,4 +1,4 @@
-//! The node's way into the window of a session that has a data connection (F10, N5).
+//! The node's access to the window of a session with a data connection (FABRIC-10).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,70 +6,72 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::tcp::frame::encode_window;
-use crate::window::Door;
+use crate::window::WindowWriter;
 
-/// Words that wait for the connection's thread at the most, and a frame more, in bytes. With as
-/// much besides that waits for the peer, the peer is hung up on: honest ones have room for less in
-/// their windows.
+/// Maximum number of bytes, plus one frame, that wait for the connection's thread. If the peer also
+/// lets as many bytes wait in the outbox, the connection is closed. Correct clients have smaller
+/// windows.
 const WAITING_SIZE_BYTES_MAX: usize = 1 << 20;
 
-/// Tells the thread that has a connection to look at it.
+/// Notifies the thread that serves a connection.
 #[derive(Debug)]
-pub(super) struct WindowPost {
+pub(super) struct WindowNotifier {
     token: u64,
     due: Arc<Mutex<Vec<u64>>>,
     wake: Arc<OwnedFd>,
 }
 
-impl WindowPost {
+impl WindowNotifier {
     pub(super) fn new(token: u64, (due, wake): (Arc<Mutex<Vec<u64>>>, Arc<OwnedFd>)) -> Self {
         Self { token, due, wake }
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         due.push(self.token);
         drop(due);
-        // Fails only where it has been woken 2^64 times.
+        // The only possible failure is an eventfd whose counter is full, which wakes the thread
+        // anyway.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
 
-/// What any thread of the node has written into a window, until the connection's thread sends it.
+/// Words that the node's threads have written into a window, until the connection's thread sends
+/// them.
 #[derive(Debug)]
-pub(super) struct TcpDoor {
+pub(super) struct TcpWindowWriter {
     frames: Mutex<Vec<u8>>,
-    is_told: AtomicBool,
-    /// Something was written once.
+    is_notified: AtomicBool,
+    /// True once something was written.
     is_used: AtomicBool,
-    /// Words were left out.
+    /// True if words were left out.
     is_overrun: AtomicBool,
-    post: WindowPost,
+    post: WindowNotifier,
 }
 
-impl TcpDoor {
-    pub(super) fn new(post: WindowPost) -> Self {
+impl TcpWindowWriter {
+    pub(super) fn new(post: WindowNotifier) -> Self {
         Self {
             frames: Mutex::default(),
-            is_told: AtomicBool::new(false),
+            is_notified: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             is_overrun: AtomicBool::new(false),
             post,
         }
     }
 
-    /// Whether its session has been answered, and so makes calls.
+    /// Returns true if something was written to the session, so it makes calls.
     pub(super) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Appends what was written to what is sent, of which so much waits.
+    /// Appends the written words to the outgoing bytes, of which `waiting_size_bytes` wait.
     ///
     /// # Errors
     /// The peer has let too much wait.
     pub(super) fn take(&self, out: &mut Vec<u8>, waiting_size_bytes: usize) -> io::Result<()> {
-        // Before the frames are looked at: what comes after that is told anew.
-        if !self.is_told.swap(false, Ordering::SeqCst) {
+        // Reset the flag before reading the frames: a later write sets it again.
+        if !self.is_notified.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,21 +84,21 @@ impl TcpDoor {
     }
 }
 
-impl Door for TcpDoor {
+impl WindowWriter for TcpWindowWriter {
     fn write(&self, index: u64, words: &[u64]) {
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
         if frames.len() <= WAITING_SIZE_BYTES_MAX {
             encode_window(&mut frames, index, words);
         } else {
-            // Its order is broken: nothing that comes later may reach it.
+            // The order is broken: no later word may reach the window.
             self.is_overrun.store(true, Ordering::SeqCst);
         }
     }
 
-    fn leave(&self) {
+    fn send(&self) {
         self.is_used.store(true, Ordering::Relaxed);
-        if !self.is_told.swap(true, Ordering::SeqCst) {
-            self.post.tell();
+        if !self.is_notified.swap(true, Ordering::SeqCst) {
+            self.post.notify();
         }
     }
 }

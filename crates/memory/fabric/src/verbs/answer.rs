@@ -1,60 +1,61 @@
-//! What completions mean to the batch that was posted.
+//! Applies completions to the batch that was posted.
 
 use crate::batch::{Verb, VerbKind};
 use crate::endpoint::BatchErrorKind;
-use crate::network::{Loss, Part, PartFailure};
+use crate::network::{BatchPart, Loss, PartFailure};
 
 /// The verb of a batch that the node's card refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// Its place among the verbs that were posted to the node.
+    /// Index of the verb among those posted to the node.
     pub(super) ordinal: usize,
-    /// Pieces of it had been executed.
+    /// True if pieces of the verb had been executed.
     pub(super) is_torn: bool,
 }
 
-/// How a batch's verbs to one node ended.
+/// The outcome of a batch's verbs to one node.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// All of them were executed.
+pub(super) enum QueueOutcome {
+    /// All verbs were executed.
     Done,
-    /// The node's card refused one, and executed none after it.
+    /// The node's card refused a verb, and executed none after it.
     Refused(Refusal),
-    /// Nobody knows.
+    /// Unknown: the connection was lost.
     Lost(Loss),
 }
 
-/// Why a part of a batch failed.
+/// Returns the reason why a part of a batch failed.
 #[cold]
 pub(super) fn failure_of(
-    outcome: Outcome,
-    part: Part,
+    outcome: QueueOutcome,
+    part: BatchPart,
     verbs: &[Verb],
-    region_word_count: u64,
+    memory_word_count: u64,
 ) -> PartFailure {
     let refusal = match outcome {
-        Outcome::Refused(refusal) => refusal,
-        Outcome::Lost(loss) => {
+        QueueOutcome::Refused(refusal) => refusal,
+        QueueOutcome::Lost(loss) => {
             return PartFailure {
                 verb_index: part.first_index(verbs),
-                // A guest that stops ends its queue pairs, which says nothing of the session.
-                may_be_lost: loss.may_be_the_nodes(),
-                kind: loss.while_under_way(),
+                // A node that stops also ends its queue pairs, which proves nothing about the
+                // session.
+                may_be_lost: loss.may_be_node_loss(),
+                kind: loss.while_in_flight(),
             };
         }
-        Outcome::Done => unreachable!("what is done has not failed"),
+        QueueOutcome::Done => unreachable!("what is done has not failed"),
     };
     let refused = part.own(verbs).nth(refusal.ordinal);
     PartFailure {
         verb_index: refused.map_or(0, |(index, _)| index),
-        kind: kind_of(refused.map(|(_, verb)| verb), refusal, region_word_count),
+        kind: kind_of(refused.map(|(_, verb)| verb), refusal, memory_word_count),
         may_be_lost: false,
     }
 }
 
-/// Why the card refused a verb that this side took for good. `None` stands for the READ behind all
-/// of them (K2).
-fn kind_of(verb: Option<&Verb>, refusal: Refusal, region_word_count: u64) -> BatchErrorKind {
+/// Returns the reason why the card refused a verb that this side considered valid. `None` stands
+/// for the final READ of a batch that changes something.
+fn kind_of(verb: Option<&Verb>, refusal: Refusal, memory_word_count: u64) -> BatchErrorKind {
     let Some(verb) = verb.filter(|_| !refusal.is_torn) else {
         let reason = "the memory node's RDMA device has executed a part of it and refused the rest";
         return BatchErrorKind::Unknown {
@@ -66,7 +67,7 @@ fn kind_of(verb: Option<&Verb>, refusal: Refusal, region_word_count: u64) -> Bat
         return BatchErrorKind::Refused {
             addr,
             word_count,
-            region_word_count: Some(region_word_count),
+            memory_word_count: Some(memory_word_count),
         };
     }
     BatchErrorKind::Forbidden { addr, word_count }

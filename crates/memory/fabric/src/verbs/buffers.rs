@@ -1,33 +1,33 @@
-//! Registered memory for what a queue pair's verbs bring and take: pieces of a few sizes, cut from
-//! slabs that are registered when they are first needed.
+//! Registered memory for the data of a queue pair's verbs: pieces of a few sizes, cut from slabs
+//! that are registered when first needed.
 
 use std::io;
 use std::sync::Arc;
 
-use crate::mapped::MappedRegion;
-use crate::verbs::sys::{Access, Domain, Place, QueuePair, RegisteredMemory};
+use crate::mapped::MappedMemory;
+use crate::verbs::sys::{Access, Domain, QueuePair, RegisteredMemory, RegisteredRange};
 
-/// The smallest piece; a get needs 20 words and one more.
+/// Size of the smallest piece in words; a get needs 20 words and one more.
 const PIECE_SIZE_WORDS_MIN: usize = 32;
-/// Pieces of 32 words, 64, and so on up to a slab.
+/// Number of piece sizes: 32 words, 64, and so on up to a slab.
 const CLASS_COUNT: usize = 11;
 const SLAB_SIZE_WORDS: usize = PIECE_SIZE_WORDS_MIN << (CLASS_COUNT - 1);
 
-/// A piece that an operation has.
+/// A piece in use by an operation.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    pub(super) place: Place,
-    /// Of the piece; `None`: the operation is so large that it has a slab of its own.
+    pub(super) place: RegisteredRange,
+    /// Size class of the piece; `None` if the operation is so large that it has its own slab.
     class: Option<usize>,
 }
 
-/// The pieces that are free.
+/// Allocator of the pieces of one queue pair.
 #[derive(Debug)]
 pub(super) struct Buffers {
     domain: Arc<Domain>,
-    free: [Vec<Place>; CLASS_COUNT],
-    /// What has not been cut yet of the newest slab.
-    uncut: Option<Place>,
+    free: [Vec<RegisteredRange>; CLASS_COUNT],
+    /// The part of the newest slab that has not been cut into pieces.
+    uncut: Option<RegisteredRange>,
 }
 
 impl Buffers {
@@ -39,7 +39,7 @@ impl Buffers {
         }
     }
 
-    /// A piece of at least so many words.
+    /// Returns a piece of at least `word_count` words.
     ///
     /// # Errors
     /// No more memory can be registered.
@@ -49,7 +49,7 @@ impl Buffers {
         let class = (size / PIECE_SIZE_WORDS_MIN).trailing_zeros() as usize;
         if class >= CLASS_COUNT {
             let memory_index = self.register(queue, word_count)?;
-            let place = Place {
+            let place = RegisteredRange {
                 memory_index,
                 first_word: 0,
             };
@@ -63,26 +63,26 @@ impl Buffers {
         Ok(Buffer { place, class })
     }
 
-    /// Takes a piece back of which no verb is under way.
+    /// Releases a piece that no verb in flight uses.
     #[inline]
-    pub(super) fn give_back(&mut self, queue: &mut QueuePair, buffer: &Buffer) {
+    pub(super) fn release_buffer(&mut self, queue: &mut QueuePair, buffer: &Buffer) {
         match buffer.class {
             Some(class) => self.free[class].push(buffer.place),
             None => queue.remove_memory(buffer.place.memory_index),
         }
     }
 
-    fn cut(&mut self, queue: &mut QueuePair, size: usize) -> io::Result<Place> {
-        let fits = |place: &Place| place.first_word as usize + size <= SLAB_SIZE_WORDS;
-        // What is left of a slab and is too small stays unused: at most half of it.
+    fn cut(&mut self, queue: &mut QueuePair, size: usize) -> io::Result<RegisteredRange> {
+        let fits = |place: &RegisteredRange| place.first_word as usize + size <= SLAB_SIZE_WORDS;
+        // A rest of a slab that is too small stays unused: at most half of it.
         let place = match self.uncut.take().filter(fits) {
             Some(place) => place,
-            None => Place {
+            None => RegisteredRange {
                 memory_index: self.register(queue, SLAB_SIZE_WORDS)?,
                 first_word: 0,
             },
         };
-        self.uncut = Some(Place {
+        self.uncut = Some(RegisteredRange {
             first_word: place.first_word + size as u32,
             ..place
         });
@@ -90,7 +90,7 @@ impl Buffers {
     }
 
     fn register(&self, queue: &mut QueuePair, word_count: usize) -> io::Result<u32> {
-        let memory = Arc::new(MappedRegion::for_card(word_count as u64 * 8)?);
+        let memory = Arc::new(MappedMemory::for_card(word_count as u64 * 8)?);
         let registered = RegisteredMemory::new(&self.domain, &memory, Access::Local)?;
         Ok(queue.add_memory(registered))
     }

@@ -3,29 +3,29 @@
 
 use std::sync::Arc;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use thiserror::Error;
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::network::{Home, NodeDirectory, Others};
+use crate::network::{Home, NodeDirectory, OtherNodes};
 use crate::tcp::{Rights, TcpClient, TcpConnectOptions};
 use crate::verbs::{VerbsEndpoint, VerbsError, VerbsHost};
 
-/// Why a pool cannot be reached by verbs.
+/// Reason why a pool cannot be reached by verbs.
 #[derive(Debug, Error)]
 pub enum VerbsConnectError {
-    /// This host has no verbs, or not as was asked for.
+    /// This host has no verbs, or not with the given options.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The node cannot be reached, or said no.
+    /// The node cannot be reached, or refused.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
 
-/// A process's connection to the memory node at an address, whose memory it reaches by verbs.
+/// Connection of a process to the memory node at an address, whose memory it accesses by verbs.
 ///
-/// Sessions are registered, closed and fenced over TCP; so is the process's own work done, which
-/// publishes for the sessions and has no atomics. Each session has a queue pair.
+/// Sessions are registered, closed and fenced over TCP. The process's own work, which publishes
+/// progress for its sessions and uses no atomics, also uses TCP. Each session has a queue pair.
 #[derive(Debug)]
 pub struct VerbsClient {
     control: Arc<TcpClient>,
@@ -36,15 +36,16 @@ impl VerbsClient {
     /// Connects to the node at `HOST:PORT`, where it listens for control connections.
     ///
     /// # Errors
-    /// This host has no device that fits the options; no node listens there, or it does not let
-    /// this process in.
+    /// This host has no device that fits the options, no node listens there, or the node refuses
+    /// this process.
     pub fn connect(address: &str, options: &TcpConnectOptions) -> Result<Self, VerbsConnectError> {
         let host = VerbsHost::open(&options.verbs)?;
         let control = Arc::new(TcpClient::connect(address, options)?);
         Ok(Self { control, host })
     }
 
-    /// [`connect`](Self::connect) to the home of the pool that the node at this address belongs to.
+    /// Connects to the home of the pool that the node at this address belongs to, as
+    /// [`connect`](Self::connect) does.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -59,8 +60,8 @@ impl VerbsClient {
         Ok(client)
     }
 
-    /// [`connect`](Self::connect) to one of a pool's other nodes, which lets in the sessions that
-    /// `home` has registered.
+    /// Connects to a further node of a pool, as [`connect`](Self::connect) does. The node admits
+    /// the sessions that `home` has registered.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -75,19 +76,20 @@ impl VerbsClient {
         Ok(Self { control, host })
     }
 
-    /// The control connection.
+    /// Returns the control connection.
     pub fn control(&self) -> &Arc<TcpClient> {
         &self.control
     }
 
-    /// What its sessions may do. The card lets `Write` do all that `Admin` may do to memory.
+    /// Returns the rights of the sessions. On memory, the card allows `Write` everything that it
+    /// allows `Admin`.
     pub fn rights(&self) -> Rights {
         self.control.rights()
     }
 
-    /// Size of the node's region, in bytes.
-    pub fn region_size_bytes(&self) -> u64 {
-        self.control.region_size_bytes()
+    /// Returns the size of the node's memory in bytes.
+    pub fn memory_size_bytes(&self) -> u64 {
+        self.control.memory_size_bytes()
     }
 
     /// Opens the queue pair of a session.
@@ -100,8 +102,8 @@ impl VerbsClient {
         Ok(VerbsEndpoint::to_one(connection))
     }
 
-    /// [`endpoint`](Self::endpoint) to this node, the pool's home, and to the others as they are
-    /// needed: a queue pair for each.
+    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's home, which opens a queue
+    /// pair to each other node when it is needed.
     ///
     /// # Errors
     /// As for [`endpoint`](Self::endpoint).
@@ -111,10 +113,10 @@ impl VerbsClient {
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<VerbsEndpoint, VerbsConnectError> {
         let home = Home::Connected(self.host.connect(&self.control, owner)?);
-        let others = Others {
+        let others = OtherNodes {
             directory: nodes,
             owner: Some(owner),
-            means: Arc::clone(&self.host),
+            resources: Arc::clone(&self.host),
         };
         Ok(VerbsEndpoint::to_pool(home, others))
     }
@@ -137,7 +139,7 @@ impl Control for VerbsClient {
         self.control.give_up();
     }
 
-    /// The node moves the session's queue pair to ERROR and destroys it.
+    /// Asks the node to move the session's queue pair to ERROR and destroy it.
     fn fence_session(
         &self,
         owner: OwnerWord,

@@ -1,14 +1,14 @@
-//! The client's end of a queue pair: operations that are under way, and their completions.
+//! The client's end of a queue pair: operations in flight, and their completions.
 //!
-//! - **K1.** What a thread has written down since it last polled, of all its batches, is posted
-//!   with one doorbell, the last verb of each batch signalled, as far as the send queue has room;
-//!   the rest follows when completions make room, in order, each post's last verb signalled.
-//! - **K2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that
-//!   the changes have reached memory (F8): an acknowledgement alone does not.
-//! - **K3.** What verbs bring lands in a piece of registered memory that belongs to the operation
-//!   until its last verb has completed, whether anybody still wants it or not.
-//! - **K4.** Completions come in posting order, so one that succeeded tells of all before it. After
-//!   the first failure the connection is lost, and nothing more is posted.
+//! - **Doorbells.** Everything that a thread has queued since its last poll, of all its batches, is
+//!   posted with one doorbell, as far as the send queue has space. The rest follows in order when
+//!   completions free space. The last verb of each batch and of each post is signaled.
+//! - **Final READ.** A batch that changed something ends with a READ of 8 bytes, whose result
+//!   proves that the changes have reached memory (FABRIC-8). An acknowledgment alone does not.
+//! - **Buffers.** Results of verbs arrive in a piece of registered memory. It belongs to the
+//!   operation until its last verb has completed, whether its outcome is still wanted or not.
+//! - **Completions.** Completions arrive in posting order, so a successful one covers all earlier
+//!   requests. After the first failure the connection is lost, and nothing more is posted.
 
 use core::mem;
 use core::task::{Context, Poll, Waker};
@@ -17,61 +17,62 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::batch::{Batch, Verb};
-use crate::mapped::MappedRegion;
-use crate::network::{Connection, Loss, OperationSlot, Part, PartFailure, Silence};
-use crate::tcp::{Lifeline, TcpClient};
-use crate::verbs::answer::{Outcome, Refusal, failure_of};
+use crate::mapped::MappedMemory;
+use crate::network::{BatchPart, Connection, Loss, OperationSlot, PartFailure, Silence};
+use crate::tcp::{QueueMonitor, TcpClient};
+use crate::verbs::answer::{QueueOutcome, Refusal, failure_of};
 use crate::verbs::buffers::{Buffer, Buffers};
 use crate::verbs::pieces::{Piece, buffer_word_count, cut};
-use crate::verbs::status::Status;
+use crate::verbs::status::CompletionStatus;
 use crate::verbs::sys::{Completion, QueuePair, SendRequest};
 use crate::verbs::{VerbsConnectError, VerbsHost};
 
-/// A connection that has been idle for longer looks whether it still is one before it posts.
+/// Idle time after which a connection checks before posting whether it has ended.
 const IDLE_TIME_MAX: Duration = Duration::from_millis(50);
-/// Larger verbs are cut.
+/// Size in bytes above which verbs are split.
 const MESSAGE_SIZE_BYTES_MAX: u32 = 1 << 20;
 
 /// A batch's verbs to one node.
 #[derive(Debug, Default)]
-struct Operation {
+struct QueueOperation {
     is_used: bool,
-    /// Its future was dropped: nobody wants the outcome.
+    /// True if the future was dropped, so that the outcome is discarded.
     is_detached: bool,
-    /// Set when it is over.
-    outcome: Option<Outcome>,
+    /// The outcome; set when the operation has ended.
+    outcome: Option<QueueOutcome>,
     buffer: Option<Buffer>,
     waker: Option<Waker>,
 }
 
-/// Where the node's memory is.
+/// Address, size and key of the node's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RemoteRegion {
+pub(super) struct RemoteMemory {
     pub(super) addr: u64,
     pub(super) key: u32,
     pub(super) word_count: u64,
 }
 
-/// A queue pair that is connected, or was.
+/// A queue pair, connected or ended.
 #[derive(Debug)]
 pub struct VerbsConnection {
     queue: QueuePair,
     buffers: Buffers,
-    region: RemoteRegion,
-    /// The rights: whether the card lets WRITEs and atomics through.
+    memory: RemoteMemory,
+    /// True if the rights let the card execute WRITEs and atomics.
     may_change: bool,
-    /// How the node says that it is over; none where both ends are one process's.
-    lifeline: Option<Lifeline>,
-    operations: Vec<Operation>,
+    /// Connection on which the node announces the end of the pair; none if both ends belong to one
+    /// process.
+    queue_monitor: Option<QueueMonitor>,
+    operations: Vec<QueueOperation>,
     free: Vec<u32>,
     in_flight_count: usize,
-    /// K1: not posted yet.
+    /// Requests that are not posted yet.
     waiting: VecDeque<Piece>,
-    /// Under way; the first one has this number.
+    /// Requests in flight; `first_posted_number` is the number of the first one.
     posted: VecDeque<Piece>,
     first_posted_number: u64,
     taken: Vec<Completion>,
@@ -81,14 +82,14 @@ pub struct VerbsConnection {
     silence: Silence,
 }
 
-/// What a connection is made of.
+/// Components of a connection.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) queue: QueuePair,
     pub(super) buffers: Buffers,
-    pub(super) region: RemoteRegion,
+    pub(super) memory: RemoteMemory,
     pub(super) may_change: bool,
-    pub(super) lifeline: Option<Lifeline>,
+    pub(super) queue_monitor: Option<QueueMonitor>,
     pub(super) message_size_bytes_max: u32,
     pub(super) answer_time_max: Duration,
 }
@@ -99,9 +100,9 @@ impl VerbsConnection {
         Self {
             queue: parts.queue,
             buffers: parts.buffers,
-            region: parts.region,
+            memory: parts.memory,
             may_change: parts.may_change,
-            lifeline: parts.lifeline,
+            queue_monitor: parts.queue_monitor,
             operations: Vec::new(),
             free: Vec::new(),
             in_flight_count: 0,
@@ -118,22 +119,22 @@ impl VerbsConnection {
 
     #[cfg(feature = "conformance")]
     pub(super) fn take_key_of(&mut self, other: &Self) {
-        self.region.key = other.region.key;
-        self.region.addr = other.region.addr;
+        self.memory.key = other.memory.key;
+        self.memory.addr = other.memory.addr;
     }
 
-    fn look_after_idling(&mut self) {
-        if self.lifeline.is_none() {
+    fn check_after_idle(&mut self) {
+        if self.queue_monitor.is_none() {
             return;
         }
         if self.silence.was_idle_for(IDLE_TIME_MAX)
-            && let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check)
+            && let Some(loss) = self.queue_monitor.as_mut().and_then(QueueMonitor::check)
         {
             self.lose(loss, &mut Vec::new());
         }
     }
 
-    /// K1.
+    /// Posts waiting requests with one doorbell, as far as the send queue has space.
     #[inline]
     fn post_waiting(&mut self) -> io::Result<()> {
         let room = self.queue.capacity.request_count as usize - self.posted.len();
@@ -142,15 +143,15 @@ impl VerbsConnection {
             return Ok(());
         }
         let first_number = self.first_posted_number + self.posted.len() as u64;
-        let region = self.region;
+        let memory = self.memory;
         let pieces = self.waiting.iter().take(count).enumerate();
         let requests = pieces.map(|(index, piece)| SendRequest {
             number: first_number + index as u64,
             kind: piece.kind,
             place: piece.place,
             word_count: piece.word_count,
-            remote_addr: region.addr + piece.remote_index * 8,
-            remote_key: region.key,
+            remote_addr: memory.addr + piece.remote_index * 8,
+            remote_key: memory.key,
             fence: piece.fence,
             signaled: piece.is_last_of_operation || index + 1 == count,
         });
@@ -159,16 +160,20 @@ impl VerbsConnection {
         posted
     }
 
-    /// The outcome, once it is there. The slot is still the operation's: what the verbs brought is
-    /// read by [`scatter`](Self::scatter), and [`release`](Self::release) ends it.
+    /// Returns the outcome once it is there. The slot still belongs to the operation:
+    /// [`scatter`](Self::scatter) reads the results, and [`release`](Self::release) frees it.
     #[inline]
-    fn poll_outcome(&mut self, slot: OperationSlot, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll_outcome(
+        &mut self,
+        slot: OperationSlot,
+        context: &mut Context<'_>,
+    ) -> Poll<QueueOutcome> {
         let operation = &mut self.operations[slot.0 as usize];
         if let Some(outcome) = operation.outcome.take() {
             return Poll::Ready(outcome);
         }
         if let Some(loss) = &self.lost {
-            return Poll::Ready(Outcome::Lost(loss.clone()));
+            return Poll::Ready(QueueOutcome::Lost(loss.clone()));
         }
         match &mut operation.waker {
             Some(waker) => waker.clone_from(context.waker()),
@@ -177,10 +182,9 @@ impl VerbsConnection {
         Poll::Pending
     }
 
-    /// Puts what the first `count` of the part's verbs have brought where the batch has room for
-    /// it.
+    /// Copies the results of the first `count` verbs of the part into the batch.
     #[inline]
-    fn scatter(&self, part: Part, count: usize, batch: &mut Batch) {
+    fn scatter(&self, part: BatchPart, count: usize, batch: &mut Batch) {
         let Some(buffer) = &self.operations[part.slot.0 as usize].buffer else {
             return;
         };
@@ -189,26 +193,27 @@ impl VerbsConnection {
         let (verbs, data, _) = batch.parts_mut();
         for (_, verb) in part.own(verbs).take(count) {
             let to = &mut data[verb.room()];
-            MappedRegion::copy_out(&brought[..to.len()], to);
+            MappedMemory::copy_out(&brought[..to.len()], to);
             brought = &brought[verb.word_count as usize..];
         }
     }
 
-    /// Frees the slot of an operation that is over, or whose connection is lost.
+    /// Frees the slot of an operation that has ended, or whose connection is lost.
     #[inline]
     fn release(&mut self, slot: OperationSlot) {
         let operation = &mut self.operations[slot.0 as usize];
         let buffer = operation.buffer.take();
-        *operation = Operation::default();
+        *operation = QueueOperation::default();
         self.free.push(slot.0);
         self.in_flight_count -= 1;
-        // K3: of a lost connection nobody knows what is under way; nothing is posted any more.
+        // After a loss it is unknown which requests are in flight, so the buffer is not reused;
+        // nothing is posted any more.
         if let Some(buffer) = buffer.filter(|_| self.lost.is_none()) {
-            self.buffers.give_back(&mut self.queue, &buffer);
+            self.buffers.release_buffer(&mut self.queue, &buffer);
         }
     }
 
-    /// K4.
+    /// Handles a completion: success covers all earlier requests, a failure ends the connection.
     #[inline]
     fn take_completion(
         &mut self,
@@ -221,7 +226,7 @@ impl VerbsConnection {
         if !(self.first_posted_number..end).contains(&number) {
             return Err(Loss::Broken("a completion of no verb came".to_owned()));
         }
-        let succeeded = Status(completion.status).is_success();
+        let succeeded = CompletionStatus(completion.status).is_success();
         let retired_count = number - self.first_posted_number + u64::from(succeeded);
         for _ in 0..retired_count {
             let Some(piece) = self.posted.pop_front() else {
@@ -230,7 +235,7 @@ impl VerbsConnection {
             self.first_posted_number += 1;
             if piece.is_last_of_operation {
                 *ended_count += 1;
-                self.finish(piece.slot, Outcome::Done, woken);
+                self.finish(piece.slot, QueueOutcome::Done, woken);
             }
         }
         if succeeded {
@@ -239,7 +244,7 @@ impl VerbsConnection {
         Err(self.fail(completion, woken, ended_count))
     }
 
-    fn finish(&mut self, slot: u32, outcome: Outcome, woken: &mut Vec<Waker>) {
+    fn finish(&mut self, slot: u32, outcome: QueueOutcome, woken: &mut Vec<Waker>) {
         let operation = &mut self.operations[slot as usize];
         operation.outcome = Some(outcome);
         woken.extend(operation.waker.take());
@@ -248,7 +253,7 @@ impl VerbsConnection {
         }
     }
 
-    /// The first request that did not complete is the one that failed.
+    /// Handles a failure: the first request that did not complete is the one that failed.
     #[cold]
     fn fail(
         &mut self,
@@ -256,24 +261,24 @@ impl VerbsConnection {
         woken: &mut Vec<Waker>,
         ended_count: &mut usize,
     ) -> Loss {
-        let status = Status(completion.status);
+        let status = CompletionStatus(completion.status);
         let name = status.name();
-        let told = self.lifeline.as_mut().and_then(Lifeline::check);
+        let end_reason = self.queue_monitor.as_mut().and_then(QueueMonitor::check);
         if let Some(piece) = self.posted.front().copied()
             && status.is_refusal()
-            && told.is_none()
+            && end_reason.is_none()
         {
             let refusal = Refusal {
                 ordinal: piece.ordinal as usize,
                 is_torn: !piece.is_first_of_verb,
             };
             *ended_count += 1;
-            self.finish(piece.slot, Outcome::Refused(refusal), woken);
+            self.finish(piece.slot, QueueOutcome::Refused(refusal), woken);
             return Loss::Broken(format!(
                 "the memory node's RDMA device refused a verb ({name}), which ends a connection"
             ));
         }
-        told.unwrap_or_else(|| {
+        end_reason.unwrap_or_else(|| {
             let (number, vendor_error) = (status.0, completion.vendor_error);
             Loss::Broken(format!(
                 "the RDMA connection to the memory node broke: {name} (status {number}, vendor \
@@ -283,8 +288,8 @@ impl VerbsConnection {
     }
 
     #[cold]
-    fn look(&mut self) -> Result<(), Loss> {
-        if let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check) {
+    fn check_alive(&mut self) -> Result<(), Loss> {
+        if let Some(loss) = self.queue_monitor.as_mut().and_then(QueueMonitor::check) {
             return Err(loss);
         }
         if self.silence.is_too_long() {
@@ -293,8 +298,8 @@ impl VerbsConnection {
         Ok(())
     }
 
-    /// The connection is of no use any more: everybody who waits for a completion learns it. The
-    /// queue pair posts and takes nothing after this.
+    /// Marks the connection as unusable and wakes all tasks that wait for a completion. The queue
+    /// pair posts and receives nothing after this.
     #[cold]
     fn lose(&mut self, loss: Loss, woken: &mut Vec<Waker>) -> usize {
         tracing::debug!(
@@ -325,23 +330,25 @@ impl VerbsConnection {
 }
 
 impl Connection for VerbsConnection {
-    type Means = Arc<VerbsHost>;
+    type Resources = Arc<VerbsHost>;
 
     fn open(
-        means: &Arc<VerbsHost>,
+        resources: &Arc<VerbsHost>,
         client: &TcpClient,
         owner: Option<OwnerWord>,
     ) -> Result<Self, Loss> {
         let owner = owner.expect("a queue pair is a session's");
-        means.connect(client, owner).map_err(|error| match error {
-            VerbsConnectError::Verbs(error) => Loss::Here(error.to_string()),
-            VerbsConnectError::Control(error) => Loss::Broken(error.to_string()),
-        })
+        resources
+            .connect(client, owner)
+            .map_err(|error| match error {
+                VerbsConnectError::Verbs(error) => Loss::Here(error.to_string()),
+                VerbsConnectError::Control(error) => Loss::Broken(error.to_string()),
+            })
     }
 
     #[inline]
-    fn region_word_count(&self) -> u64 {
-        self.region.word_count
+    fn memory_word_count(&self) -> u64 {
+        self.memory.word_count
     }
 
     #[inline]
@@ -349,11 +356,11 @@ impl Connection for VerbsConnection {
         self.may_change
     }
 
-    /// One that has been idle is looked at first.
+    /// Returns the reason of the loss, after checking a connection that has been idle.
     #[inline]
     fn loss(&mut self) -> Option<&Loss> {
         if self.in_flight_count == 0 && self.lost.is_none() {
-            self.look_after_idling();
+            self.check_after_idle();
         }
         self.lost.as_ref()
     }
@@ -375,7 +382,7 @@ impl Connection for VerbsConnection {
         data: &[u64],
     ) -> OperationSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.operations.push(Operation::default());
+            self.operations.push(QueueOperation::default());
             (self.operations.len() - 1) as u32
         });
         if self.in_flight_count == 0 {
@@ -387,7 +394,7 @@ impl Connection for VerbsConnection {
         let word_count = buffer_word_count(verbs.clone());
         match self.buffers.take(&mut self.queue, word_count) {
             Ok(buffer) => {
-                let is_under_way = cut(
+                let is_in_flight = cut(
                     &mut self.waiting,
                     &self.queue,
                     slot,
@@ -396,13 +403,13 @@ impl Connection for VerbsConnection {
                     verbs,
                     data,
                 );
-                operation.outcome = (!is_under_way).then_some(Outcome::Done);
+                operation.outcome = (!is_in_flight).then_some(QueueOutcome::Done);
                 operation.buffer = Some(buffer);
             }
-            // It is no verb of the connection's, which goes on.
+            // The failed verb was not posted, so the connection remains usable.
             Err(error) => {
                 let reason = format!("this host's RDMA device has no memory for it: {error}");
-                operation.outcome = Some(Outcome::Lost(Loss::Here(reason)));
+                operation.outcome = Some(QueueOutcome::Lost(Loss::Here(reason)));
             }
         }
         OperationSlot(slot)
@@ -411,7 +418,7 @@ impl Connection for VerbsConnection {
     #[inline]
     fn take(
         &mut self,
-        part: Part,
+        part: BatchPart,
         batch: &mut Batch,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<PartFailure>>> {
@@ -419,16 +426,16 @@ impl Connection for VerbsConnection {
             return Poll::Pending;
         };
         let count = match &outcome {
-            Outcome::Done => usize::MAX,
-            Outcome::Refused(refusal) => refusal.ordinal,
-            Outcome::Lost(_) => 0,
+            QueueOutcome::Done => usize::MAX,
+            QueueOutcome::Refused(refusal) => refusal.ordinal,
+            QueueOutcome::Lost(_) => 0,
         };
         self.scatter(part, count, batch);
         self.release(part.slot);
-        if matches!(outcome, Outcome::Done) {
+        if matches!(outcome, QueueOutcome::Done) {
             return Poll::Ready(Ok(()));
         }
-        let failure = failure_of(outcome, part, batch.verbs(), self.region.word_count);
+        let failure = failure_of(outcome, part, batch.verbs(), self.memory.word_count);
         Poll::Ready(Err(Box::new(failure)))
     }
 
@@ -466,7 +473,7 @@ impl Connection for VerbsConnection {
             if !taken.is_empty() {
                 self.silence.end();
             } else if self.silence.note_idle_poll() {
-                outcome = self.look();
+                outcome = self.check_alive();
             }
         }
         self.taken = taken;
@@ -476,18 +483,18 @@ impl Connection for VerbsConnection {
         }
     }
 
-    /// Asks to be woken by the next completion. False: it was not asked for yet.
+    /// Requests a wake at the next completion. Returns false if none was requested before.
     fn arm(&mut self) -> bool {
-        // An error shows when the next completion does not come: the sleep has an end.
+        // An error only prevents the wake: the sleep has a time limit.
         mem::replace(&mut self.is_armed, true) || self.queue.completions.arm().is_err()
     }
 
-    /// Completions, and the node's last word.
+    /// Returns the descriptors of completions and of the connection beside the pair.
     fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
         let completions = self.queue.completions.descriptor();
         let completions = PollFd::from_borrowed_fd(completions, PollFlags::IN);
-        let lifeline = self.lifeline.as_ref().map(Lifeline::awaited);
-        core::iter::once(completions).chain(lifeline)
+        let queue_monitor = self.queue_monitor.as_ref().map(QueueMonitor::awaited);
+        core::iter::once(completions).chain(queue_monitor)
     }
 
     fn wake(&mut self, ready: &mut impl Iterator<Item = bool>) {
@@ -497,8 +504,8 @@ impl Connection for VerbsConnection {
                 tracing::error!(%error, "cannot take a notice of completions");
             }
         }
-        if self.lifeline.is_some() && ready.next() == Some(true) {
-            self.silence.look_soon();
+        if self.queue_monitor.is_some() && ready.next() == Some(true) {
+            self.silence.check_soon();
         }
     }
 }

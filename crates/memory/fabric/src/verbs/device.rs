@@ -1,4 +1,4 @@
-//! Which device, port, address and packet size are used: probed, or chosen.
+//! Selection of the device, port, address and packet size: probed, or by options.
 
 use core::fmt::Write as _;
 use std::io;
@@ -8,29 +8,29 @@ use std::sync::Arc;
 use crate::verbs::VerbsError;
 use crate::verbs::sys::{Context, DeviceLimits, DeviceList, PortStatus};
 
-/// A port that carries packets.
+/// State of a port that carries packets.
 const STATE_ACTIVE: u32 = 4;
 const STATE_NAMES: [&str; 6] = ["nop", "down", "init", "armed", "active", "deferred"];
 const LINK_LAYER_ETHERNET: u8 = 2;
-/// Entries of a GID table that are looked at.
+/// Number of entries of a GID table that are examined.
 const GID_COUNT_MAX: i32 = 256;
 
-/// What is used of this host's RDMA devices. What is not given is probed: the first device with an
+/// Selection of this host's RDMA devices. Missing options are probed: the first device with an
 /// active port, its first active port, on Ethernet the first GID of `RoCE` v2 and IPv4, and the
 /// port's active MTU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerbsOptions {
     /// Name of the device.
     pub device: Option<String>,
-    /// Number of its port, from 1 on.
+    /// Number of the device's port, from 1 on.
     pub port: Option<u8>,
-    /// Which entry of the port's table of addresses (GIDs).
+    /// Index in the port's table of addresses (GIDs).
     pub gid_index: Option<u8>,
-    /// Payload of a packet, in bytes: 256, 512, 1024, 2048 or 4096.
+    /// Maximum payload of a packet in bytes: 256, 512, 1024, 2048 or 4096.
     pub mtu_bytes: Option<u16>,
 }
 
-/// An open device with all that is needed to connect through one of its ports.
+/// An open device, with everything needed to connect through one of its ports.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -40,20 +40,20 @@ pub(super) struct Device {
     pub(super) status: PortStatus,
     pub(super) gid_index: u8,
     pub(super) gid: [u8; 16],
-    /// As the library numbers MTUs.
+    /// The library's number for the MTU.
     pub(super) mtu_number: u32,
 }
 
-/// An entry of a GID table.
+/// Entry of a GID table.
 #[derive(Clone, Debug)]
 struct GidEntry {
     index: u8,
     gid: [u8; 16],
-    /// As the kernel names it: "RoCE v2", "IB/RoCE v1"; empty if it does not tell.
+    /// Kind as named by the kernel: "RoCE v2", "IB/RoCE v1"; empty if unknown.
     kind: String,
 }
 
-/// A device with its ports, before one is taken.
+/// A device with its ports, before one is selected.
 struct Candidate {
     name: String,
     context: Arc<Context>,
@@ -61,20 +61,22 @@ struct Candidate {
     ports: Vec<(u8, PortStatus)>,
 }
 
-/// Packet sizes, as the library numbers them.
+/// Returns the packet size in bytes for the library's number.
 pub(super) fn mtu_bytes(number: u32) -> u16 {
     128 << number.clamp(1, 5)
 }
 
-/// The number of a packet size; `None`: there is none of it.
+/// Returns the library's number for a packet size in bytes; `None` if the size is not possible.
 pub(super) fn mtu_number(bytes: u16) -> Option<u32> {
     (1..=5).find(|number| mtu_bytes(*number) == bytes)
 }
 
 impl Device {
+    /// Opens the device that the options select.
+    ///
     /// # Errors
-    /// There is no library, no device, or nothing that fits the options; the error names what there
-    /// is.
+    /// There is no library, no device, or nothing that fits the options; the error lists what
+    /// exists.
     pub(super) fn open(options: &VerbsOptions) -> Result<Self, VerbsError> {
         let list = DeviceList::new().map_err(|why| VerbsError::Library { why })?;
         let no_device = |source| VerbsError::NoDevice { source };
@@ -153,7 +155,7 @@ impl Device {
         })
     }
 
-    /// An error of something that the device was asked to do.
+    /// Returns an error for an operation `what` of the device.
     pub(super) fn error(&self, what: &'static str, source: io::Error) -> VerbsError {
         VerbsError::Device {
             device: self.name.clone(),
@@ -204,7 +206,7 @@ fn candidates(list: &DeviceList, options: &VerbsOptions) -> Result<Vec<Candidate
     }
 }
 
-/// All ports, as an error tells of them.
+/// Describes all ports for an error.
 fn describe(candidates: &[Candidate]) -> String {
     let mut text = String::new();
     for candidate in candidates {
@@ -238,8 +240,8 @@ fn is_ipv4(gid: &[u8; 16]) -> bool {
     Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
 }
 
-/// The entry that was chosen; else on Ethernet one of `RoCE` v2, of IPv4 if there is one; else the
-/// first.
+/// Returns the selected entry; otherwise on Ethernet one of `RoCE` v2, preferably of IPv4;
+/// otherwise the first.
 fn choose_gid(table: &[GidEntry], link_layer: u8, wanted: Option<u8>) -> Option<GidEntry> {
     let mut entries = table.iter();
     let chosen = match wanted {
@@ -297,8 +299,8 @@ mod tests {
         ]
     }
 
-    /// Promise: on Ethernet the address is one that routers forward (`RoCE` v2), of IPv4 where
-    /// there is one; who gives an index gets that one or nothing.
+    /// Promise: on Ethernet the address is one that routers forward (`RoCE` v2), preferably of
+    /// IPv4; an explicit index selects its entry or nothing.
     #[test]
     fn addresses_are_chosen_by_kind() {
         let table = table();
@@ -313,7 +315,7 @@ mod tests {
         assert_eq!(describe_table(&[]), "empty");
     }
 
-    /// Promise: packet sizes are those that the hardware knows.
+    /// Promise: packet sizes are those that the hardware supports.
     #[test]
     fn packet_sizes_have_numbers() {
         assert_eq!(mtu_number(1024), Some(3));

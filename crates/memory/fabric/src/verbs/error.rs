@@ -1,4 +1,4 @@
-//! Why there are no verbs on this host, in words that say what was found.
+//! Errors of verbs on this host, which list what was found.
 
 use std::io;
 
@@ -6,17 +6,17 @@ use thiserror::Error;
 
 use crate::verbs::sys::LIBRARY_NAME;
 
-/// Why verbs cannot be used on this host, or not as was asked for.
+/// Reason why verbs cannot be used on this host, or not with the given options.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// The library is not installed, or not whole.
+    /// The library is not installed, or incomplete.
     #[error(
         "verbs need {LIBRARY_NAME}, which cannot be loaded ({why}); install it (Debian: \
          libibverbs1 and ibverbs-providers), or use tcp:"
     )]
     Library {
-        /// What the loader said.
+        /// Message of the loader.
         why: String,
     },
     /// The library found no device.
@@ -25,23 +25,23 @@ pub enum VerbsError {
          rxe0 type rxe netdev NETDEV`), or use tcp:", because(.source.as_ref())
     )]
     NoDevice {
-        /// What the system said, if it said anything.
+        /// Error of the operating system, if any.
         source: Option<io::Error>,
     },
-    /// There is no device of the name that was given.
+    /// There is no device of the given name.
     #[error("there is no RDMA device '{wanted}'; this host has {found}")]
     UnknownDevice {
-        /// What was asked for.
+        /// Requested device.
         wanted: String,
-        /// The devices there are.
+        /// Existing devices.
         found: String,
     },
-    /// No port is active, or not the one that was given.
+    /// No port is active, or not the selected one.
     #[error("no active port {wanted}; found: {found}; bring the link up, or choose another")]
     NoPort {
-        /// What was asked for.
+        /// Requested port.
         wanted: String,
-        /// Devices, ports and their states.
+        /// Existing devices, ports and their states.
         found: String,
     },
     /// The port has no such address.
@@ -49,12 +49,12 @@ pub enum VerbsError {
     NoGid {
         /// Device and port.
         place: String,
-        /// What was asked for.
+        /// Requested address.
         wanted: String,
-        /// The entries there are.
+        /// Existing entries.
         found: String,
     },
-    /// The link cannot carry such packets.
+    /// The link does not support packets of this size.
     #[error(
         "an MTU of {wanted} bytes is not possible on {place}: it is one of 256, 512, 1024, 2048 and \
          4096, and at most the port's active {active}"
@@ -62,25 +62,25 @@ pub enum VerbsError {
     Mtu {
         /// Device and port.
         place: String,
-        /// What was asked for.
+        /// Requested MTU in bytes.
         wanted: u16,
-        /// What the port has.
+        /// Active MTU of the port in bytes.
         active: u16,
     },
-    /// CAS and FAA cannot be done without.
+    /// The device does not support CAS and FAA, which Farleaf requires.
     #[error("the RDMA device {device} has no atomics, which a pool needs; choose another")]
     NoAtomics {
-        /// Which device.
+        /// Name of the device.
         device: String,
     },
-    /// The driver said no.
+    /// The driver returned an error.
     #[error("the RDMA device {device} cannot {what}: {source}")]
     Device {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// What it was asked to do.
+        /// Failed operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The memory cannot be registered.
@@ -89,17 +89,17 @@ pub enum VerbsError {
          memory is locked: raise the limit (`ulimit -l`), or take less"
     )]
     Memory {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// How much.
+        /// Size in bytes.
         size_bytes: u64,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl VerbsError {
-    /// Whether the host has no usable device at all, so that tests of verbs are skipped.
+    /// Returns true if the host has no usable device at all, so that tests of verbs are skipped.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Library { .. } | Self::NoDevice { .. })
     }

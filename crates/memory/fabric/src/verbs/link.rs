@@ -1,4 +1,4 @@
-//! Queue pairs of a device, and how two of them are connected.
+//! Queue pairs of a device, and their connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use crate::verbs::device::{Device, mtu_bytes, mtu_number};
 use crate::verbs::parameters::QueueParameters;
 use crate::verbs::sys::{Access, Capacity, Domain, Peer, QueuePair};
 
-/// Requests of a queue pair that posts; longer batches are posted in parts.
+/// Size of the send queue in requests; longer batches are posted in parts.
 pub(super) const REQUEST_COUNT_MAX: u32 = 512;
-/// WRITEs up to here go with the request, if the device can.
+/// Largest WRITE in bytes that is sent inline with its request, if the device supports that.
 const INLINE_SIZE_BYTES_MAX: u32 = 128;
-/// A lost packet is sent so many times more before the connection is given up. Soft-RoCE takes 7,
-/// the most there is, for ever.
+/// Number of retransmissions of a packet before the connection is given up. Soft-RoCE treats 7, the
+/// maximum, as unlimited.
 const RETRY_COUNT: u8 = 6;
-/// 4.096 us, the unit of acknowledgement times, in nanoseconds.
+/// Unit of acknowledgment times in nanoseconds (4.096 us).
 const TIMEOUT_UNIT_NS: u128 = 4096;
 const TIMEOUT_EXPONENTS: core::ops::RangeInclusive<u8> = 10..=20;
 
-/// The acknowledgement time, as an exponent, with which a silent peer is given up after about a
-/// quarter of `answer_time_max`, as cards may wait up to four times as long as they are told.
+/// Returns the exponent of the acknowledgment time with which a silent peer is given up after about
+/// a quarter of `answer_time_max`. Cards may wait up to four times the configured time.
 fn timeout_exponent(answer_time_max: Duration) -> u8 {
     let attempts_ns = u128::from(RETRY_COUNT + 1) * TIMEOUT_UNIT_NS;
     let (least, most) = (*TIMEOUT_EXPONENTS.start(), *TIMEOUT_EXPONENTS.end());
@@ -29,7 +29,7 @@ fn timeout_exponent(answer_time_max: Duration) -> u8 {
     (least..=most).rev().find(fits).unwrap_or(least)
 }
 
-/// A queue pair of a device, not connected yet, and what its peer must know of it.
+/// A queue pair that is not connected yet, with the parameters for its peer.
 #[derive(Debug)]
 pub(super) struct OpenQueue {
     pub(super) queue: QueuePair,
@@ -37,8 +37,8 @@ pub(super) struct OpenQueue {
 }
 
 impl OpenQueue {
-    /// With room for so many requests of its own; the peer may do to this side's memory what
-    /// `access` says.
+    /// Creates a queue pair for `request_count` own requests. `access` limits the peer's verbs on
+    /// this side's memory.
     pub(super) fn new(
         device: &Device,
         domain: &Arc<Domain>,
@@ -69,7 +69,7 @@ impl OpenQueue {
         Ok(Self { queue, own })
     }
 
-    /// Connects it; a peer that does not answer is given up in `answer_time_max`.
+    /// Connects the queue pair; a peer that does not reply is given up within `answer_time_max`.
     pub(super) fn connect(
         mut self,
         device: &Device,
@@ -103,8 +103,8 @@ impl OpenQueue {
 mod tests {
     use super::*;
 
-    /// Promise: all attempts together, each up to four times as long as the card is told, end
-    /// within the time that a node has to answer.
+    /// Promise: all attempts together, each up to four times the configured time, end within the
+    /// time that a node has for a reply.
     #[test]
     fn a_silent_peer_is_given_up_in_time() {
         for seconds in [1, 10, 60] {

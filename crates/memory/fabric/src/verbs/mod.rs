@@ -1,4 +1,4 @@
-//! The `verbs` backend: a memory node's region behind a real RDMA network card.
+//! The `verbs` backend: access to a memory node through an RDMA network card.
 //!
 //! ```text
 //!   client process                                memory node
@@ -7,33 +7,33 @@
 //!   |                    |                      | in, sessions, their end  |
 //!   | VerbsEndpoint of   |      queue pair      +--------------------------+
 //!   |  session 1         |======================| RDMA card, registered    |
-//!   |  session 2         |======================| region; no processor     |
+//!   |  session 2         |======================| memory; no processor     |
 //!   +--------------------+                      +--------------------------+
 //! ```
 //!
-//! Greeting, rights and sessions are the `tcp` backend's. Beside each session's queue pair there is
-//! a TCP connection, over which the two ends of the pair were exchanged and which says when it is
-//! over. The process as such works over TCP: it reads, and writes the words by which it keeps its
-//! sessions alive.
+//! Greeting, rights and sessions are those of the `tcp` backend. Beside each session's queue pair
+//! there is a TCP connection, which exchanges the two ends of the pair and announces its end. The
+//! process itself works over TCP: it reads, and writes the words that keep its sessions alive.
 //!
-//! The card's atomics and a processor's do not know of each other (F4). So on a node with verbs
-//! everybody changes words by the card: the node itself over a queue pair that is connected to
-//! itself, and clients by `shm`, and sessions by `tcp` that may write, are turned away.
+//! Atomics of the card and of a processor on one word lose updates (FABRIC-4). So on a node with
+//! verbs only the card changes words. The node itself uses a queue pair that is connected to
+//! itself, and refuses clients by `shm` and sessions by `tcp` that may write.
 //!
-//! A session is fenced (F6) by moving the node's end of its queue pair to ERROR and destroying it.
+//! To fence a session (FABRIC-6), the node moves its end of the queue pair to ERROR and destroys
+//! it.
 //!
-//! The library `libibverbs` is loaded when a device is first asked for; nothing is needed to build,
-//! and nothing is missed by who does not use verbs.
+//! The library `libibverbs` is loaded when a device is first needed. It is not needed to build
+//! Farleaf, or to run it without verbs.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `sys` | the library behind safe types; the unsafe code |
-//! | `device`, `error` | which device, port, address and packet size; why there is none |
-//! | `link`, `parameters` | queue pairs, how they are connected, what goes over the wire for it |
-//! | `buffers` | registered memory for what verbs bring and take |
-//! | `pieces`, `status` | verbs as requests to a card, and how those ended |
-//! | `connection`, `answer` | one queue pair's verbs under way (K1 to K4), and how they ended (batches over several: [`network`](crate::network)) |
-//! | `host` | what queue pairs are opened with |
+//! | `device`, `error` | selection of device, port, address and packet size; errors |
+//! | `link`, `parameters` | queue pairs, their connection, and the parameters exchanged for it |
+//! | `buffers` | registered memory for the data of verbs |
+//! | `pieces`, `status` | verbs as requests to a card, and their status |
+//! | `connection`, `answer` | verbs in flight (batches over several queue pairs: `network`) |
+//! | `host` | a client's device and protection domain |
 //! | `client` | the client's side: calls |
 //! | `node` | the node's side: its memory, its clients' queue pairs, its own |
 
@@ -69,22 +69,23 @@ use crate::network::{NetworkEndpoint, NetworkExecute};
 /// An endpoint to the nodes of a pool, over queue pairs.
 pub type VerbsEndpoint = NetworkEndpoint<VerbsConnection>;
 
-/// A batch over queue pairs.
+/// Future of a batch over queue pairs.
 pub type VerbsExecute<'a> = NetworkExecute<'a, VerbsConnection>;
 
 #[cfg(feature = "conformance")]
 impl VerbsEndpoint {
-    /// For tests: posts what this side would refuse, as a client that means harm does.
+    /// For tests: posts verbs that this side would refuse, as a malicious client does.
     #[must_use]
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self
     }
 
-    /// For tests: goes to the region of node 0 by another endpoint's key, as who has guessed it.
+    /// For tests: accesses the memory of node 0 with another endpoint's key, as an attacker that
+    /// has guessed it.
     #[must_use]
     pub fn with_key_of(self, other: &Self) -> Self {
-        let home = farleaf_types::NodeId(0);
+        let home = farleaf_base::NodeId(0);
         if let (Some(node), Some(other)) = (self.node(home), other.node(home)) {
             node.borrow_mut().take_key_of(&other.borrow());
         }

@@ -1,4 +1,4 @@
-//! What two queue pairs must know of each other; it goes over the control channel.
+//! Parameters that two queue pairs exchange over the control channel.
 
 use core::fmt;
 
@@ -7,20 +7,20 @@ use crate::verbs::device::mtu_number;
 /// Numbers of queue pairs and packets have 24 bits.
 const NUMBER_END: u64 = 1 << 24;
 
-/// One end of a connection, as the other must know it.
+/// One end of a connection, as described to the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueParameters {
     /// Number of the queue pair.
     pub(crate) number: u32,
-    /// Number of the first packet that it sends.
+    /// Number of the first packet that this end sends.
     pub(crate) first_packet: u32,
-    /// The largest payload of a packet that it takes, in bytes.
+    /// Largest payload of a packet that this end accepts, in bytes.
     pub(crate) mtu_bytes: u16,
-    /// READs and atomics that it answers at a time.
+    /// Number of READs and atomics that this end answers at a time.
     pub(crate) answered_reads_max: u8,
-    /// Its port's address in an `InfiniBand` subnet; 0 elsewhere.
+    /// Address of the port in an `InfiniBand` subnet; 0 elsewhere.
     pub(crate) lid: u16,
-    /// Its port's global address.
+    /// Global address of the port.
     pub(crate) gid: [u8; 16],
 }
 
@@ -32,7 +32,7 @@ impl fmt::Debug for QueueParameters {
 }
 
 impl QueueParameters {
-    /// As six words, the last two of which are the global address.
+    /// Returns the parameters as words, without the global address.
     pub(crate) fn words(&self) -> [u64; 5] {
         [
             u64::from(self.number),
@@ -43,7 +43,7 @@ impl QueueParameters {
         ]
     }
 
-    /// `None`: no queue pair is like that.
+    /// Decodes and checks the parameters; `None` if no queue pair can have them.
     pub(crate) fn from_words(words: [u64; 5], gid: [u8; 16]) -> Option<Self> {
         let [number, first_packet, mtu_bytes, answered_reads_max, lid] = words;
         let mtu_bytes = u16::try_from(mtu_bytes).ok()?;
@@ -62,21 +62,21 @@ impl QueueParameters {
     }
 }
 
-/// A node's answer: its end, and where its memory is.
+/// Reply of a node: its end, and the address of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeQueue {
     pub(crate) parameters: QueueParameters,
-    /// Where the region begins, as verbs name it.
-    pub(crate) region_addr: u64,
-    /// The key to it.
-    pub(crate) region_key: u32,
+    /// Start of the memory, as verbs address it.
+    pub(crate) memory_addr: u64,
+    /// Key for the memory.
+    pub(crate) memory_key: u32,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Promise: what no queue pair can be is refused before a card is told of it.
+    /// Promise: impossible parameters are refused before they reach a card.
     #[test]
     fn impossible_ends_are_refused() {
         let words = [1, 2, 1024, 16, 0];

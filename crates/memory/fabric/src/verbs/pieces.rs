@@ -1,11 +1,11 @@
-//! Verbs of a batch as requests that a card is told, cut where they are too large.
+//! Verbs of a batch as requests to a card, split if they are too large.
 
 use std::collections::VecDeque;
 
 use crate::batch::{Verb, VerbKind};
-use crate::verbs::sys::{Place, QueuePair, RequestKind};
+use crate::verbs::sys::{QueuePair, RegisteredRange, RequestKind};
 
-/// A request that waits to be posted, or is under way.
+/// A request that waits to be posted, or is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) slot: u32,
@@ -14,20 +14,20 @@ pub(super) struct Piece {
     pub(super) is_last_of_operation: bool,
     pub(super) fence: bool,
     pub(super) kind: RequestKind,
-    pub(super) place: Place,
+    pub(super) place: RegisteredRange,
     pub(super) word_count: u32,
-    /// Of the region's words.
+    /// Index of the first word in the node's memory.
     pub(super) remote_index: u64,
 }
 
-/// Makes requests of verbs, and copies what they write to where the card finds it. False: verbs of
-/// no words make none, so there is nothing to wait for.
+/// Converts verbs to requests, and copies the data of WRITEs into registered memory. Returns false
+/// if there is no request, as for verbs of no words, so that there is nothing to wait for.
 #[inline]
 pub(super) fn cut<'a>(
     waiting: &mut VecDeque<Piece>,
     queue: &QueuePair,
     slot: u32,
-    mut place: Place,
+    mut place: RegisteredRange,
     message_word_count_max: u32,
     verbs: impl Iterator<Item = &'a Verb>,
     data: &[u64],
@@ -74,7 +74,7 @@ pub(super) fn cut<'a>(
         ordinal += 1;
     }
     if let Some(remote_index) = change {
-        // K2.
+        // The final READ, which proves that the changes have reached memory.
         waiting.push_back(Piece {
             slot,
             ordinal,
@@ -96,14 +96,15 @@ pub(super) fn cut<'a>(
     }
 }
 
-/// What a batch's verbs to a node bring and take, in words, and one for K2.
+/// Returns the number of words for the data of a batch's verbs to a node, plus one for the final
+/// READ.
 #[inline]
 pub(super) fn buffer_word_count<'a>(verbs: impl Iterator<Item = &'a Verb>) -> usize {
     verbs.map(|verb| verb.word_count as usize).sum::<usize>() + 1
 }
 
 #[inline]
-fn copy_in(queue: &QueuePair, place: Place, words: &[u64]) {
+fn copy_in(queue: &QueuePair, place: RegisteredRange, words: &[u64]) {
     let memory = queue.memory(place.memory_index).memory();
     let start = place.first_word as usize;
     for (to, word) in memory.words()[start..].iter().zip(words) {

@@ -1,8 +1,8 @@
-//! How a work request ended, as the library numbers it.
+//! The status of a work request, as the library numbers it.
 
-/// What a completion says of its request.
+/// The status of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Status(pub(super) u32);
+pub(super) struct CompletionStatus(pub(super) u32);
 
 const STATUS_NAMES: [&str; 22] = [
     "success",
@@ -29,19 +29,19 @@ const STATUS_NAMES: [&str; 22] = [
     "general error",
 ];
 
-impl Status {
+impl CompletionStatus {
     pub(super) fn is_success(self) -> bool {
         self.0 == 0
     }
 
-    /// The peer's card says that the verb is not to be done, and has done nothing of it.
+    /// Returns true if the peer's card refused the verb, which had no effect.
     pub(super) fn is_refusal(self) -> bool {
         const REMOTE_INVALID_REQUEST: u32 = 9;
         const REMOTE_ACCESS: u32 = 10;
         [REMOTE_INVALID_REQUEST, REMOTE_ACCESS].contains(&self.0)
     }
 
-    /// Its name.
+    /// Returns the status's name.
     pub(super) fn name(self) -> &'static str {
         STATUS_NAMES
             .get(self.0 as usize)
@@ -53,10 +53,10 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// Promise: the numbers that decide what a batch's outcome is are the library's.
+    /// Promise: the numbers that determine a batch's outcome are the library's.
     #[test]
     fn numbers_have_their_names() {
-        assert!(Status(0).is_success() && !Status(5).is_success());
+        assert!(CompletionStatus(0).is_success() && !CompletionStatus(5).is_success());
         for (number, name, is_refusal) in [
             (5, "flushed", false),
             (9, "remote invalid request error", true),
@@ -64,7 +64,7 @@ mod tests {
             (12, "no acknowledgement after all retries", false),
             (99, "unknown error", false),
         ] {
-            let status = Status(number);
+            let status = CompletionStatus(number);
             assert_eq!((status.name(), status.is_refusal()), (name, is_refusal));
         }
     }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::shm::{PoolName, ShmClient};
 
 use crate::children::scene;
 use crate::node::{Node, Sessions, pool};
 
-/// Endpoints that take turns among mappings of the same memory.
+/// Backend whose endpoints take turns among several mappings of one memory.
 struct Mapped {
-    mappings: Vec<Arc<MappedRegion>>,
+    mappings: Vec<Arc<MappedMemory>>,
     endpoint_count: AtomicUsize,
 }
 
 impl Mapped {
-    fn new(mappings: impl IntoIterator<Item = MappedRegion>) -> Self {
+    fn new(mappings: impl IntoIterator<Item = MappedMemory>) -> Self {
         let mappings = mappings.into_iter().map(Arc::new).collect();
         Self {
             mappings,
@@ -29,7 +29,7 @@ impl Mapped {
 impl Backend for Mapped {
     type Endpoint = MappedEndpoint;
 
-    fn region_word_count(&self) -> u64 {
+    fn memory_word_count(&self) -> u64 {
         self.mappings[0].word_count()
     }
 
@@ -42,7 +42,7 @@ impl Backend for Mapped {
     }
 }
 
-/// `shm` as its users have it: each endpoint has its own connection and mapping.
+/// The `shm` backend as in production: each endpoint has its own connection and mapping.
 struct Connected {
     name: PoolName,
     _node: Node,
@@ -51,15 +51,15 @@ struct Connected {
 impl Connected {
     fn connect(&self) -> MappedEndpoint {
         let (_client, memory, size_bytes) = ShmClient::connect(&self.name).expect("it is served");
-        let region = MappedRegion::map_shared(memory, size_bytes).expect("a mapping");
-        MappedEndpoint::new(Arc::new(region))
+        let memory = MappedMemory::map_shared(memory, size_bytes).expect("a mapping");
+        MappedEndpoint::new(Arc::new(memory))
     }
 }
 
 impl Backend for Connected {
     type Endpoint = MappedEndpoint;
 
-    fn region_word_count(&self) -> u64 {
+    fn memory_word_count(&self) -> u64 {
         Node::REGION_SIZE_BYTES / 8
     }
 
@@ -70,15 +70,15 @@ impl Backend for Connected {
 
 #[test]
 fn mem_keeps_the_contract() {
-    run_all(|| Mapped::new([MappedRegion::anonymous(1).expect("memory")]));
+    run_all(|| Mapped::new([MappedMemory::anonymous(1).expect("memory")]));
 }
 
 #[test]
 fn two_mappings_of_one_memory_keep_the_contract() {
     run_all(|| {
         let (memory, size_bytes, _) =
-            MappedRegion::create_shared("conformance", 1).expect("memory");
-        let map = |_| MappedRegion::map_shared(&memory, size_bytes).expect("a mapping");
+            MappedMemory::create_shared("conformance", 1).expect("memory");
+        let map = |_| MappedMemory::map_shared(&memory, size_bytes).expect("a mapping");
         Mapped::new([0, 1].map(map))
     });
 }

@@ -1,18 +1,19 @@
-//! The child processes that tests start: this test binary again, playing another part.
+//! Child processes of tests: this test binary, started with another role.
 //!
-//! Two things need a process of their own. A *scene* is a test whose sockets must be in a directory
-//! of its own: the directory comes from the environment, which only a new process can have set
-//! safely. A *child* is a peer that a test wants to kill. It talks over stderr, because stdout is
-//! the test harness's, and it ends when its stdin does: also when the test that started it dies.
+//! Two things need a separate process. A *scene* is a test whose sockets must be in their own
+//! directory: the directory comes from the environment, which can be set safely only for a new
+//! process. A *child* is a peer that a test wants to kill. It reports on stderr, because stdout
+//! belongs to the test harness. It ends when its stdin does, and so also when the test that started
+//! it dies.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::shm::ShmClient;
 use farleaf_fabric::{Batch, Control};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 use crate::network::NetworkNode;
 use crate::node::{Node, Sessions, pool};
@@ -22,15 +23,15 @@ const SCENE: &str = "FARLEAF_TEST_SCENE";
 const PART: &str = "FARLEAF_TEST_PART";
 const POOL: &str = "FARLEAF_TEST_POOL";
 
-/// How many words a [`Part::Adder`] adds to, and how often.
+/// Number of words to which a [`Part::Adder`] adds, and of its additions.
 pub(crate) const ADD_COUNT: u64 = 20_000;
 
 fn this_test_binary() -> Command {
     Command::new(std::env::current_exe().expect("this test has a file"))
 }
 
-/// Runs `body` in a process whose pools live in a new directory, which does not exist yet. `test`
-/// is the full name of the calling test.
+/// Runs `body` in a process whose pools are in a new directory, which does not exist yet. `test` is
+/// the full name of the calling test.
 pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
     if std::env::var_os(SCENE).is_some_and(|scene| scene == test) {
         let directory = std::env::var_os(DIRECTORY).expect("set with the scene");
@@ -56,17 +57,17 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
     );
 }
 
-/// What a child does.
+/// Role of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Serves the pool.
     Server,
-    /// Registers a session and tells it; then closes it on "close", and drops its connection on
-    /// "hang up".
+    /// Registers a session and reports it; closes it on "close", and drops its connection on "hang
+    /// up".
     Session,
     /// Registers, adds 1 to word 8 [`ADD_COUNT`] times, and writes its session to word 16.
     Adder,
-    /// Serves `tcp` on loopback with the tests' secret, and tells the address.
+    /// Serves `tcp` on loopback with the tests' secret, and reports the address.
     NetworkServer,
 }
 
@@ -112,13 +113,13 @@ impl Peer {
         self.child.id()
     }
 
-    /// The next thing that the child says.
+    /// Returns the next line that the child reports.
     pub(crate) fn hear(&mut self) -> String {
         let line = self.said.next().expect("the child ended without a word");
         line.expect("the child says text")
     }
 
-    /// The session that the child tells of.
+    /// Returns the session that the child reports.
     pub(crate) fn hear_session(&mut self) -> OwnerWord {
         let said = self.hear();
         let word = said
@@ -127,20 +128,20 @@ impl Peer {
         OwnerWord::from_word(word.unwrap_or_else(|| panic!("the child said '{said}'")))
     }
 
-    /// Tells the child to do something, and waits until it says that it has.
+    /// Sends an order to the child and waits for its confirmation.
     pub(crate) fn tell(&mut self, order: &str) {
         let stdin = self.child.stdin.as_mut().expect("piped");
         writeln!(stdin, "{order}").expect("the child listens");
         assert_eq!(self.hear(), format!("did {order}"));
     }
 
-    /// Lets it end by itself.
+    /// Lets the child end by itself.
     pub(crate) fn end(&mut self) -> ExitStatus {
         drop(self.child.stdin.take());
         self.child.wait().expect("a child of ours")
     }
 
-    /// SIGKILL. The process stays a zombie until this value is dropped.
+    /// Sends SIGKILL. The process stays a zombie until this value is dropped.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child of ours");
     }
@@ -205,8 +206,8 @@ fn play_session(name: &str) {
 
 fn play_adder(name: &str) {
     let (client, memory, size_bytes) = ShmClient::connect(&pool(name)).expect("it is served");
-    let region = MappedRegion::map_shared(memory, size_bytes).expect("a mapping");
-    let endpoint = MappedEndpoint::new(region.into());
+    let memory = MappedMemory::map_shared(memory, size_bytes).expect("a mapping");
+    let endpoint = MappedEndpoint::new(memory.into());
     let owner = client.register_session().expect("a session");
     let mut batch = Batch::new();
     for _ in 0..ADD_COUNT {
@@ -214,13 +215,13 @@ fn play_adder(name: &str) {
         batch.fetch_add(WordAddr::new(NodeId(0), 8), 1);
         endpoint
             .execute_now(&mut batch)
-            .expect("inside of the region");
+            .expect("inside of the memory");
     }
     batch.clear();
     batch.write_word(WordAddr::new(NodeId(0), 16), owner.word());
     endpoint
         .execute_now(&mut batch)
-        .expect("inside of the region");
+        .expect("inside of the memory");
     client.close_session(owner).expect("it is ours");
     eprintln!("session {}", owner.word());
 }

@@ -1,4 +1,4 @@
-//! More clients than a node can have: the last ones are told, the others are served.
+//! More clients than a node can have: excess clients get an error, the others are served.
 
 use farleaf_fabric::shm::ShmClient;
 use farleaf_fabric::{Control, ControlError};
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::children::{Part, Peer, scene};
 use crate::node::{Node, Sessions, pool};
 
-/// As the listener has it.
+/// The listener's limit of connections.
 const CONNECTION_COUNT_MAX: usize = 1024;
 
 fn limit_descriptors(count: u64) {
@@ -19,7 +19,7 @@ fn limit_descriptors(count: u64) {
     setrlimit(Resource::Nofile, limit).expect("no more than the maximum");
 }
 
-/// Connects until that fails. A client's memory is closed at once.
+/// Connects until that fails. Closes each client's memory descriptor at once.
 fn fill(limit: usize) -> (Vec<ShmClient>, ControlError) {
     let mut clients = Vec::new();
     while clients.len() <= limit {
@@ -31,7 +31,7 @@ fn fill(limit: usize) -> (Vec<ShmClient>, ControlError) {
     panic!("there is no end of connections");
 }
 
-/// Connects as soon as the node has seen that there is room.
+/// Connects as soon as the node has noticed that a connection is free.
 fn connect_when_there_is_room() -> ShmClient {
     for _ in 0..1000 {
         match ShmClient::connect(&pool("a")) {
@@ -45,7 +45,7 @@ fn connect_when_there_is_room() -> ShmClient {
 #[test]
 fn connections_beyond_the_limit_are_refused() {
     scene("crowds::connections_beyond_the_limit_are_refused", |_| {
-        // Node and clients are one process here: three descriptors for each connection.
+        // Node and clients are one process here, with three descriptors for each connection.
         let wanted = 4 * CONNECTION_COUNT_MAX as u64;
         let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         assert!(
@@ -74,8 +74,8 @@ fn connections_beyond_the_limit_are_refused() {
     });
 }
 
-/// The node's own limit of descriptors may be the smaller one. Which call meets it first differs,
-/// but the client is always told, at once.
+/// Promise: if the node's limit of descriptors is the smaller one, the client still gets an error
+/// at once, whichever call meets the limit first.
 #[test]
 fn a_node_without_descriptors_refuses_and_recovers() {
     scene(

@@ -1,4 +1,4 @@
-//! `tcp` with TLS.
+//! Tests of `tcp` with TLS.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::network::{Connected, NetworkNode, secret};
 
-/// An authority, and a certificate of it for a node, as files.
+/// An authority and a node certificate that it signed, as files.
 struct Certificates {
     _folder: tempfile::TempDir,
     authority: PathBuf,
@@ -20,7 +20,7 @@ struct Certificates {
 }
 
 impl Certificates {
-    /// For a node of this name or address.
+    /// Creates a certificate for a node of this name or address.
     fn make(host: &str) -> Self {
         let folder = tempfile::tempdir().expect("a scratch directory");
         let write = |name: &str, text: String| {
@@ -60,14 +60,13 @@ impl Certificates {
     }
 }
 
-/// Promise: with TLS, the contract is kept by every case of the suite but those that are about the
-/// node's memory and take long: words that are torn, atomics that lose something, and who sees what
-/// when (F3, F4, F8).
+/// Promise: with TLS, every case of the suite passes. Left out are long cases about the node's
+/// memory: torn words, lost atomics, and visibility (FABRIC-3, FABRIC-4, FABRIC-8).
 #[test]
 fn encrypted_connections_keep_the_contract() {
     let certificates = Certificates::make("127.0.0.1");
     for case in cases::<Connected>() {
-        if ["F3", "F4", "F8"].contains(&case.rules) {
+        if ["FABRIC-3", "FABRIC-4", "FABRIC-8"].contains(&case.rules) {
             continue;
         }
         let node = certificates.node();
@@ -76,7 +75,7 @@ fn encrypted_connections_keep_the_contract() {
     }
 }
 
-/// Promise: a node whose certificate is another host's, or another authority's, is not talked to.
+/// Promise: a client refuses a node whose certificate belongs to another host or authority.
 #[test]
 fn foreign_certificates_are_refused() {
     let (ours, others) = (
@@ -91,8 +90,8 @@ fn foreign_certificates_are_refused() {
     }
 }
 
-/// Promise: who speaks in clear to a node that encrypts is hung up on and told nothing; who
-/// encrypts to a node that does not gets an error, and neither harms it.
+/// Promise: if only one side uses TLS, the connection fails without harm. An encrypting node
+/// reveals nothing to a plain client; an encrypting client gets an error.
 #[test]
 fn both_sides_must_agree() {
     let certificates = Certificates::make("127.0.0.1");
@@ -105,7 +104,7 @@ fn both_sides_must_agree() {
     let mut stranger = TcpStream::connect(&encrypting.address).expect("it listens");
     stranger.write_all(&[7; 256]).expect("sent");
     let mut heard = Vec::new();
-    // An alert, or nothing; the end in any case.
+    // An alert, or nothing; the connection ends in any case.
     let _ = stranger.read_to_end(&mut heard);
     assert!(heard.len() < 16, "{heard:?}");
     certificates.connect(&encrypting).expect("it goes on");
@@ -114,7 +113,7 @@ fn both_sides_must_agree() {
     plain.client();
 }
 
-/// Promise: files that are none are told by name.
+/// Promise: errors about invalid files contain the path.
 #[test]
 fn bad_files_are_named() {
     let certificates = Certificates::make("127.0.0.1");

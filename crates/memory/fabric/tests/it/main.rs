@@ -1,19 +1,21 @@
-//! The fabric contract, held by the `mem` and `shm` backends, and what `shm` promises besides.
+//! Tests of the fabric contract on the `mem`, `shm` and `tcp` backends, and of the backends' own
+//! promises.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `backends` | the conformance suite over `mem` and `shm` |
-//! | `names` | one node per name, and who may connect |
-//! | `sessions` | F6: when a session is fenced, with real processes |
-//! | `strangers` | peers that are no farleaf |
+//! | `names` | one node per name, and access to its socket |
+//! | `sessions` | FABRIC-6: when a session is fenced, with real processes |
+//! | `strangers` | peers that are not Farleaf programs |
 //! | `crowds` | more clients than a node can have |
-//! | `mappings` | what may be mapped, and what `fork` does not inherit |
+//! | `message` | calls over rings |
+//! | `mappings` | which descriptors can be mapped, and inheritance by `fork` |
 //! | `children` | the child processes that tests start |
 //! | `encrypted` | `tcp` with TLS |
 //! | `network` | the conformance suite over `tcp` |
-//! | `windows` | what a node writes into memory of sessions |
-//! | `hostile` | who speaks `tcp` by hand, and means harm |
-//! | `node` | a memory node with nothing but sessions |
+//! | `windows` | a node's writes into windows of sessions |
+//! | `hostile` | attackers that implement `tcp` by hand |
+//! | `node` | a memory node that has only sessions |
 
 mod backends;
 mod children;
@@ -21,6 +23,7 @@ mod crowds;
 mod encrypted;
 mod hostile;
 mod mappings;
+mod message;
 mod names;
 mod network;
 mod node;

@@ -1,10 +1,10 @@
-//! What may be mapped, and what `fork` does not inherit.
+//! Descriptors that can be mapped, and inheritance of mappings by `fork`.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 const SIZE_BYTES: u64 = 2 << 20;
@@ -18,12 +18,13 @@ fn memfd(size_bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 fn refusal(memory: impl AsFd, size_bytes: u64) -> String {
-    let error = MappedRegion::map_shared(memory, size_bytes).expect_err("must be refused");
+    let error = MappedMemory::map_shared(memory, size_bytes).expect_err("must be refused");
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     error.to_string()
 }
 
-/// A file that could shrink would turn loads into SIGBUS.
+/// Promise: only a sealed memfd of the announced size is mapped. Loads from a file that shrinks
+/// would cause SIGBUS.
 #[test]
 fn only_a_sealed_memfd_of_the_announced_size_is_mapped() {
     let good = memfd(SIZE_BYTES, SealFlags::SHRINK);
@@ -33,7 +34,7 @@ fn only_a_sealed_memfd_of_the_announced_size_is_mapped() {
     assert!(refusal(&good, SIZE_BYTES * 2).contains("2097152 bytes"));
     assert!(refusal(&good, u64::MAX).contains("2097152 bytes"));
     assert_eq!(
-        MappedRegion::map_shared(&good, SIZE_BYTES)
+        MappedMemory::map_shared(&good, SIZE_BYTES)
             .expect("good")
             .word_count(),
         262_144
@@ -47,7 +48,7 @@ fn only_a_sealed_memfd_of_the_announced_size_is_mapped() {
     let file = tempfile::tempfile().expect("a file");
     file.set_len(SIZE_BYTES).expect("its size");
     let text = refusal(&file, SIZE_BYTES);
-    // A file in memory can be sealed like a memfd, and is not.
+    // A file in memory could be sealed like a memfd, but is not.
     assert!(
         text.contains("no memfd") || text.contains("not sealed"),
         "{text}"
@@ -58,7 +59,7 @@ fn only_a_sealed_memfd_of_the_announced_size_is_mapped() {
 
 #[test]
 fn shared_memory_cannot_be_resized_by_anyone() {
-    let (memory, size_bytes, _) = MappedRegion::create_shared("test", 1).expect("memory");
+    let (memory, size_bytes, _) = MappedMemory::create_shared("test", 1).expect("memory");
     assert_eq!(size_bytes % SIZE_BYTES, 0, "whole huge pages");
     for size in [0, size_bytes - 4096, size_bytes + SIZE_BYTES] {
         let resized = rustix::fs::ftruncate(&memory, size);
@@ -70,21 +71,21 @@ fn shared_memory_cannot_be_resized_by_anyone() {
 
 #[test]
 fn sizes_beyond_the_host_are_errors() {
-    // The last is what `fallocate` would begin to allocate, page by page.
+    // `fallocate` would start to allocate the last size, page by page.
     for size_bytes in [u64::MAX, u64::MAX - SIZE_BYTES, 1 << 62] {
-        MappedRegion::anonymous(size_bytes).expect_err("too large");
-        MappedRegion::create_shared("test", size_bytes).expect_err("too large");
+        MappedMemory::anonymous(size_bytes).expect_err("too large");
+        MappedMemory::create_shared("test", size_bytes).expect_err("too large");
     }
 }
 
-/// F6: a forked child must not be able to post verbs of its parent's sessions. The kernel shows
+/// Promise (FABRIC-6): a forked child cannot post verbs of its parent's sessions. The kernel shows
 /// `MADV_DONTFORK` as the flag `dc` of the mapping.
 #[test]
 fn a_shared_mapping_is_not_inherited_by_fork() {
     let (memory, size_bytes, _) =
-        MappedRegion::create_shared("fork-test", SIZE_BYTES).expect("memory");
-    let region = MappedRegion::map_shared(&memory, size_bytes).expect("a mapping");
-    let start = format!("{:x}-", region.words().as_ptr().addr());
+        MappedMemory::create_shared("fork-test", SIZE_BYTES).expect("memory");
+    let memory = MappedMemory::map_shared(&memory, size_bytes).expect("a mapping");
+    let start = format!("{:x}-", memory.words().as_ptr().addr());
     let mappings = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
     let mut lines = mappings
         .lines()
@@ -97,18 +98,18 @@ fn a_shared_mapping_is_not_inherited_by_fork() {
     assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{flags}");
 }
 
-/// The memory is given back.
+/// Promise: dropping a memory unmaps it.
 #[test]
 fn a_dropped_region_is_unmapped() {
     let (memory, size_bytes, _) =
-        MappedRegion::create_shared("drop-test", SIZE_BYTES).expect("memory");
+        MappedMemory::create_shared("drop-test", SIZE_BYTES).expect("memory");
     let is_mapped = || {
         std::fs::read_to_string("/proc/self/maps")
             .expect("Linux")
             .contains("memfd:drop-test")
     };
-    let region = MappedRegion::map_shared(&memory, size_bytes).expect("a mapping");
+    let memory = MappedMemory::map_shared(&memory, size_bytes).expect("a mapping");
     assert!(is_mapped());
-    drop(region);
+    drop(memory);
     assert!(!is_mapped());
 }

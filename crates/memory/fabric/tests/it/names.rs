@@ -1,10 +1,10 @@
-//! One node per name, and who may connect.
+//! One node per name, and access to its socket.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::shm::{ListenError, ShmClient};
 use farleaf_fabric::{Control, ControlError};
 
@@ -19,7 +19,7 @@ fn mode(path: &Path) -> u32 {
         & 0o777
 }
 
-/// Nobody but the user can reach the memory.
+/// Promise: only the user can access the memory.
 #[test]
 fn directory_and_socket_are_the_users_alone() {
     scene(
@@ -50,7 +50,7 @@ fn a_directory_that_others_can_write_to_is_refused() {
     );
 }
 
-/// Two nodes of one name would hand out two memories under it.
+/// Promise: a name is served once; two nodes of one name would serve two memories under it.
 #[test]
 fn a_name_is_served_once() {
     scene("names::a_name_is_served_once", |_| {
@@ -71,7 +71,7 @@ fn a_name_is_served_once() {
     });
 }
 
-/// A node that ended leaves no socket behind.
+/// Promise: a node that stopped leaves no socket behind.
 #[test]
 fn a_stopped_node_is_unreachable() {
     scene("names::a_stopped_node_is_unreachable", |directory| {
@@ -93,7 +93,7 @@ fn a_stopped_node_is_unreachable() {
     });
 }
 
-/// The kernel gives the name back however a node ends.
+/// Promise: the kernel frees the name however a node ends.
 #[test]
 fn the_name_of_a_killed_node_is_free() {
     scene("names::the_name_of_a_killed_node_is_free", |directory| {
@@ -141,7 +141,7 @@ fn a_pool_that_nobody_serves_is_unreachable_and_named() {
     );
 }
 
-/// Every client maps the same memory, of the size that the node announces.
+/// Promise: every client maps the same memory, of the size that the node announces.
 #[test]
 fn clients_of_a_node_share_its_memory() {
     scene("names::clients_of_a_node_share_its_memory", |_| {
@@ -150,7 +150,7 @@ fn clients_of_a_node_share_its_memory() {
         let map = || {
             let (_client, memory, size_bytes) = ShmClient::connect(&name).expect("it is served");
             assert_eq!(size_bytes, Node::REGION_SIZE_BYTES);
-            MappedRegion::map_shared(memory, size_bytes).expect("a mapping")
+            MappedMemory::map_shared(memory, size_bytes).expect("a mapping")
         };
         let (one, other) = (map(), map());
         one.words()[77].store(5, std::sync::atomic::Ordering::SeqCst);

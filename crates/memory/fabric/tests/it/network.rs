@@ -6,18 +6,19 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farleaf_base::OwnerWord;
 use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
     Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
     TcpListener, TcpService,
 };
-use farleaf_fabric::{Control, Doors, StopSignal};
-use farleaf_types::OwnerWord;
+use farleaf_fabric::{Control, StopSignal, WindowRegistry};
 
 use crate::node::Sessions;
 
-/// Words of a region of these tests that a reader's own sessions may write: by number of session.
+/// Number of words that each session may write, in the order of session numbers, whatever its
+/// rights.
 const OWN_WORD_COUNT: u64 = 4;
 
 impl TcpService for Sessions {
@@ -43,22 +44,22 @@ impl TcpService for Sessions {
 /// A node that listens on loopback until it is dropped.
 pub(crate) struct NetworkNode {
     pub(crate) address: String,
-    pub(crate) region: Arc<MappedRegion>,
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) memory: Arc<MappedMemory>,
+    pub(crate) windows: Arc<WindowRegistry>,
     thread_id: i32,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The text of [`secret`].
+/// Text of [`secret`].
 pub(crate) const SECRET: &str = "the secret of these tests";
 
-/// A secret for tests.
+/// Returns the secret of the tests.
 pub(crate) fn secret() -> Secret {
     Secret::from_text(SECRET).expect("long enough")
 }
 
-/// A client of a node that has the tests' [`secret`], with these rights, or all.
+/// Connects to a node with the tests' [`secret`], with these rights, or all.
 pub(crate) fn connect(address: &str, rights: Option<Rights>) -> TcpClient {
     let options = TcpConnectOptions {
         secret: Some(secret()),
@@ -74,13 +75,13 @@ impl NetworkNode {
     }
 
     pub(crate) fn start_with(change: impl FnOnce(&mut TcpListenOptions)) -> Self {
-        let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
+        let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
         change(&mut options);
-        let mut listener = TcpListener::bind(&region, &options).expect("a free port");
-        let doors = Arc::<Doors>::default();
-        listener.offer_windows(Arc::clone(&doors));
+        let mut listener = TcpListener::bind(&memory, &options).expect("a free port");
+        let windows = Arc::<WindowRegistry>::default();
+        listener.offer_windows(Arc::clone(&windows));
         let address = listener.address().to_string();
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
@@ -94,8 +95,8 @@ impl NetworkNode {
         let thread_id = told.recv().expect("it has started");
         Self {
             address,
-            region,
-            doors,
+            memory,
+            windows,
             thread_id,
             stop,
             thread: Some(thread),
@@ -106,17 +107,17 @@ impl NetworkNode {
         self.client_with(None)
     }
 
-    /// A client with these rights, or all.
+    /// Returns a client with these rights, or all.
     pub(crate) fn client_with(&self, rights: Option<Rights>) -> TcpClient {
         connect(&self.address, rights)
     }
 
-    /// What a word of the region is now.
+    /// Returns the current value of a word of the memory.
     pub(crate) fn word(&self, index: usize) -> u64 {
-        self.region.words()[index].load(Ordering::SeqCst)
+        self.memory.words()[index].load(Ordering::SeqCst)
     }
 
-    /// For how long the thread has run that accepts and greets.
+    /// Returns the processor time of the thread that accepts and greets.
     pub(crate) fn listener_time(&self) -> Duration {
         let path = format!("/proc/self/task/{}/schedstat", self.thread_id);
         let text = std::fs::read_to_string(path).expect("the thread runs");
@@ -137,7 +138,7 @@ impl Drop for NetworkNode {
     }
 }
 
-/// Every endpoint is the connection of a session.
+/// Backend whose endpoints are data connections of sessions.
 pub(crate) struct Connected {
     pub(crate) client: TcpClient,
     pub(crate) node: NetworkNode,
@@ -154,8 +155,8 @@ impl Connected {
 impl Backend for Connected {
     type Endpoint = TcpEndpoint;
 
-    fn region_word_count(&self) -> u64 {
-        self.node.region.word_count()
+    fn memory_word_count(&self) -> u64 {
+        self.node.memory.word_count()
     }
 
     fn run(&self, clients: Vec<Client<'_, TcpEndpoint>>) {

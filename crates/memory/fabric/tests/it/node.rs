@@ -1,15 +1,15 @@
-//! A memory node with nothing but sessions, served by a thread.
+//! A memory node that has only sessions, served by a thread.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::shm::{ListenError, PoolName, ShmListener};
 use farleaf_fabric::{SessionService, StopSignal};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
-/// Sessions in a map; no number is ever used again.
+/// Sessions in a map; no number is ever reused.
 pub(crate) struct Sessions {
     alive: BTreeMap<u64, u32>,
     registered_count: u16,
@@ -61,12 +61,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Size of the region that nodes of these tests serve, in bytes.
+    /// Size of the nodes' memory in bytes.
     pub(crate) const REGION_SIZE_BYTES: u64 = 2 << 20;
 
     pub(crate) fn start(name: &PoolName, mut sessions: Sessions) -> Result<Self, ListenError> {
         let (memory, size_bytes, _) =
-            MappedRegion::create_shared(name.as_str(), Self::REGION_SIZE_BYTES).expect("memory");
+            MappedMemory::create_shared(name.as_str(), Self::REGION_SIZE_BYTES).expect("memory");
         let listener = ShmListener::bind(name, memory, size_bytes)?;
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
@@ -90,7 +90,7 @@ impl Drop for Node {
     }
 }
 
-/// A pool name.
+/// Returns a valid pool name.
 pub(crate) fn pool(name: &str) -> PoolName {
     PoolName::new(name).expect("a good name")
 }

@@ -1,17 +1,18 @@
-//! F6: a session is fenced when it was closed or its process is dead, and at no other time.
+//! Tests of FABRIC-6: a session is fenced when it was closed or its process is dead, and not
+//! before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::shm::ShmClient;
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
 use crate::children::{ADD_COUNT, Part, Peer, scene};
 use crate::node::{Node, Sessions, pool};
 
-/// Long enough for any host that is not broken, short enough to wait for in a test that fails.
+/// Time limit of waits: enough for any working host, and short enough for a test that fails.
 const SOON: Duration = Duration::from_secs(20);
 
 fn connect(name: &str) -> ShmClient {
@@ -22,7 +23,8 @@ fn life(client: &ShmClient, owner: OwnerWord) -> SessionLife {
     client.session_life(owner).expect("the node answers")
 }
 
-/// Waits until the session is fenced. A test that fails here would hang otherwise.
+/// Waits until the session is fenced. Panics after the time limit, so that a failing test does not
+/// hang.
 fn wait_until_fenced(client: &ShmClient, owner: OwnerWord) {
     let start = Instant::now();
     while life(client, owner) != SessionLife::Fenced {
@@ -31,7 +33,7 @@ fn wait_until_fenced(client: &ShmClient, owner: OwnerWord) {
     }
 }
 
-/// Never by a time-out: the fence waits for as long as the process lives, tells what it waits for,
+/// Promise: a fence never times out. It waits while the process lives, reports what it waits for,
 /// and returns when the process is dead.
 #[test]
 fn fence_waits_for_the_death_of_the_process() {
@@ -101,7 +103,8 @@ fn a_closed_session_is_fenced_while_its_process_lives() {
     );
 }
 
-/// A broken connection says nothing about what the process may still post.
+/// Promise: a closed connection does not fence sessions, because the process may still post verbs;
+/// the end of the process does.
 #[test]
 fn a_hang_up_does_not_fence_but_the_end_of_the_process_does() {
     scene(
@@ -125,7 +128,7 @@ fn a_hang_up_does_not_fence_but_the_end_of_the_process_does() {
     );
 }
 
-/// Also when it was another session of the same node that died.
+/// Promise: only sessions of the dead process are fenced, not those of others at the same node.
 #[test]
 fn only_sessions_of_the_dead_process_are_fenced() {
     scene(
@@ -213,17 +216,17 @@ fn a_refusal_of_the_service_reaches_the_client() {
     );
 }
 
-/// F4 and F8 between processes, and several sessions that come and go.
+/// Promise: FABRIC-4 and FABRIC-8 hold between processes, and between sessions that come and go.
 #[test]
 fn processes_share_words() {
     scene("sessions::processes_share_words", |_| {
         let _node = Node::start(&pool("a"), Sessions::default()).expect("the name is free");
         let (client, memory, size_bytes) = ShmClient::connect(&pool("a")).expect("it is served");
-        let region = MappedRegion::map_shared(memory, size_bytes).expect("a mapping");
+        let memory = MappedMemory::map_shared(memory, size_bytes).expect("a mapping");
         let mut peers: Vec<_> = (0..3).map(|_| Peer::start(Part::Adder, "a")).collect();
         let owners: Vec<_> = peers.iter_mut().map(Peer::hear_session).collect();
-        assert_eq!(region.words()[8].load(Ordering::SeqCst), 3 * ADD_COUNT);
-        let last = OwnerWord::from_word(region.words()[16].load(Ordering::SeqCst));
+        assert_eq!(memory.words()[8].load(Ordering::SeqCst), 3 * ADD_COUNT);
+        let last = OwnerWord::from_word(memory.words()[16].load(Ordering::SeqCst));
         assert!(owners.contains(&last), "{last} is none of {owners:?}");
         for owner in owners {
             assert_eq!(life(&client, owner), SessionLife::Fenced);

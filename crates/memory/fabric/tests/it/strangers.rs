@@ -1,12 +1,12 @@
-//! Peers that are no farleaf, or one of another version: typed errors, and nobody is disturbed.
+//! Peers that are not Farleaf, or have another version: typed errors, and no disturbance of others.
 
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
 use farleaf_fabric::shm::{CONTROL_VERSION, ShmClient};
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -16,7 +16,7 @@ use rustix::net::{
 use crate::children::scene;
 use crate::node::{Node, Sessions, pool};
 
-/// "FLCTRL" and the version, as the layout of the messages says.
+/// Magic: "FLCTRL" and the version, as the layout of the messages defines.
 const MAGIC: u64 = 0x464C_4354_524C_0000 | CONTROL_VERSION;
 const FRAME_SIZE_BYTES: usize = 256;
 
@@ -30,7 +30,7 @@ fn new_socket(kind: SocketType) -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("socket")
 }
 
-/// A socket where the node of pool "a" would have it.
+/// Opens a socket at the path of the node of pool "a".
 fn listen(directory: &Path, kind: SocketType) -> OwnedFd {
     std::fs::create_dir_all(directory).expect("create");
     let path = directory.join("a.sock");
@@ -65,7 +65,7 @@ fn send_descriptor(socket: &OwnedFd, bytes: &[u8], descriptor: impl AsFd) {
     rustix::net::sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL).expect("send");
 }
 
-/// What a client says that greets a node that answers so.
+/// Returns the client's error after a node's given reply to its hello.
 fn greeted_with(directory: &Path, answer: &[u8]) -> ControlError {
     let listening = listen(directory, SocketType::SEQPACKET);
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn greeted_with(directory: &Path, answer: &[u8]) -> ControlError {
     })
 }
 
-/// A stranger's answer never becomes a mapping or a session.
+/// Promise: an invalid reply never becomes a mapping or a session.
 #[test]
 fn answers_that_are_none_are_malformed() {
     scene(
@@ -152,8 +152,8 @@ fn a_node_that_never_answers_is_silent_after_the_limit() {
     );
 }
 
-/// F6: a late answer about one session must not be taken for the answer about another, which may
-/// be alive.
+/// Promise (FABRIC-6): a late reply about one session is not taken for a reply about another, which
+/// may be alive.
 #[test]
 fn a_late_answer_is_never_taken_for_the_next_one() {
     scene(
@@ -176,7 +176,7 @@ fn a_late_answer_is_never_taken_for_the_next_one() {
                 let late = client.session_life(owner(1));
                 assert!(matches!(late, Err(ControlError::Silent { .. })), "{late:?}");
                 let socket = node.join().expect("no panic");
-                // "Fenced", for session 1; the client may have hung up by now.
+                // "Fenced", for session 1; the client may have disconnected by now.
                 let _ = rustix::net::send(&socket, &frame(&[MAGIC, 4]), SendFlags::NOSIGNAL);
                 let other = client.session_life(owner(2));
                 assert!(
@@ -188,7 +188,7 @@ fn a_late_answer_is_never_taken_for_the_next_one() {
     );
 }
 
-/// Whatever one connection sends, the node answers it or hangs up, and serves the others.
+/// Promise: whatever a connection sends, the node replies or disconnects, and serves the others.
 #[test]
 fn a_client_that_sends_garbage_disturbs_nobody() {
     scene(
@@ -212,7 +212,7 @@ fn a_client_that_sends_garbage_disturbs_nobody() {
                 let answer = receive(&socket);
                 assert_eq!(answer[..16], frame(&[MAGIC, 0])[..16], "a refusal");
                 assert!(answer[40] != 0, "that says why");
-                // A stranger that leaves without reading what it asked for.
+                // A peer that leaves without reading the reply to its request.
                 send(&socket, &frame(&[MAGIC, 1]));
             }
             let pid = std::process::id();
@@ -224,7 +224,7 @@ fn a_client_that_sends_garbage_disturbs_nobody() {
     );
 }
 
-/// A client that asks and never listens cannot stop the node.
+/// Promise: a client that sends requests and never reads replies cannot stop the node.
 #[test]
 fn a_client_that_does_not_listen_disturbs_nobody() {
     scene(
@@ -234,7 +234,7 @@ fn a_client_that_does_not_listen_disturbs_nobody() {
             let socket = new_socket(SocketType::SEQPACKET);
             let address = SocketAddrUnix::new(directory.join("a.sock")).expect("short");
             rustix::net::connect(&socket, &address).expect("connect");
-            // Until the node hangs up, because its answers fill the socket.
+            // Until the node disconnects because its replies fill the socket.
             let question = frame(&[MAGIC, 4]);
             let asked = (0..1_000_000)
                 .take_while(|_| rustix::net::send(&socket, &question, SendFlags::NOSIGNAL).is_ok());

@@ -1,22 +1,22 @@
-//! What a node writes into memory of sessions (F10).
+//! A node's writes into windows of sessions (FABRIC-10).
 
 use std::time::{Duration, Instant};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Control, Endpoint, Windows};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::network::NetworkNode;
 
 const WINDOW_SIZE_WORDS: usize = 256;
-/// Of so much data that less than half of it waits for a peer at the most.
+/// Number of rounds, with so much data that at most half of it can wait for a peer.
 const ROUND_COUNT: u64 = 250;
 
 fn at(index: u64) -> WordAddr {
     WordAddr::new(NodeId(0), index)
 }
 
-/// The node knows a session's way once it has executed something that came over it.
+/// Executes a batch, so that the node learns the session's connection.
 fn introduce(endpoint: &impl Endpoint) {
     let mut batch = Batch::new();
     batch.read(at(0), 1);
@@ -24,21 +24,21 @@ fn introduce(endpoint: &impl Endpoint) {
     done.expect("the node answers");
 }
 
-/// Polls until a word of the window is this.
+/// Polls until a word of the window has this value.
 fn wait_for(endpoint: &impl Endpoint, index: u64, expected: u64) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut word = [0];
     while word[0] != expected {
         endpoint.poll_completions();
         assert!(endpoint.read_window(index, &mut word), "it is inside");
-        let is_late = begun.elapsed() > Duration::from_secs(20);
+        let is_late = started.elapsed() > Duration::from_secs(20);
         assert!(!is_late, "{word:?} for {expected}");
     }
 }
 
-/// Promise (F10, F2): what a node's threads write into a session's window arrives, each batch in
-/// its order, between the answers to batches, and nobody else's window changes. Who has hung up is
-/// written to in vain.
+/// Promise (FABRIC-10, FABRIC-2): writes of a node's threads into a session's window arrive, each
+/// batch in order, between replies to batches. No other window changes, and writes to a
+/// disconnected session are lost without an error.
 #[test]
 fn words_arrive_in_their_order() {
     let node = NetworkNode::start();
@@ -51,7 +51,7 @@ fn words_arrive_in_their_order() {
         endpoint.await_window(true);
         introduce(endpoint);
     }
-    let (doors, owner) = (&node.doors, owners[0]);
+    let (windows, owner) = (&node.windows, owners[0]);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut batch = Batch::new();
@@ -59,13 +59,13 @@ fn words_arrive_in_their_order() {
                 batch.clear();
                 batch.write(at(1), &[round; WINDOW_SIZE_WORDS - 1]);
                 batch.write_word(at(0), round);
-                doors.write(owner, &mut batch);
+                windows.write(owner, &mut batch);
             }
         });
         let (mut words, mut last) = ([0; WINDOW_SIZE_WORDS], 0);
-        let begun = Instant::now();
+        let started = Instant::now();
         while last < ROUND_COUNT {
-            // Its answers come the same way.
+            // Its replies arrive on the same connection.
             let mut batch = Batch::new();
             let added = batch.fetch_add(at(5000), 1);
             let done = block_on(endpoints[0].execute(&mut batch), || {
@@ -82,7 +82,7 @@ fn words_arrive_in_their_order() {
             assert!(rest.iter().all(|word| *word == rest[0]), "{words:?}");
             last = words[0];
             assert!(
-                begun.elapsed() < Duration::from_secs(20),
+                started.elapsed() < Duration::from_secs(20),
                 "{last} of {ROUND_COUNT}"
             );
         }
@@ -95,12 +95,12 @@ fn words_arrive_in_their_order() {
     client.close_session(owners[0]).expect("it is there");
     let mut batch = Batch::new();
     batch.write_word(at(0), 7);
-    doors.write(owners[0], &mut batch);
-    doors.write(owners[1], &mut batch);
+    windows.write(owners[0], &mut batch);
+    windows.write(owners[1], &mut batch);
     wait_for(&other, 0, 7);
 }
 
-/// Promise: a session that fetches nothing is hung up on before much waits for it.
+/// Promise: a session that fetches nothing is disconnected before much data waits for it.
 #[test]
 fn who_fetches_nothing_is_hung_up_on() {
     let node = NetworkNode::start();
@@ -114,9 +114,9 @@ fn who_fetches_nothing_is_hung_up_on() {
     for _ in 0..100_000 {
         batch.clear();
         batch.write(at(0), &[9; WINDOW_SIZE_WORDS]);
-        node.doors.write(owner, &mut batch);
+        node.windows.write(owner, &mut batch);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let mut batch = Batch::new();
         batch.read(at(0), 1);
@@ -125,7 +125,7 @@ fn who_fetches_nothing_is_hung_up_on() {
             break;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            started.elapsed() < Duration::from_secs(20),
             "it still listens"
         );
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use farleaf_fabric::Control;
 use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint, VerbsNode};
 
 use crate::node::{Node, node_options};
 
-/// Under software emulation a round trip takes some 50 us.
+/// Divisor of rounds: under software emulation a round trip takes about 50 us.
 const ROUND_DIVISOR: u64 = 20;
 
-/// Every endpoint is the queue pair of a session.
+/// Backend whose endpoints are queue pairs of sessions.
 struct Connected {
     client: VerbsClient,
     node: Node,
@@ -23,8 +23,8 @@ impl Backend for Connected {
 
     const ROUND_DIVISOR: u64 = ROUND_DIVISOR;
 
-    fn region_word_count(&self) -> u64 {
-        self.node.region.word_count()
+    fn memory_word_count(&self) -> u64 {
+        self.node.memory.word_count()
     }
 
     fn run(&self, clients: Vec<Client<'_, VerbsEndpoint>>) {
@@ -36,7 +36,7 @@ impl Backend for Connected {
     }
 }
 
-/// Promise: F1 to F9, between two devices.
+/// Promise: FABRIC-1 to FABRIC-9 hold between two devices.
 pub(crate) fn verbs_keep_the_contract() {
     run_all(|| {
         let node = Node::start();
@@ -45,9 +45,9 @@ pub(crate) fn verbs_keep_the_contract() {
     });
 }
 
-/// Every endpoint is one of the node's own.
+/// Backend whose endpoints are the node's own.
 struct Own {
-    region: Arc<MappedRegion>,
+    memory: Arc<MappedMemory>,
     node: VerbsNode,
 }
 
@@ -56,8 +56,8 @@ impl Backend for Own {
 
     const ROUND_DIVISOR: u64 = 4 * ROUND_DIVISOR;
 
-    fn region_word_count(&self) -> u64 {
-        self.region.word_count()
+    fn memory_word_count(&self) -> u64 {
+        self.memory.word_count()
     }
 
     fn run(&self, clients: Vec<Client<'_, VerbsEndpoint>>) {
@@ -65,11 +65,11 @@ impl Backend for Own {
     }
 }
 
-/// Promise (F4): so do the queue pairs that are connected to themselves.
+/// Promise (FABRIC-4): queue pairs that are connected to themselves keep the contract.
 pub(crate) fn a_loopback_keeps_the_contract() {
     run_all(|| {
-        let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
-        let node = VerbsNode::start(&region, &node_options()).expect("the node's device");
-        Own { region, node }
+        let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
+        let node = VerbsNode::start(&memory, &node_options()).expect("the node's device");
+        Own { memory, node }
     });
 }

@@ -1,27 +1,27 @@
-//! Devices, ports, addresses and packet sizes that are chosen, rightly and wrongly.
+//! Valid and invalid selections of devices, ports, addresses and packet sizes.
 
 use std::sync::Arc;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::verbs::{VerbsError, VerbsNode, VerbsOptions};
 
 use crate::node::{Node, node_options};
 
 fn start(change: impl FnOnce(&mut VerbsOptions)) -> Result<VerbsNode, VerbsError> {
-    let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
+    let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
     let mut options = node_options();
     change(&mut options);
-    VerbsNode::start(&region, &options)
+    VerbsNode::start(&memory, &options)
 }
 
-/// The text of the error that a choice must lead to.
+/// Returns the text of the error that a selection must cause.
 fn refused(change: impl FnOnce(&mut VerbsOptions)) -> String {
     start(change)
         .expect_err("there is no such thing")
         .to_string()
 }
 
-/// Promise: what is not there is refused with the names of what is.
+/// Promise: a selection that does not exist is refused with a list of those that do.
 pub(crate) fn wrong_choices_are_told_what_there_is() {
     let device = node_options().device;
     let text = refused(|options| options.device = Some("nonsense0".to_owned()));
@@ -42,7 +42,7 @@ pub(crate) fn wrong_choices_are_told_what_there_is() {
     }
 }
 
-/// Promise: a port, an address and a packet size that are there can be chosen, and are used.
+/// Promise: an existing port, address and packet size can be selected, and are used.
 pub(crate) fn good_choices_are_taken() {
     let node = start(|options| {
         options.port = Some(1);
@@ -57,12 +57,12 @@ pub(crate) fn good_choices_are_taken() {
     assert!(probed.contains("::ffff:"), "RoCE v2 with IPv4: {probed}");
 }
 
-/// Promise: a client's and a node's packets may have different sizes; the smaller one is used.
+/// Promise: a client's and a node's packet sizes may differ; the smaller one is used.
 pub(crate) fn packet_sizes_may_differ() {
+    use farleaf_base::{NodeId, WordAddr};
     use farleaf_executor::block_on;
     use farleaf_fabric::verbs::VerbsClient;
     use farleaf_fabric::{Batch, Control, Endpoint};
-    use farleaf_types::{NodeId, WordAddr};
 
     let node = Node::start();
     let mut options = Node::connect_options(None);

@@ -1,15 +1,15 @@
 //! TLS on the control connections and on those beside queue pairs.
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{TcpConnectOptions, TlsClient, TlsServer};
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::node::Node;
 
-/// Promise: with TLS the ends of a queue pair are exchanged, and its end is told, as without; who
-/// speaks in clear is not let in.
+/// Promise: with TLS, the ends of a queue pair are exchanged, and its end is announced, as without.
+/// Unencrypted clients are refused.
 pub(crate) fn queue_pairs_are_exchanged_and_ended_over_tls() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);

@@ -1,17 +1,17 @@
-//! F6: how sessions and nodes end, and who learns it.
+//! Tests of FABRIC-6: the end of sessions and nodes, and its notification.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Control, Endpoint, SessionLife};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 use crate::node::Node;
 
-/// Who waits for a node that has gone, or has ended the session, learns it in this time: it is told
-/// over the connection beside the queue pair.
+/// Time limit for noticing that a node is gone or has ended the session: the connection beside the
+/// queue pair announces it.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(1);
 const COUNTER: usize = 500;
 
@@ -26,7 +26,7 @@ fn session(client: &VerbsClient) -> (OwnerWord, VerbsEndpoint) {
     (owner, client.endpoint(owner).expect("a queue pair"))
 }
 
-/// Writes larger and larger numbers until that fails; then fails again at once.
+/// Writes increasing numbers until that fails; then fails once more at once.
 fn write_until_lost(endpoint: &VerbsEndpoint) -> [BatchError; 2] {
     let first = (1..).find_map(|word| write(endpoint, word).err());
     let second = write(endpoint, u64::MAX).expect_err("it stays lost");
@@ -34,7 +34,7 @@ fn write_until_lost(endpoint: &VerbsEndpoint) -> [BatchError; 2] {
     [first.expect("it was lost"), second]
 }
 
-/// What has been written does not change any more.
+/// Checks that the written word does not change any more.
 fn assert_still(node: &Node) -> u64 {
     let word = node.word(COUNTER);
     std::thread::sleep(Duration::from_millis(300));
@@ -42,8 +42,8 @@ fn assert_still(node: &Node) -> u64 {
     word
 }
 
-/// Promise (F6): when `fence_session` has returned, no verb of the session takes effect, though it
-/// is writing all the time; it is told, and soon.
+/// Promise (FABRIC-6): after `fence_session` has returned, no verb of the session takes effect,
+/// although it writes all the time. The session soon gets an error.
 pub(crate) fn a_fenced_session_does_nothing_more() {
     let node = Node::start();
     let (writer, operator) = (node.client(None), node.client(None));
@@ -85,8 +85,8 @@ pub(crate) fn a_fenced_session_does_nothing_more() {
     );
 }
 
-/// Promise (F6): a session that was closed and goes on is told that it is fenced, and nothing of
-/// what it posts takes effect.
+/// Promise (FABRIC-6): a closed session that continues to post gets `Fenced`, and none of its verbs
+/// takes effect.
 pub(crate) fn a_closed_session_is_fenced() {
     let node = Node::start();
     let client = node.client(None);
@@ -99,7 +99,7 @@ pub(crate) fn a_closed_session_is_fenced() {
     assert_eq!(assert_still(&node), 7);
 }
 
-/// Promise: a node that stops is noticed by who has verbs under way, soon and with a typed error.
+/// Promise: if a node stops, clients with verbs in flight soon get a typed error.
 pub(crate) fn a_node_that_stops_is_noticed() {
     let node = Node::start();
     let client = node.client(None);
@@ -130,8 +130,8 @@ pub(crate) fn a_node_that_stops_is_noticed() {
     client.register_session().expect_err("nobody is there");
 }
 
-/// Promise (F6): the end of a control connection is the end of its sessions, queue pairs included,
-/// though the process goes on posting.
+/// Promise (FABRIC-6): the end of a control connection ends its sessions and their queue pairs,
+/// even if the process continues to post.
 pub(crate) fn a_client_that_goes_takes_its_queue_pairs_along() {
     let node = Node::start();
     let (client, other) = (node.client(None), node.client(None));
@@ -142,9 +142,9 @@ pub(crate) fn a_client_that_goes_takes_its_queue_pairs_along() {
             std::thread::yield_now();
         }
         client.give_up();
-        let begun = Instant::now();
+        let started = Instant::now();
         while other.session_life(owner).expect("an answer") != SessionLife::Fenced {
-            assert!(begun.elapsed() < NOTICE_TIME_MAX, "not fenced");
+            assert!(started.elapsed() < NOTICE_TIME_MAX, "not fenced");
             std::thread::yield_now();
         }
         assert_still(&node);

@@ -1,10 +1,10 @@
-//! Clients that know the secret and ask the card for more than they may have.
+//! Clients that know the secret and send the card verbs beyond their rights.
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{Rights, TcpClient};
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Control, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::node::Node;
 
@@ -23,7 +23,7 @@ fn endpoint(client: &VerbsClient) -> VerbsEndpoint {
 
 type Post = fn(&mut Batch, WordAddr);
 
-/// The four verbs on a place; all but the first change it.
+/// The four verbs on one place; all but the first change it.
 const POSTS: [Post; 4] = [
     |batch, place| {
         batch.read(place, 2);
@@ -37,8 +37,8 @@ const POSTS: [Post; 4] = [
     },
 ];
 
-/// A verb that the card must refuse, between two WRITEs or READs: what is before it is executed,
-/// what is behind it is not, and the queue pair is of no use any more.
+/// Posts a verb that the card must refuse between two WRITEs or READs. Checks that the one before
+/// it is executed, the one after it is not, and the queue pair is unusable.
 fn assert_refused(client: &VerbsClient, post: Post, place: WordAddr, neighbours_write: bool) {
     let endpoint = endpoint(client).unchecked();
     let mut batch = Batch::new();
@@ -66,12 +66,12 @@ fn assert_refused(client: &VerbsClient, post: Post, place: WordAddr, neighbours_
     assert_eq!(endpoint.in_flight_count(), 0);
 }
 
-/// Promise (F7): the card itself executes no verb beyond the region, whatever its kind, and nothing
-/// after it; others go on.
+/// Promise (FABRIC-7): the card itself executes no verb beyond the memory, of any kind, and nothing
+/// after it; other clients continue.
 pub(crate) fn the_card_refuses_what_is_outside() {
     let node = Node::start();
     let client = node.client(None);
-    let size = node.region.word_count();
+    let size = node.memory.word_count();
     for place in [size - 1, size, size + (1 << 30)] {
         for (index, post) in POSTS.into_iter().enumerate() {
             if place == size - 1 && index > 1 {
@@ -79,7 +79,7 @@ pub(crate) fn the_card_refuses_what_is_outside() {
             }
             assert_refused(&client, post, at(place), true);
             assert_eq!((node.word(40), node.word(41)), (7, 0));
-            node.region.words()[40].store(0, std::sync::atomic::Ordering::SeqCst);
+            node.memory.words()[40].store(0, std::sync::atomic::Ordering::SeqCst);
         }
     }
     assert_eq!(node.word(size as usize - 1), 0, "not even a part of it");
@@ -89,7 +89,7 @@ pub(crate) fn the_card_refuses_what_is_outside() {
     execute(&honest, &mut batch).expect("others go on");
 }
 
-/// Promise (F7): who may only read changes nothing, by no verb; this side says so before the card
+/// Promise (FABRIC-7): a reader changes nothing, by any verb; this side refuses before the card
 /// does.
 pub(crate) fn the_card_refuses_changes_by_readers() {
     let node = Node::start();
@@ -108,8 +108,8 @@ pub(crate) fn the_card_refuses_changes_by_readers() {
     }
 }
 
-/// Promise (F7): a reader that has learned the key of those who may write gets nowhere with it:
-/// neither the key nor the queue pair let it.
+/// Promise (FABRIC-7): a reader that has learned the writers' key cannot use it: neither the key
+/// nor the reader's queue pair allows it.
 pub(crate) fn a_full_key_is_of_no_use_to_a_reader() {
     let node = Node::start();
     let (reader, writer) = (node.client(Some(Rights::Read)), node.client(None));
@@ -125,9 +125,9 @@ pub(crate) fn a_full_key_is_of_no_use_to_a_reader() {
     assert_eq!((node.word(64), node.word(65)), (0, 0));
 }
 
-/// Promise (F4): where the card changes words, nobody else does: a session by tcp that could write
-/// is turned away and told where to go, one that reads is let in, and nothing can be changed by the
-/// process's own connection.
+/// Promise (FABRIC-4): if the card changes words, nothing else does. A writing session by `tcp` is
+/// refused with a hint, a reading one is admitted, and the process's own connection can change
+/// nothing.
 pub(crate) fn words_are_changed_by_the_card_alone() {
     let node = Node::start();
     for rights in [Rights::Admin, Rights::Write] {

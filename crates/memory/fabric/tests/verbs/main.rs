@@ -1,25 +1,25 @@
-//! The fabric contract, and what the `verbs` backend promises besides, on the RDMA device of this
-//! host. Without one every test is skipped, and said so; the `guest` folder of the project starts a
-//! virtual machine that has two.
+//! Tests of the fabric contract, and of the `verbs` backend's own promises, on the RDMA device of
+//! this host. Without a device every test is skipped with a message. The `guest` folder of the
+//! project starts a virtual machine that has two devices.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `FARLEAF_RDMA_DEVICE` | the clients' device; the first one with an active port if not set |
 //! | `FARLEAF_TEST_NODE_RDMA_DEVICE` | the node's; the same as the clients' if not set |
 //!
-//! Arguments are parts of names of tests to run; without one, all run but those of `network`, for
-//! which the network has to be made bad: they run with `--on-a-bad-network`.
+//! Arguments are parts of names of tests to run. Without arguments, all tests run except those of
+//! `network`, which need an impaired network: they run with `--on-a-bad-network`.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `node` | a memory node with nothing but sessions and a device |
+//! | `node` | a memory node that has only sessions and a device |
 //! | `contract` | the conformance suite |
-//! | `devices` | devices, ports, addresses and packet sizes that are chosen, rightly and wrongly |
+//! | `devices` | valid and invalid selections of devices, ports, addresses and packet sizes |
 //! | `encrypted` | TLS on the connections beside queue pairs |
-//! | `endings` | F6: how sessions and nodes end, and who learns it |
-//! | `hostile` | clients that know the secret and ask the card for more than they may have |
+//! | `endings` | FABRIC-6: the end of sessions and nodes, and its notification |
+//! | `hostile` | clients that know the secret and send the card verbs beyond their rights |
 //! | `network` | a network that is slow, loses packets, or is cut |
-//! | `queues` | more verbs than a queue pair has room for |
+//! | `queues` | more verbs than a queue pair has space for |
 
 mod contract;
 mod devices;
@@ -34,10 +34,10 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// A test, and its name.
+/// Name and function of a test.
 type Test = (&'static str, fn());
 
-/// A test by its path in this program.
+/// Makes a list of tests, named by their paths in this program.
 macro_rules! tests {
     ($($module:ident::$name:ident,)*) => {
         const TESTS: &[Test] = &[
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
             skipped += 1;
             continue;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let outcome = if catch_unwind(*test).is_ok() {
             passed += 1;
             "ok"
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         };
         println!(
             "test {name} ... {outcome} ({:.1} s)",
-            begun.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         );
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };

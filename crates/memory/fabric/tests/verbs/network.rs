@@ -1,20 +1,21 @@
-//! What a bad network does to verbs. Whoever runs these tests makes the network bad before
-//! (`guest/inside/netem`); the control connections are on another one.
+//! Effects of an impaired network on verbs. The caller of these tests impairs the network before
+//! (`guest/inside/netem`); the control connections use another one.
 
 use std::time::{Duration, Instant};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::verbs::VerbsEndpoint;
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Control, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::node::Node;
 
-/// What `netem` delays packets by, there and back.
+/// Delay that `netem` adds to a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(2);
-/// Timers of an emulated machine are late; two round trips are no less than this all the same.
+/// Upper limit for one round trip: timers of an emulated machine are late, but two round trips
+/// still take longer.
 const ONE_ROUND_TRIP_MAX: Duration = Duration::from_micros(3_900);
-/// A peer that is cut off is given up in this time, half of the default of `answer_time_max`.
+/// Time in which a peer that is cut off is given up: half of the default `answer_time_max`.
 const LOSS_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn at(index: u64) -> WordAddr {
@@ -25,20 +26,20 @@ fn execute(endpoint: &VerbsEndpoint, batch: &mut Batch) -> Result<(), BatchError
     block_on(endpoint.execute(batch), endpoint.completions())
 }
 
-/// The time of the fastest of many batches: a busy machine makes others slower.
+/// Returns the time of the fastest of many batches, because a busy machine delays others.
 fn fastest(endpoint: &VerbsEndpoint, post: fn(&mut Batch)) -> Duration {
     let times = (0..101).map(|_| {
         let mut batch = Batch::new();
         post(&mut batch);
-        let begun = Instant::now();
+        let started = Instant::now();
         execute(endpoint, &mut batch).expect("a round trip");
-        begun.elapsed()
+        started.elapsed()
     });
     times.min().expect("some")
 }
 
-/// Promise (F1): a batch is one round trip of the network, whatever is in it: a leaf's READ, a lock
-/// with a READ, and the three WRITEs of a change with the READ behind them (K2).
+/// Promise (FABRIC-1): a batch is one round trip of the network, whatever its verbs are: a leaf's
+/// READ, a lock with a READ, and the three WRITEs of a change with the final READ.
 pub(crate) fn delayed_batches_are_one_round_trip() {
     let node = Node::start();
     let client = node.client(None);
@@ -66,7 +67,7 @@ pub(crate) fn delayed_batches_are_one_round_trip() {
     }
 }
 
-/// Promise: lost packets are sent again by the cards; every verb takes effect once.
+/// Promise: the cards retransmit lost packets; every verb takes effect once.
 pub(crate) fn lossy_networks_lose_no_verb() {
     let node = Node::start();
     let client = node.client(None);
@@ -85,14 +86,14 @@ pub(crate) fn lossy_networks_lose_no_verb() {
     assert_eq!(node.word(8), rounds);
 }
 
-/// Promise: a cable that is cut is noticed in the time that a node has to answer, as an unknown
-/// outcome; what is posted later is refused at once.
+/// Promise: a cut cable is noticed within the time that a node has for a reply, as an unknown
+/// outcome; later batches are refused at once.
 pub(crate) fn cut_cables_are_noticed() {
     let node = Node::start();
     let client = node.client(None);
     let owner = client.register_session().expect("a session");
     let endpoint = client.endpoint(owner).expect("a queue pair");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut last = Instant::now();
     let error = loop {
         let mut batch = Batch::new();
@@ -101,7 +102,10 @@ pub(crate) fn cut_cables_are_noticed() {
             Ok(()) => last = Instant::now(),
             Err(error) => break error,
         }
-        assert!(begun.elapsed() < LOSS_TIME_MAX, "nobody has cut the cable");
+        assert!(
+            started.elapsed() < LOSS_TIME_MAX,
+            "nobody has cut the cable"
+        );
     };
     let noticed = last.elapsed();
     println!("noticed {noticed:?} after the last answer: {error}");
@@ -110,13 +114,13 @@ pub(crate) fn cut_cables_are_noticed() {
         matches!(error.kind(), BatchErrorKind::Unknown { .. }),
         "{error}"
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut batch = Batch::new();
     batch.read(at(8), 1);
     let error = execute(&endpoint, &mut batch).expect_err("it stays lost");
     let is_over = matches!(error.kind(), BatchErrorKind::Unreachable { .. });
     assert!(
-        is_over && begun.elapsed() < Duration::from_millis(100),
+        is_over && started.elapsed() < Duration::from_millis(100),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! A memory node with nothing but sessions, whose region an RDMA device serves.
+//! A memory node that has only sessions, whose memory an RDMA device serves.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
     Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService, TlsServer,
 };
 use farleaf_fabric::verbs::{VerbsClient, VerbsNode, VerbsOptions};
 use farleaf_fabric::{SessionService, StopSignal};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
-/// The clients' device.
+/// Returns the options of the clients' device.
 pub(crate) fn client_options() -> VerbsOptions {
     VerbsOptions {
         device: std::env::var("FARLEAF_RDMA_DEVICE").ok(),
@@ -23,7 +23,7 @@ pub(crate) fn client_options() -> VerbsOptions {
     }
 }
 
-/// The node's.
+/// Returns the options of the node's device.
 pub(crate) fn node_options() -> VerbsOptions {
     let device = std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok();
     VerbsOptions {
@@ -32,10 +32,10 @@ pub(crate) fn node_options() -> VerbsOptions {
     }
 }
 
-/// Why there is no device to test with, if there is none.
+/// Returns the reason why no device is available for tests, if there is none.
 pub(crate) fn missing_device() -> Option<String> {
-    let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
-    match VerbsNode::start(&region, &VerbsOptions::default()) {
+    let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
+    match VerbsNode::start(&memory, &VerbsOptions::default()) {
         Err(error) if error.is_missing() => Some(error.to_string()),
         _ => None,
     }
@@ -80,7 +80,7 @@ impl TcpService for Sessions {
 /// A node that listens on loopback until it is dropped.
 pub(crate) struct Node {
     pub(crate) address: String,
-    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) memory: Arc<MappedMemory>,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -94,14 +94,14 @@ impl Node {
         Self::start_with(None)
     }
 
-    /// One that encrypts its connections, if it has a certificate.
+    /// Starts a node that encrypts its connections if it has a certificate.
     pub(crate) fn start_with(tls: Option<TlsServer>) -> Self {
-        let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
-        let verbs = VerbsNode::start(&region, &node_options()).expect("the node's device");
+        let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
+        let verbs = VerbsNode::start(&memory, &node_options()).expect("the node's device");
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
         options.tls = tls;
-        let mut listener = TcpListener::bind(&region, &options).expect("a free port");
+        let mut listener = TcpListener::bind(&memory, &options).expect("a free port");
         listener.offer_verbs(Arc::new(verbs));
         let address = listener.address().to_string();
         let stop = StopSignal::new().expect("a descriptor");
@@ -112,13 +112,13 @@ impl Node {
         });
         Self {
             address,
-            region,
+            memory,
             stop,
             thread: Some(thread),
         }
     }
 
-    /// How a client with these rights, or all, connects.
+    /// Returns the options of a client with these rights, or all.
     pub(crate) fn connect_options(rights: Option<Rights>) -> TcpConnectOptions {
         TcpConnectOptions {
             secret: Some(secret()),
@@ -128,15 +128,15 @@ impl Node {
         }
     }
 
-    /// A client with these rights, or all.
+    /// Returns a client with these rights, or all.
     pub(crate) fn client(&self, rights: Option<Rights>) -> VerbsClient {
         let control = Self::connect_options(rights);
         VerbsClient::connect(&self.address, &control).expect("it listens")
     }
 
-    /// What a word of the region is now.
+    /// Returns the current value of a word of the memory.
     pub(crate) fn word(&self, index: usize) -> u64 {
-        self.region.words()[index].load(Ordering::SeqCst)
+        self.memory.words()[index].load(Ordering::SeqCst)
     }
 }
 

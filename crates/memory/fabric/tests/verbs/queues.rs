@@ -1,14 +1,14 @@
-//! More verbs than a queue pair has room for, and futures that nobody waits for.
+//! More verbs than a queue pair has space for, and dropped futures.
 
 use std::future::Future as _;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::{Executor, block_on};
 use farleaf_fabric::verbs::VerbsEndpoint;
 use farleaf_fabric::{Batch, Control, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::node::Node;
 
@@ -25,8 +25,8 @@ fn endpoint(node: &Node) -> VerbsEndpoint {
     endpoint
 }
 
-/// Promise (K1): a batch of more verbs than the send queue holds is posted in parts, in order, and
-/// is one round trip to whoever counts.
+/// Promise: a batch of more verbs than the send queue holds is posted in parts, in order, and
+/// counts as one round trip.
 pub(crate) fn long_batches_are_posted_in_parts() {
     let node = Node::start();
     let endpoint = endpoint(&node);
@@ -48,8 +48,8 @@ pub(crate) fn long_batches_are_posted_in_parts() {
     assert_eq!(largest, Some(count - 1 + 7));
 }
 
-/// Promise: many batches at once share a queue pair, whatever their sizes, and each gets what is
-/// its own.
+/// Promise: many concurrent batches share a queue pair, whatever their sizes, and each gets its own
+/// results.
 pub(crate) fn many_batches_share_a_queue_pair() {
     let node = Node::start();
     let endpoint = Rc::new(endpoint(&node));
@@ -72,8 +72,7 @@ pub(crate) fn many_batches_share_a_queue_pair() {
     assert_eq!(endpoint.in_flight_count(), 0);
 }
 
-/// Promise (K3): what dropped futures have posted takes effect, and their memory is used again
-/// only after that.
+/// Promise: verbs of dropped futures take effect, and their memory is reused only after that.
 pub(crate) fn dropped_futures_are_detached() {
     let node = Node::start();
     let endpoint = endpoint(&node);

@@ -1,27 +1,28 @@
-//! How a load appears at once (rules B2 to B4).
+//! Commit of a load, which makes all of it visible at once.
 
 use core::cell::Cell;
 
+use farleaf_base::{RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::format::link_of;
-use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafFormat};
-use farleaf_region::PoolLayout;
-use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_leaf::words::format::link_of;
+use farleaf_leaf::words::{Critical, LeafAccess, LeafError, LeafFormat};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::{self, CatalogEntry};
 
 use crate::LoadError;
 
-/// B2's condition: nobody has written a record, and nobody has split or replaced the first leaf.
+/// Returns whether a load may replace the first leaf: it has no records, and was not split or
+/// replaced.
 fn may_be_replaced<F: LeafFormat>(format: F, leaf: &F::Buffer) -> bool {
     let image = F::words(leaf);
     let link = link_of(image);
     !link.is_retired() && link.is_null() && format.is_empty(image)
 }
 
-/// Whether a load would find the table empty now; the commit asks again, under the lock.
+/// Returns whether the table seems to be empty; the commit checks again, under the lock.
 ///
 /// # Errors
-/// The first leaf is damaged, or the fabric failed.
+/// The first leaf is corrupted, or the fabric failed.
 pub async fn is_untouched<E: Endpoint, F: LeafFormat>(
     access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
@@ -33,7 +34,7 @@ pub async fn is_untouched<E: Endpoint, F: LeafFormat>(
     Ok(may_be_replaced(access.geometry, &leaf))
 }
 
-/// A number for the load that no load at the same time has: 1 to 65535.
+/// Draws a number from 1 to 65535 that no concurrent load has.
 ///
 /// # Errors
 /// The fabric failed.
@@ -52,8 +53,9 @@ pub async fn draw_generation<E: Endpoint, F>(
     }
 }
 
-/// B2 and B3. `compacted`: the word of a new tree's head which says that it replaces a compacted
-/// one; it is set if the root has changed since the entry's was read (K5).
+/// Commits a load if the table is empty. `compacted`: address of the word of a new tree's head that
+/// says that the tree replaces a compacted one. It is set if the root has changed since the entry
+/// was read.
 ///
 /// # Errors
 /// The table is not empty, or was dropped; or the fabric failed.
@@ -72,7 +74,7 @@ pub async fn commit<E: Endpoint, F: LeafFormat>(
         .await?;
     let critical = Critical::enter(broken);
     let untouched = may_be_replaced(access.geometry, &leaf);
-    // R1: under this lock nobody else swaps the root of a table that is empty.
+    // Under this lock no other session swaps the root of an empty table.
     let root_addr = catalog::root_addr(access.layout, entry.index);
     batch.clear();
     let read = batch.read(root_addr, 1);
@@ -98,7 +100,7 @@ pub async fn commit<E: Endpoint, F: LeafFormat>(
         .record(OperationKind::Control, &batch.take_cost());
     match (untouched, is_there) {
         (true, true) => Ok(()),
-        // C5.
+        // A dropped table has no root.
         (true, false) => {
             let table = access.table;
             Err(LeafError::TableDropped { table }.into())
@@ -107,17 +109,17 @@ pub async fn commit<E: Endpoint, F: LeafFormat>(
     }
 }
 
-/// B3's first verb: names the root that is about to be installed.
+/// Posts the first verb of the commit: it names the root that is about to be installed.
 fn install_root(batch: &mut Batch, layout: &PoolLayout, entry: &CatalogEntry, root: RemoteAddr) {
     batch.write_word(catalog::pending_root_addr(layout, entry.index), root.word());
 }
 
-/// B4: if the first leaf is retired and the root is older than the pending one, swaps the root.
-/// Returns the root that is in force; null when the table was dropped. A few round
-/// trips; called when a retired leaf was met. `broken` is as for [`LeafAccess::lock`].
+/// Finishes a load's commit: if the first leaf is retired and the root is older than the pending
+/// one, swaps the root. Returns the root in force; null if the table was dropped. Called when a
+/// retired leaf was met. Costs a few round trips. `broken` is as for [`LeafAccess::lock`].
 ///
 /// # Errors
-/// The first leaf is damaged, or the fabric failed.
+/// The first leaf is corrupted, or the fabric failed.
 pub async fn finish_root<E: Endpoint, F: LeafFormat>(
     access: &LeafAccess<'_, E, F>,
     entry: &CatalogEntry,
@@ -127,9 +129,10 @@ pub async fn finish_root<E: Endpoint, F: LeafFormat>(
     let leaf = access
         .read_intact(&mut batch, entry.record.first_leaf, broken)
         .await?;
-    // Read after the first leaf: if that is retired, the pending root is the one of B3. And the
-    // pending root after the root: who has seen the root of a retraining must not see a pending one
-    // from before it (R1), which one batch could bring (F3).
+    // The order of these reads matters. The pending root is read after the first leaf: if that is
+    // retired, the pending root is the commit's. The pending root is also read after the root: a
+    // session that has seen a retraining's root must not see an older pending root. One batch could
+    // return both (FABRIC-3).
     batch.clear();
     let root_addr = catalog::root_addr(access.layout, entry.index);
     let root = batch.read(root_addr, 1);
@@ -140,8 +143,8 @@ pub async fn finish_root<E: Endpoint, F: LeafFormat>(
     access.endpoint.execute(&mut batch).await?;
     let pending = batch.words(pending)[0];
     if root == 0 {
-        // C5: only a dropped table has none, and must not get one again. Whoever works on it still
-        // goes on with what it has, until it notices.
+        // Only a dropped table has no root, and must not get one again. Sessions that still use it
+        // continue with what they have until they notice.
         let counters = access.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         return Ok(RemoteAddr::NULL);
@@ -151,7 +154,8 @@ pub async fn finish_root<E: Endpoint, F: LeafFormat>(
         batch.clear();
         batch.compare_swap(root_addr, root, pending);
         match access.endpoint.execute(&mut batch).await {
-            // F7: who may only read leaves that to others, and searches by it all the same.
+            // A session that may only read leaves the swap to others, and uses the root anyway
+            // (FABRIC-7).
             Err(error) if !error.is_forbidden() => return Err(error.into()),
             _ => {}
         }

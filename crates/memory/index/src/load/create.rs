@@ -1,43 +1,43 @@
-//! A new table: one empty leaf over all keys, and a snapshot, or a tree, that leads to it.
+//! Creating a table: one empty leaf over all keys, and a snapshot or a tree that leads to it.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{LeafAccess, LeafBuffer};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafAccess, LeafBuffer};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use super::LoadPlan;
 use super::train::shift_for;
 use crate::IndexError;
 use crate::directory::Model;
 use crate::snapshot::{SnapshotContents, write_snapshot};
-use crate::tree::build::{NewTree, Plan, build};
-use crate::tree::node::Entry;
+use crate::tree::build::{NewTree, TreePlan, build};
+use crate::tree::node::ChildEntry;
 
-/// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
-/// the snapshot takes anyway.
+/// Number of entries of an empty table's synonym leaf table: it fills the rest of the snapshot's
+/// only chunk.
 const SYNONYM_CAPACITY: u32 = 4094;
 
-/// What a catalog entry needs of a new table.
+/// Parts of a new table that its catalog entry names.
 #[derive(Debug)]
 pub struct NewTable {
-    /// Its first leaf.
+    /// Address of the first leaf.
     pub first_leaf: RemoteAddr,
-    /// Its first root.
+    /// First root word.
     pub root: RemoteAddr,
     leaves: ChunkRange,
-    leading: Leading,
+    root_structure: RootStructure,
 }
 
-/// What leads to the first leaf.
+/// Structure that leads to the first leaf.
 #[derive(Debug)]
-enum Leading {
+enum RootStructure {
     Snapshot(ChunkRange),
     Tree(NewTree),
 }
 
-/// Writes the first leaf and the first snapshot of a table that is to be loaded, or retrained, by
-/// `plan`. Nothing points to them yet, and this session owns their chunks until
+/// Writes the first leaf, and the first snapshot or tree, of a table that will be loaded or
+/// retrained by `plan`. Nothing points to them yet, and this session owns their chunks until
 /// [`NewTable::give_back`].
 ///
 /// # Errors
@@ -59,12 +59,12 @@ pub async fn create_table<E: Endpoint>(
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     executed?;
-    match lead_to(access, plan, first_leaf).await {
-        Ok((root, leading)) => Ok(NewTable {
+    match write_root_structure(access, plan, first_leaf).await {
+        Ok((root, root_structure)) => Ok(NewTable {
             first_leaf,
             root,
             leaves,
-            leading,
+            root_structure,
         }),
         Err(error) => {
             let free = FreeLeaves::default();
@@ -76,14 +76,15 @@ pub async fn create_table<E: Endpoint>(
     }
 }
 
-/// The first root, and what has to be given back of it.
-async fn lead_to<E: Endpoint>(
+/// Writes the structure that leads to the first leaf. Returns the first root, and the chunks to
+/// release.
+async fn write_root_structure<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     plan: &LoadPlan,
     first_leaf: RemoteAddr,
-) -> Result<(RemoteAddr, Leading), IndexError> {
+) -> Result<(RemoteAddr, RootStructure), IndexError> {
     if plan.kind.has_tree() {
-        let over = Plan {
+        let over = TreePlan {
             generation: 0,
             record_count: 0,
             fill_percent: plan.fill_percent,
@@ -91,12 +92,12 @@ async fn lead_to<E: Endpoint>(
             takes_reserve: false,
             is_compacted: false,
         };
-        let entry = Entry {
+        let entry = ChildEntry {
             low: 0,
             child: first_leaf,
         };
         let tree = build(access, over, &[entry]).await?;
-        return Ok((tree.root, Leading::Tree(tree)));
+        return Ok((tree.root, RootStructure::Tree(tree)));
     }
     let model = Model {
         first_key: 0,
@@ -112,7 +113,7 @@ async fn lead_to<E: Endpoint>(
         table: access.table,
         generation: 0,
         record_count: 0,
-        // What retrainings add is counted as finely as a load would, whatever stays of this.
+        // Retrainings use the same scale of positions as a load would.
         shift: shift_for(plan.epsilon_leaves(access.geometry.slot_count())),
         models: vec![model],
         residuals: vec![0],
@@ -121,14 +122,14 @@ async fn lead_to<E: Endpoint>(
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     let (root, range) = written?;
-    Ok((root, Leading::Snapshot(range)))
+    Ok((root, RootStructure::Snapshot(range)))
 }
 
 impl NewTable {
-    /// Gives the chunks back: to the table if its catalog entry was written, else as free.
+    /// Releases the chunks: to the table if its catalog entry was written, otherwise as free.
     ///
     /// # Errors
-    /// The fabric failed; the memory node then sweeps them when the session ends.
+    /// The fabric failed; the memory node then sweeps the chunks when the session ends.
     pub async fn give_back<E: Endpoint>(
         self,
         access: &LeafAccess<'_, E>,
@@ -145,9 +146,9 @@ impl NewTable {
         allocator
             .give_back(self.leaves, purpose, access.table, unused)
             .await?;
-        let snapshot = match self.leading {
-            Leading::Tree(tree) => return tree.give_back(access, committed).await,
-            Leading::Snapshot(snapshot) => snapshot,
+        let snapshot = match self.root_structure {
+            RootStructure::Tree(tree) => return tree.give_back(access, committed).await,
+            RootStructure::Snapshot(snapshot) => snapshot,
         };
         let purpose = ChunkPurpose::Snapshot { generation: 0 };
         let purpose = if committed { purpose } else { free };

@@ -1,15 +1,15 @@
 //! Cutting a sorted sequence into leaves where the gaps between keys are wide.
 //!
-//! The residual byte can name a leaf without error when a point of its grid falls into the gap
-//! between the last key of one leaf and the first of the next (see `docs/learned-layer.md`).
-//! Cutting at the widest of three gaps makes that nearly certain, and keeps the mean fill.
+//! A residual byte can name a leaf without error if a point of its grid is in the gap before the
+//! leaf's first key (see `docs/explanation/learned-layer.md`). Cutting at the widest of three gaps
+//! makes that nearly certain, and keeps the mean fill.
 
 use crate::LoadError;
 
-/// Records between two calls of a progress callback.
+/// Number of records between two calls of a progress callback.
 const PROGRESS_RECORD_COUNT: u64 = 1 << 16;
 
-/// How many records the leaves of a load get.
+/// Number of records that the leaves of a load get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillTarget {
     least: usize,
@@ -18,7 +18,8 @@ pub struct FillTarget {
 }
 
 impl FillTarget {
-    /// Leaves of `slots` slots, filled to `fill_percent`, at least 2 records each.
+    /// Creates a target for leaves of `slots` slots, filled to `fill_percent`, with at least 2
+    /// records.
     pub fn new(slots: usize, fill_percent: u8) -> Self {
         let wanted = (slots * usize::from(fill_percent))
             .div_euclid(100)
@@ -31,13 +32,13 @@ impl FillTarget {
         }
     }
 
-    /// Mean number of records per leaf when gaps are random.
+    /// Returns the mean number of records per leaf when gaps are random.
     pub fn mean(self) -> f64 {
         (self.least + self.most) as f64 / 2.0
     }
 }
 
-/// Collects records and says where a leaf ends.
+/// Collector of records that decides where leaves end.
 #[derive(Debug)]
 pub struct Cutter {
     target: FillTarget,
@@ -45,7 +46,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// A cutter with no records.
+    /// Creates a cutter without records.
     pub fn new(target: FillTarget) -> Self {
         Self {
             target,
@@ -53,7 +54,7 @@ impl Cutter {
         }
     }
 
-    /// The last record's key.
+    /// Returns the key of the last record.
     pub fn last_key(&self) -> Option<u64> {
         self.pending.last().map(|(key, _)| *key)
     }
@@ -69,14 +70,14 @@ impl Cutter {
         })
     }
 
-    /// Moves what is left to the end of `records`: one leaf, or none.
+    /// Moves the remaining records to the end of `records`: one leaf, or none.
     pub fn finish(&mut self, records: &mut Vec<(u64, u64)>) -> Option<usize> {
         let count = self.pending.len().min(self.target.most);
         records.extend(self.pending.drain(..count));
         (count > 0).then_some(count)
     }
 
-    /// The cut before the widest gap; the wanted one when gaps are alike.
+    /// Returns the cut before the widest gap; the wanted one if gaps are equal.
     fn widest_cut(&self) -> usize {
         let gap = |count: usize| self.pending[count].0 - self.pending[count - 1].0;
         let cuts = self.target.least..=self.target.most;
@@ -85,23 +86,23 @@ impl Cutter {
     }
 }
 
-/// Where the leaves of a load go.
+/// Receiver of the leaves of a load.
 pub(super) trait LeafSink {
-    /// Where the records of the next leaf go.
+    /// Returns the vector for the records of the next leaf.
     fn records_mut(&mut self) -> &mut Vec<(u64, u64)>;
 
-    /// The last `count` records are a leaf.
+    /// Makes a leaf of the last `count` records.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
     async fn add_leaf(&mut self, count: usize) -> Result<(), LoadError>;
 }
 
-/// Cuts records, which have to ascend by key, into leaves; tells `progress` now and then how many
-/// it was given. Returns how many there were.
+/// Cuts records, which must ascend by key, into leaves. Repeatedly calls `progress` with the number
+/// of records received. Returns their total number.
 ///
 /// # Errors
-/// The records do not ascend, or what [`LeafSink::add_leaf`] says.
+/// The records do not ascend, or [`LeafSink::add_leaf`] failed.
 pub(super) async fn cut_into(
     target: FillTarget,
     records: impl Iterator<Item = (u64, u64)>,

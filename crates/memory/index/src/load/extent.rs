@@ -1,31 +1,31 @@
-//! Room for runs: chunks side by side, claimed as they are needed; in a pool of several nodes, by
-//! turns on all of them.
+//! Far memory for runs: adjacent chunks, claimed as needed; in a pool of several nodes, on all of
+//! them in turn.
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_fabric::Endpoint;
-use farleaf_region::PoolLayout;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Placement};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_pool::PoolError;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange, NodeChoice};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
-/// Chunks claimed ahead of need, so that claiming costs little: 4 MiB.
+/// Number of chunks claimed ahead, so that claiming costs little: 4 MiB.
 const AHEAD_CHUNK_COUNT: u64 = 64;
 
-/// The chunks of one load.
+/// Chunks of one load.
 #[derive(Debug)]
 pub struct RunExtents {
     purpose: ChunkPurpose,
     table: TableId,
     ranges: Vec<ChunkRange>,
-    /// Blocks of the last range that are used.
+    /// Number of used blocks of the last range.
     used_blocks: u64,
-    /// How full the nodes are, once that was asked.
-    placement: Option<Placement>,
+    /// Fill of the nodes, once it has been read.
+    placement: Option<NodeChoice>,
 }
 
 impl RunExtents {
-    /// No chunks yet.
+    /// Creates extents without chunks.
     pub fn new(purpose: ChunkPurpose, table: TableId) -> Self {
         Self {
             purpose,
@@ -36,8 +36,8 @@ impl RunExtents {
         }
     }
 
-    /// Room for `block_count` blocks in one piece, right behind the last piece if that can be and
-    /// no other node is emptier.
+    /// Reserves `block_count` adjacent blocks, directly after the last piece if possible and if no
+    /// other node is emptier.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
@@ -46,17 +46,17 @@ impl RunExtents {
         allocator: &ChunkAllocator<'_, E>,
         layout: &PoolLayout,
         block_count: u64,
-    ) -> Result<RemoteAddr, RegionError> {
+    ) -> Result<RemoteAddr, PoolError> {
         let mut placement = match self.placement.take() {
             Some(placement) => placement,
-            None => Placement::read(allocator, layout).await?,
+            None => NodeChoice::read(allocator, layout).await?,
         };
         if let Some(last) = self.ranges.last_mut() {
             let missing = (self.used_blocks + block_count)
                 .saturating_sub(last.count * CHUNK_SIZE_BLOCKS)
                 .div_ceil(CHUNK_SIZE_BLOCKS);
             let mut fits = missing == 0;
-            // Each piece of several nodes is a claim of its own.
+            // On several nodes, each piece is claimed separately.
             let extensible = (!placement.has_choice()).then_some(allocator);
             for count in [missing.max(AHEAD_CHUNK_COUNT), missing] {
                 if !fits
@@ -87,18 +87,18 @@ impl RunExtents {
         Ok(layout.chunk_start(range.first))
     }
 
-    /// Claims so many chunks side by side, or more, on the emptiest node that has so many.
+    /// Claims at least `needed` adjacent chunks on the emptiest node that has so many.
     async fn claim<E: Endpoint>(
         &self,
         allocator: &ChunkAllocator<'_, E>,
         needed: u64,
-        placement: &mut Placement,
-    ) -> Result<ChunkRange, RegionError> {
+        placement: &mut NodeChoice,
+    ) -> Result<ChunkRange, PoolError> {
         let ahead = needed.max(AHEAD_CHUNK_COUNT);
         let claim = async |node| {
             let allocator = allocator.on(node);
             match allocator.claim(ahead, self.purpose, self.table).await {
-                Err(RegionError::Full { .. }) if ahead > needed => {
+                Err(PoolError::Full { .. }) if ahead > needed => {
                     allocator.claim(needed, self.purpose, self.table).await
                 }
                 claimed => claimed,
@@ -109,14 +109,14 @@ impl RunExtents {
         Ok(range)
     }
 
-    /// Gives back, as free, the chunks of the last range that nothing was placed in.
+    /// Releases, as free, the unused chunks of the last range.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn return_unused<E: Endpoint>(
         &mut self,
         allocator: &ChunkAllocator<'_, E>,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let Some(last) = self.ranges.last_mut() else {
             return Ok(());
         };
@@ -132,7 +132,7 @@ impl RunExtents {
             .await
     }
 
-    /// Gives all chunks back: to the table if the load was committed, else as free.
+    /// Releases all chunks: to the table if the load was committed, otherwise as free.
     ///
     /// # Errors
     /// The fabric failed.
@@ -140,7 +140,7 @@ impl RunExtents {
         self,
         allocator: &ChunkAllocator<'_, E>,
         committed: bool,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let purpose = if committed {
             self.purpose
         } else {

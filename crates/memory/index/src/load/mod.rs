@@ -1,19 +1,19 @@
-//! Bulk load: a sorted sequence becomes runs of leaves, models and residuals, or leaves and a tree
-//! over them, and appears at once.
+//! Bulk load: a sorted sequence becomes leaves with models and residuals, or leaves with a tree
+//! over them, and all of it becomes visible at once. Any load keeps these rules:
 //!
-//! - **B1.** Leaves, models, residuals and synonym leaf tables are written into chunks that the
-//!   loader owns; nothing points to them.
-//! - **B2.** The loader locks the table's first leaf, and goes on only if that is intact, not
-//!   retired, empty and without a sibling: then nobody else has a record in the table, nor can
-//!   write one.
-//! - **B3.** One batch commits: the pending root, then the first leaf is retired in favour of the
-//!   first new one (link, state: the commit point), then its lock is freed, then the root swapped.
-//! - **B4.** Whoever finds the first leaf retired while the root is still the old one swaps the
-//!   root to the pending one. Before the commit point a pending root means nothing: the next loader
-//!   overwrites it under the lock.
-//! - **B5.** After that the chunks are given back to the table. The sweep of a dead loader's chunks
-//!   keeps those whose generation is that of the root and frees the others; a generation number is
-//!   drawn for each load, so that two loads at once do not share one.
+//! - **Own chunks.** Leaves, models, residuals and synonym leaf tables are written to chunks that
+//!   the loader owns; nothing points to them.
+//! - **Empty table.** The loader locks the table's first leaf. It continues only if the leaf is
+//!   intact, not retired, empty and without a sibling: then no other session has or can write a
+//!   record.
+//! - **Commit.** One batch commits: it writes the pending root, retires the first leaf in favor of
+//!   the first new one (link, then state: the commit point), unlocks it, and swaps the root.
+//! - **Pending root.** A session that finds the first leaf retired, and the root still the old one,
+//!   swaps the root to the pending one. Before the commit point a pending root means nothing: the
+//!   next loader overwrites it under the lock.
+//! - **Generation.** After the commit the chunks are given to the table. The sweep of a dead
+//!   loader's chunks keeps those of the root's generation and frees the others. Each load draws its
+//!   own generation number, so that two concurrent loads do not share one.
 
 mod commit;
 mod create;
@@ -33,10 +33,10 @@ pub(crate) use train::{Fence, Gap, epsilon_leaves_max, residuals_of};
 use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use crate::LoadError;
 use crate::layer::LayerKind;
@@ -44,34 +44,34 @@ use crate::load::cut::cut_into;
 use crate::load::run::RunBuilder;
 use crate::snapshot::{SnapshotContents, write_snapshot};
 
-/// What a load made.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadSummary {
-    /// Records loaded.
+    /// Number of records loaded.
     pub record_count: u64,
-    /// Leaves written.
+    /// Number of leaves written.
     pub leaf_count: u64,
-    /// Models trained.
+    /// Number of models trained.
     pub model_count: u64,
 }
 
-/// How a load trains.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPlan {
-    /// Which search layer will use it.
+    /// Search layer of the table.
     pub kind: LayerKind,
-    /// How full leaves become, in percent.
+    /// Fill of leaves in percent.
     pub fill_percent: u8,
-    /// Error bound in keys.
+    /// Error bound of models, in keys.
     pub epsilon_keys: f64,
-    /// Entries that the inner nodes of a new table's tree get at the most; a load keeps to what the
-    /// table was made with.
+    /// Largest number of entries of inner nodes in a new table's tree. A load uses the number that
+    /// the table was created with.
     pub entry_count_max: u32,
 }
 
 impl LoadPlan {
-    /// The error bound in leaves. The paper counts positions in slots of full leaves; runs count in
-    /// the records that a leaf gets.
+    /// Returns the error bound in leaves. The paper counts positions in slots of full leaves; runs
+    /// count in the records that a leaf gets.
     pub fn epsilon_leaves(&self, slots: usize) -> f64 {
         match self.kind {
             LayerKind::Learned => {
@@ -82,16 +82,15 @@ impl LoadPlan {
     }
 }
 
-/// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written. `broken` is as for [`LeafAccess::lock`]. Memory:
-/// one model's records at a time, and a byte
-/// per leaf. An empty sequence changes nothing.
+/// Loads `records`, ascending by key, into an empty table. Repeatedly calls `progress` with the
+/// number of records written. `broken` is as for [`LeafAccess::lock`]. Memory: one model's records
+/// at a time, and a byte per leaf. An empty sequence changes nothing.
 ///
 /// # Errors
-/// The records do not ascend, the table is not empty, or the pool is full: then nothing of the load
-/// is in the table, and its chunks are given back. Or the fabric failed: if the commit's outcome is
-/// unknown (F5), all of it is in the table or nothing, and its chunks are swept when the session is
-/// fenced.
+/// The records do not ascend, the table is not empty, or the pool is full: then none of the records
+/// are in the table, and the load's chunks are free again. Or the fabric failed: if the commit's
+/// outcome is unknown (FABRIC-5), the table has all of the records or none. The chunks are swept
+/// when the session is fenced.
 pub async fn bulk_load<E: Endpoint>(
     access: LeafAccess<'_, E>,
     entry: &CatalogEntry,
@@ -130,7 +129,7 @@ pub async fn bulk_load<E: Endpoint>(
     )
     .await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
-        // It may have committed: the sweep will tell (W4), when the session has ended.
+        // The load may have committed; the sweep determines this when the session has ended.
         return loaded;
     }
     let committed = matches!(loaded, Ok(summary) if summary.record_count > 0);
@@ -149,7 +148,7 @@ pub async fn bulk_load<E: Endpoint>(
     loaded
 }
 
-/// A generation for the load, if the table looks as if it could be loaded. Two round trips.
+/// Draws a generation for the load, if the table seems to be empty. Costs two round trips.
 async fn begin<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,

@@ -1,10 +1,10 @@
 //! Leaves of a load, trained and written model by model.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{LeafAccess, LeafBuffer};
+use farleaf_leaf::words::{LeafAccess, LeafBuffer};
 use farleaf_model::{Segment, SegmentBuilder};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::allocation::ChunkAllocator;
 
 use crate::LoadError;
 use crate::directory::Model;
@@ -14,28 +14,29 @@ use crate::load::cut::LeafSink;
 use crate::load::extent::RunExtents;
 use crate::load::train::{Boundaries, Gap, shift_for};
 
-/// Leaves that go over the fabric with one WRITE.
+/// Number of leaves that one WRITE transfers.
 const WRITE_LEAF_COUNT: usize = 1024;
-/// Entries of a synonym leaf table: 2^8 in the paper.
+/// Number of entries of a synonym leaf table in `rolex`: 2^8, as in the paper.
 const PAPER_SYNONYM_CAPACITY: u32 = 256;
-/// Twice as many entries as there are splits that make a model due for retraining.
+/// Number of leaves per entry of a synonym leaf table: there are twice as many entries as splits
+/// that make a model due for retraining.
 const LEAVES_PER_SYNONYM_ENTRY: u32 = 4;
 const SYNONYM_CAPACITY_MAX: u32 = Model::TRAINED_LEAF_COUNT_MAX / LEAVES_PER_SYNONYM_ENTRY - 2;
-/// What the lookups' arithmetic may differ from the one here, in leaves.
+/// Largest difference between the lookups' arithmetic and the one here, in leaves.
 const ROUNDING_MARGIN: f32 = 1e-5;
 
-/// What all leaves of a load amount to.
+/// Models and residuals of all leaves of a load.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// The models, their synonym leaf tables not placed yet.
+    /// Models, whose synonym leaf tables have no address yet.
     pub(super) models: Vec<Model>,
-    /// One per leaf.
+    /// Residual of each leaf.
     pub(super) residuals: Vec<i8>,
-    /// Positions are counted in 2^-shift leaves.
+    /// Scale of positions: their unit is 2^-shift leaves.
     pub(super) shift: u32,
 }
 
-/// Takes leaves in order; trains, places and writes them.
+/// Builder of a run: takes leaves in order, trains models, and places and writes the leaves.
 pub(super) struct RunBuilder<'a, E> {
     access: &'a LeafAccess<'a, E>,
     allocator: &'a ChunkAllocator<'a, E>,
@@ -43,19 +44,19 @@ pub(super) struct RunBuilder<'a, E> {
     kind: LayerKind,
     regression: SegmentBuilder,
     run: Run,
-    /// Records of the leaves that no model is closed over yet.
+    /// Records of leaves without a finished model.
     records: Vec<(u64, u64)>,
     /// Record counts of these leaves, and the gaps before them.
     leaves: Vec<(usize, Gap)>,
     /// Last key of the last leaf.
     last_key: Option<u64>,
-    /// The last written model's last leaf, whose link is not known yet.
+    /// Last leaf of the last written model, whose link is not known yet.
     held_back: Option<(RemoteAddr, LeafBuffer)>,
     batch: Batch,
 }
 
 impl<'a, E: Endpoint> RunBuilder<'a, E> {
-    /// A builder without leaves.
+    /// Creates a builder without leaves.
     pub(super) fn new(
         access: &'a LeafAccess<'a, E>,
         allocator: &'a ChunkAllocator<'a, E>,
@@ -83,7 +84,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         }
     }
 
-    /// Closes the last model. `None` when there was no leaf.
+    /// Finishes the last model. Returns `None` if there was no leaf.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
@@ -102,7 +103,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     }
 
     /// Decides the fences of a segment's leaves and writes them. `next` is the fence and the record
-    /// count of the leaf that follows, whose records are at the end of `records` already.
+    /// count of the following leaf, whose records are already at the end of `records`.
     async fn write_model(
         &mut self,
         segment: &Segment,
@@ -152,7 +153,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     }
 
     /// Writes all leaves but the last, which is held back until its link is known. `lows` has one
-    /// fence more than there are leaves: where the next model begins, 0 behind the last.
+    /// more fence than there are leaves: the one where the next model begins, 0 at the end.
     async fn write_leaves(&mut self, base: RemoteAddr, lows: &[u64]) -> Result<(), LoadError> {
         let geometry = self.access.geometry;
         let stride = geometry.stride_words();
@@ -233,18 +234,18 @@ async fn write_words<E: Endpoint>(
     Ok(endpoint.execute(batch).await?)
 }
 
-/// Entries of a model's synonym leaf table.
+/// Returns the number of entries of a model's synonym leaf table.
 pub(crate) fn synonym_capacity(kind: LayerKind, leaf_count: u32) -> u32 {
     if kind == LayerKind::Rolex {
         return PAPER_SYNONYM_CAPACITY;
     }
-    // With the table's header, whole blocks.
+    // Together with the table's header, the entries fill whole blocks.
     let header = SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
     let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY + header).next_multiple_of(8);
     (wanted - header).min(SYNONYM_CAPACITY_MAX)
 }
 
-/// Leaves that a model may have.
+/// Returns the largest number of leaves of a model.
 pub(crate) fn leaf_count_max(kind: LayerKind) -> u32 {
     if kind == LayerKind::Rolex {
         Model::LEAF_COUNT_MAX
@@ -253,7 +254,7 @@ pub(crate) fn leaf_count_max(kind: LayerKind) -> u32 {
     }
 }
 
-/// The largest error over the fences as they were decided, rounded up.
+/// Returns the largest error over the decided fences, rounded up.
 pub(crate) fn error_max(model: &Model, lows: &[u64]) -> f32 {
     let predict =
         |key: u64| model.slope * (key - model.first_key) as f64 + f64::from(model.intercept);

@@ -1,8 +1,8 @@
-//! From a segment of the regression to fences and residuals.
+//! Fences and residuals from a segment of the regression.
 
 use crate::directory::Model;
 
-/// The leaf boundaries of one model, decided.
+/// Leaf boundaries of one model.
 #[derive(Debug, Default)]
 pub(crate) struct Boundaries {
     /// Lower fence of each leaf.
@@ -11,26 +11,26 @@ pub(crate) struct Boundaries {
     pub(crate) residuals: Vec<i8>,
 }
 
-/// The gap before a leaf: the last key before it, and its first key.
+/// Gap before a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
-    /// Last key of the leaf before.
+    /// Last key of the previous leaf.
     pub(crate) last: u64,
     /// First key of the leaf.
     pub(crate) first: u64,
 }
 
-/// A leaf's lower fence that stays as it is, and the gap around it.
+/// Fixed lower fence of a leaf, and the gap around it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence {
-    /// The fence: above the gap's last key, and not above its first.
+    /// Lower fence: above the gap's last key, and not above its first.
     pub(crate) low: u64,
-    /// The keys on both sides, as far as they are known.
+    /// Nearest keys on both sides, as far as they are known.
     pub(crate) gap: Gap,
 }
 
 impl Fence {
-    /// Nothing is known of the keys around it.
+    /// Creates a fence without known keys around it.
     pub(crate) fn alone(low: u64) -> Self {
         let gap = Gap {
             last: low.saturating_sub(1),
@@ -41,21 +41,23 @@ impl Fence {
 }
 
 impl Gap {
-    /// The middle of the gap: a key that could be the leaf's lower fence.
+    /// Returns the middle of the gap: a key that could be the leaf's lower fence.
     pub(super) fn middle(&self) -> u64 {
         self.last + (self.first - self.last).div_ceil(2)
     }
 }
 
-/// Grid points that a residual can be off: a threshold is at most one beyond the predicted fence.
+/// Largest error of a residual in grid points: a threshold is at most one beyond the predicted
+/// fence.
 const RESIDUAL_ROOM: f64 = i8::MAX as f64 - 1.0;
 
-/// The largest error, in leaves, that a residual byte can hold at a shift; at least half a leaf.
+/// Returns the largest error, in leaves, that a residual byte can hold at a shift; at least half a
+/// leaf.
 pub(crate) fn epsilon_leaves_max(shift: u32) -> f64 {
     RESIDUAL_ROOM / f64::from(1 << shift)
 }
 
-/// How finely positions are counted: as finely as a residual byte can still hold errors of
+/// Returns the shift of positions: the finest at which a residual byte can still hold errors of
 /// `epsilon_leaves`.
 pub(crate) fn shift_for(epsilon_leaves: f64) -> u32 {
     let shift = (RESIDUAL_ROOM / epsilon_leaves.max(0.5)).log2().floor();
@@ -63,13 +65,13 @@ pub(crate) fn shift_for(epsilon_leaves: f64) -> u32 {
 }
 
 impl Boundaries {
-    /// Decides the fences of a model's leaves. `gaps[i]` lies before leaf i; the model's own first
-    /// key is the first leaf's fence.
+    /// Decides the fences of a model's leaves. `gaps[i]` is before leaf i; the model's first key is
+    /// the first leaf's fence.
     ///
-    /// Where the model's predictions of the gap's two keys differ, a threshold between them is
-    /// chosen, and the fence is the smallest key whose prediction reaches it: so the residual is
-    /// exact for every key, present or not. Where they do not, the key that begins the leaf is the
-    /// fence, and keys with the same prediction on the wrong side of it cost one more leaf.
+    /// If the model predicts different positions for the gap's two keys, a threshold between them
+    /// is chosen. The fence is the smallest key whose position reaches it, so the residual is exact
+    /// for every key, present or not. Otherwise the fence is the leaf's first key, and keys with
+    /// the same position on the wrong side of it cost one more leaf.
     pub(crate) fn decide(model: &Model, gaps: &[Gap], shift: u32) -> Self {
         let mut boundaries = Self {
             lows: vec![model.first_key],
@@ -98,11 +100,12 @@ impl Boundaries {
     }
 }
 
-/// The residuals of a model's leaves whose fences are given; that of the first one does not count.
+/// Returns the residuals of a model's leaves with fixed fences; the first leaf's residual is not
+/// used.
 ///
-/// A leaf's threshold lies as near to the prediction of its fence as the keys on both sides allow:
-/// so these are predicted right, and of what is not there yet as little wrong as can be. Where the
-/// predictions of both sides are one, the left side's keys cost one more leaf.
+/// A leaf's threshold is as near to the position of its fence as the keys on both sides allow.
+/// Present keys are then predicted correctly, and absent ones as correctly as possible. If both
+/// sides have the same position, the left side's keys cost one more leaf.
 pub(crate) fn residuals_of(model: &Model, fences: &[Fence], shift: u32) -> Vec<i8> {
     let mut residuals = Vec::with_capacity(fences.len());
     residuals.push(i8::MIN);
@@ -119,14 +122,14 @@ pub(crate) fn residuals_of(model: &Model, fences: &[Fence], shift: u32) -> Vec<i
     residuals
 }
 
-/// What a byte holds of a threshold. Held back by the threshold before it, one may be out of its
-/// reach: then the leaf is predicted wrong, which its fences tell.
+/// Returns a threshold as a residual byte. The threshold may be out of range because it must not be
+/// below the previous one; then predictions of the leaf are wrong, and its fences show it.
 fn residual(threshold: i64, base: i64) -> i8 {
     (threshold - base).clamp(i8::MIN.into(), i8::MAX.into()) as i8
 }
 
-/// The smallest key of a gap, its last one excluded, for which the condition holds; it holds for
-/// the gap's first key and is monotone.
+/// Returns the smallest key of a gap, after its last key, for which the condition holds. The
+/// condition must be monotone and hold for the gap's first key.
 fn smallest_key(gap: Gap, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut below, mut reaches) = (gap.last, gap.first);
     while reaches - below > 1 {
@@ -143,7 +146,7 @@ fn smallest_key(gap: Gap, holds: impl Fn(u64) -> bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::RemoteAddr;
+    use farleaf_base::RemoteAddr;
 
     fn model(first_key: u64, slope: f64, leaf_count: u32) -> Model {
         Model {
@@ -193,9 +196,9 @@ mod tests {
         assert_eq!(boundaries.lows, [0, 8, 12]);
     }
 
-    /// Promise: with given fences, the keys on both sides of each are predicted right, wherever in
-    /// the gap the fence is, as long as the grid has a point between them; and what is not there
-    /// yet is predicted wrong only between the fence and the nearest of these.
+    /// Checks that, with fixed fences, the keys on both sides of each are predicted correctly if
+    /// the grid has a point between them, wherever the fence is. Absent keys are predicted wrong
+    /// only between the fence and the nearest present key.
     #[test]
     fn residuals_of_given_fences_part_the_keys_on_both_sides() {
         let (shift, unit) = (5, 1000 / 32);
@@ -222,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Promise: where no grid point lies in the gap, the leaf's own keys are predicted right.
+    /// Checks that, if no grid point is in the gap, the leaf's own keys are predicted correctly.
     #[test]
     fn a_gap_that_is_too_narrow_costs_the_left_side() {
         let model = model(0, 1e-3, 2);

@@ -1,40 +1,40 @@
-//! A load of a table whose leaves a tree leads to: leaves one beside the other in chunks that
-//! splits take from later, by turns on all nodes, then the tree over them (B1 to B5 as for runs).
+//! Load of a table with a tree: adjacent leaves in chunks that splits use later, on all nodes in
+//! turn, then the tree over them. The rules are those of [`load`](super).
 
 use core::cell::Cell;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeaseShape};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafAccess, LeafBuffer, LeafError, LeaseShape};
+use farleaf_pool::catalog::CatalogEntry;
 
 use super::cut::{FillTarget, LeafSink, cut_into};
 use super::{LoadPlan, LoadSummary, commit, finish_root};
 use crate::LoadError;
 use crate::tree::Pieces;
-use crate::tree::build::{NewTree, Plan, build};
+use crate::tree::build::{NewTree, TreePlan, build};
 use crate::tree::head::{compacted_addr, read_head};
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
-/// Leaves that are kept until they are written: a chunk of the smallest, and one more.
+/// Number of leaves kept before they are written: a chunk of the smallest, and one more.
 const PENDING_LEAF_COUNT: usize = 342;
 
-/// Leaves on their way.
+/// Leaves of a load in progress.
 struct Leaves<'a, E> {
     access: &'a LeafAccess<'a, E>,
     pieces: &'a mut Pieces,
-    /// All of them, in order.
-    entries: Vec<Entry>,
-    /// Record counts of the last ones, which are not written yet.
+    /// All leaves, in order.
+    entries: Vec<ChildEntry>,
+    /// Record counts of the last leaves, which are not written yet.
     counts: Vec<usize>,
     records: Vec<(u64, u64)>,
     batch: Batch,
 }
 
-/// Loads the records, and gives back what the load took: to the table, if it was committed.
+/// Loads the records, and releases the load's chunks: to the table, if it was committed.
 ///
 /// # Errors
-/// As for [`super::bulk_load`].
+/// The errors of [`super::bulk_load`].
 pub(super) async fn load<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     (entry, plan, generation, broken): (&CatalogEntry, LoadPlan, u16, &Cell<bool>),
@@ -52,7 +52,7 @@ pub(super) async fn load<E: Endpoint>(
     )
     .await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
-        // It may have committed: the sweep will tell (W4), when the session has ended.
+        // The load may have committed; the sweep determines this when the session has ended.
         return loaded;
     }
     let committed = matches!(loaded, Ok(summary) if summary.record_count > 0);
@@ -77,8 +77,8 @@ async fn load_into<E: Endpoint>(
         return Ok(LoadSummary::default());
     }
     let entries = leaves.finish().await?;
-    // The session may have opened the table long ago, and another tree be in force since. That
-    // stays readable as long as this operation goes on (D7).
+    // The session may have opened the table long ago, and another tree may be in force now. That
+    // stays readable while this operation is in progress (LEAF-7).
     let root = finish_root(access, entry, broken).await?;
     if root.is_null() {
         let table = access.table;
@@ -89,13 +89,13 @@ async fn load_into<E: Endpoint>(
         ..entry.clone()
     };
     let before = read_head(access, root).await?;
-    let over = Plan {
+    let over = TreePlan {
         generation,
         record_count,
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
         takes_reserve: false,
-        // Sessions may still search by what the compacted one has replaced.
+        // Sessions may still use the trees that a compaction has replaced.
         is_compacted: before.is_compacted,
     };
     let built = build(access, over, &entries).await?;
@@ -123,8 +123,7 @@ impl<'a, E: Endpoint> Leaves<'a, E> {
         }
     }
 
-    /// Writes the leaves that are not written yet, but for the last `keep`, of which it is not
-    /// known where they end.
+    /// Writes the pending leaves, except for the last `keep`, whose ends are not known yet.
     async fn write(&mut self, keep: usize) -> Result<(), LoadError> {
         let geometry = self.access.geometry;
         let first = self.entries.len() - self.counts.len();
@@ -159,8 +158,8 @@ impl<'a, E: Endpoint> Leaves<'a, E> {
         Ok(())
     }
 
-    /// Writes the last ones. All leaves, in order.
-    async fn finish(mut self) -> Result<Vec<Entry>, LoadError> {
+    /// Writes the last leaves, and returns all leaves in order.
+    async fn finish(mut self) -> Result<Vec<ChildEntry>, LoadError> {
         if !self.counts.is_empty() {
             self.write(0).await?;
         }
@@ -184,7 +183,7 @@ impl<E: Endpoint> LeafSink for Leaves<'_, E> {
             self.records[first].0
         };
         let (child, _) = self.pieces.take(self.access, 1).await?;
-        self.entries.push(Entry { low, child });
+        self.entries.push(ChildEntry { low, child });
         self.counts.push(count);
         if self.counts.len() >= PENDING_LEAF_COUNT {
             self.write(1).await?;

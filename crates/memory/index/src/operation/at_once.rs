@@ -1,11 +1,11 @@
-//! Reading keys on endpoints that read at once (`mem`, `shm`): what [`Index::get`] and
+//! Reading keys on endpoints with immediate reads (`mem`, `shm`): does what [`Index::get`] and
 //! [`Index::multi_get`] do while every hint is right, without batch and future.
 //!
-//! Nothing is decided here that is not decided there: a leaf that does not answer (D4) is handed
-//! over, with what it told, and the rest is theirs.
+//! No other decision is made here. If a leaf does not cover the key (LEAF-4), it is passed with its
+//! result to the ordinary operation, which continues.
 
 use farleaf_fabric::{Batch, Cost, Endpoint};
-use farleaf_leaf::Look;
+use farleaf_leaf::words::LeafCheck;
 
 use super::read::MULTI_GET_BATCH_COUNT;
 use super::{Hint, Index};
@@ -13,37 +13,37 @@ use crate::IndexError;
 use crate::layer::Layer;
 use crate::learned::GROUP_COUNT;
 
-/// A leaf that was read and does not have the key, and what it told.
+/// Leaf that was read and does not have the key, with the result of the look.
 #[derive(Clone, Copy, Debug)]
-pub struct Elsewhere {
-    /// Which of the keys.
+pub struct MissedLeaf {
+    /// Index of the key among those requested.
     key_index: usize,
     hint: Hint,
-    look: Look,
+    look: LeafCheck,
 }
 
-/// What became of a get at once.
+/// Result of an immediate get.
 #[derive(Debug)]
 pub enum GetAtOnce {
-    /// The key's value.
+    /// Value of the key.
     Value(Option<u64>),
-    /// One leaf was read, and the key is elsewhere.
-    Elsewhere(Elsewhere),
-    /// Nothing was read: the ordinary operation can, or tells why not.
+    /// One leaf was read, and the key is in another.
+    MissedLeaf(MissedLeaf),
+    /// Nothing was read; use the ordinary operation, which returns the value or the error.
     Unable,
 }
 
-/// What became of a `multi_get` at once.
+/// Result of an immediate `multi_get`.
 #[derive(Debug)]
 pub enum MultiGetAtOnce {
-    /// One leaf was read per key. The values are there but for these keys.
-    Read(Vec<Elsewhere>),
-    /// The values are not there: the ordinary operation can read them, or tells why not.
+    /// One leaf was read per key. All values are set except for these keys.
+    Read(Vec<MissedLeaf>),
+    /// No value was read; use the ordinary operation, which returns the values or the error.
     Unable,
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// The value of a key: what [`get`](Self::get) does if it needs one leaf.
+    /// Returns the value of a key: does what [`get`](Self::get) does if it needs one leaf.
     #[inline]
     pub fn get_at_once(&self, key: u64) -> GetAtOnce {
         if !self.access.endpoint.reads_at_once() {
@@ -52,9 +52,9 @@ impl<E: Endpoint> Index<'_, E> {
         let Some(hint) = self.one_leaf(key) else {
             return GetAtOnce::Unable;
         };
-        match self.access.glance(hint.addr, key) {
+        match self.access.probe(hint.addr, key) {
             Some(Ok(value)) => GetAtOnce::Value(value),
-            Some(Err(look)) => GetAtOnce::Elsewhere(Elsewhere {
+            Some(Err(look)) => GetAtOnce::MissedLeaf(MissedLeaf {
                 key_index: 0,
                 hint,
                 look,
@@ -63,22 +63,23 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Goes on from where [`get_at_once`](Self::get_at_once) ended.
+    /// Continues where [`get_at_once`](Self::get_at_once) ended.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
-    pub async fn get_elsewhere(
+    /// The errors of [`get`](Self::get).
+    pub async fn continue_get(
         &self,
         batch: &mut Batch,
         key: u64,
-        elsewhere: Elsewhere,
+        elsewhere: MissedLeaf,
     ) -> Result<Option<u64>, IndexError> {
         *batch.cost_mut() += self.cost_at_once(1);
         self.get_slowly(batch, key, elsewhere.hint, elsewhere.look)
             .await
     }
 
-    /// The values of many keys: what [`multi_get`](Self::multi_get) does if it needs one leaf each.
+    /// Reads the values of many keys: does what [`multi_get`](Self::multi_get) does if it needs one
+    /// leaf each.
     pub fn multi_get_at_once(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> MultiGetAtOnce {
         let layer = self.state.layer.borrow();
         let Layer::Learned(layer) = &*layer else {
@@ -101,10 +102,10 @@ impl<E: Endpoint> Index<'_, E> {
             let mut hints = [Hint::default(); GROUP_COUNT];
             layer.locate_group(group, &mut hints, prepare);
             for (key, hint) in group.iter().zip(&hints) {
-                match self.access.glance(hint.addr, *key) {
+                match self.access.probe(hint.addr, *key) {
                     Some(Ok(value)) => values.push(value),
                     Some(Err(look)) => {
-                        elsewhere.push(Elsewhere {
+                        elsewhere.push(MissedLeaf {
                             key_index: values.len(),
                             hint: *hint,
                             look,
@@ -118,16 +119,16 @@ impl<E: Endpoint> Index<'_, E> {
         MultiGetAtOnce::Read(elsewhere)
     }
 
-    /// Goes on from where [`multi_get_at_once`](Self::multi_get_at_once) ended.
+    /// Continues where [`multi_get_at_once`](Self::multi_get_at_once) ended.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
-    pub async fn multi_get_elsewhere(
+    /// The errors of [`get`](Self::get).
+    pub async fn continue_multi_get(
         &self,
         batch: &mut Batch,
         keys: &[u64],
         values: &mut [Option<u64>],
-        elsewhere: &[Elsewhere],
+        elsewhere: &[MissedLeaf],
     ) -> Result<(), IndexError> {
         *batch.cost_mut() += self.cost_at_once(keys.len());
         for found in elsewhere {
@@ -138,7 +139,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// What reading a leaf for each of so many keys at once has cost: as much as with batches.
+    /// Returns the cost of reading one leaf for each of `key_count` keys: the same as with batches.
     #[inline]
     pub fn cost_at_once(&self, key_count: usize) -> Cost {
         let batch_count = key_count.div_ceil(MULTI_GET_BATCH_COUNT) as u64;

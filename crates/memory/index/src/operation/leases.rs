@@ -1,15 +1,15 @@
-//! The leaves and inner nodes that a session has leased for splits, per memory node.
+//! Leaves and inner nodes that a session has leased for splits, per memory node.
 
-use farleaf_leaf::{LeafAccess, LeafLease, LeaseShape};
-use farleaf_region::PoolLayout;
-use farleaf_region::chunk::FreeLeaves;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_base::{NodeId, RemoteAddr};
+use farleaf_leaf::words::{LeafAccess, LeafLease, LeaseShape};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::chunk::FreeLeaves;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::IndexState;
 
 impl IndexState {
-    /// The chunks of a lease that can be given back, now that it has another.
+    /// Adds a chunk to a lease. Returns the lease's exhausted chunks, which are to be released.
     fn extend<E>(
         &self,
         lease: &mut LeafLease,
@@ -25,14 +25,14 @@ impl IndexState {
         exhausted
     }
 
-    /// A leased inner node.
+    /// Takes a leased inner node.
     pub(super) fn take_inner(&self) -> Option<RemoteAddr> {
         let node = self.inner_lease.borrow_mut().as_mut()?.take()?;
         self.leases.note_taken();
         Some(node)
     }
 
-    /// An inner node that was taken is not needed after all.
+    /// Puts back an inner node that was not needed.
     pub(super) fn put_back_inner(&self, layout: &PoolLayout, node: RemoteAddr) {
         self.leases.note_linked();
         if let Some(lease) = self.inner_lease.borrow_mut().as_mut() {
@@ -40,7 +40,7 @@ impl IndexState {
         }
     }
 
-    /// [`extend_lease`](Self::extend_lease) for inner nodes.
+    /// Does [`extend_lease`](Self::extend_lease) for inner nodes.
     pub(super) fn extend_inner<E>(
         &self,
         access: &LeafAccess<'_, E>,
@@ -52,7 +52,7 @@ impl IndexState {
         self.extend(lease, access, (chunk, free))
     }
 
-    /// A chunk was leased for a tree that another one has replaced meanwhile: it is given back.
+    /// Keeps a chunk, to be returned, that was leased for a tree that has been replaced meanwhile.
     pub(super) fn keep_for_old_tree<E>(
         &self,
         access: &LeafAccess<'_, E>,
@@ -64,7 +64,7 @@ impl IndexState {
         self.old_leases.borrow_mut().push(lease);
     }
 
-    /// Leases nothing more on a lost node (U4).
+    /// Drops leases on a lost node.
     pub(super) fn forget_leases(&self, node: NodeId) {
         self.leases.forget(node);
         let mut inner = self.inner_lease.borrow_mut();
@@ -74,18 +74,17 @@ impl IndexState {
         }
     }
 
-    /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
-    /// there; and those for trees that are old. None while a leaf that was taken is linked to by
-    /// nothing yet.
+    /// Takes out, to be returned, the leases on nodes for which `is_open` is false, which get
+    /// nothing new, and those for old trees. Returns none while a taken leaf is not linked yet.
     pub fn take_leases_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
         if self.leases.has_unlinked() {
             return Vec::new();
         }
-        let closed = self.leases.take_but(is_open).into_iter();
+        let closed = self.leases.take_except(is_open).into_iter();
         closed.chain(self.old_leases.take()).collect()
     }
 
-    /// Takes the leased leaves out, to give them back.
+    /// Takes out all leased leaves, to be returned.
     pub fn take_leases(&self) -> Vec<LeafLease> {
         let leases = self.leases.take_all().into_iter();
         let inner = self.inner_lease.take().into_iter();

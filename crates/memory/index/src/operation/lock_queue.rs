@@ -1,101 +1,102 @@
-//! How a write comes by a leaf's lock, and to whom it leaves it: alone, or in turn with the other
-//! writers of its process, who hand the leaf over (rules H1 to H5 of
-//! [`farleaf_leaf::local_locks`]).
+//! Acquiring and passing on a leaf's lock for a write: alone, or in a queue with other writers of
+//! the process, which hand the leaf over ([`farleaf_leaf::words::local_locks`]).
 
 use core::pin::Pin;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::local_locks::{Admission, Turn};
-use farleaf_leaf::{LeafBuffer, LocalLocks};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::local_locks::{Admission, LockTurn};
+use farleaf_leaf::words::{LeafBuffer, LocalLocks};
 
 use super::{HintCounters, Index};
 use crate::IndexError;
 
-/// What a write does about others of its process that want the same leaf; nothing, unless it is in
-/// turn with them.
-pub(super) struct Queue<'a>(Option<Box<InTurn<'a>>>);
+/// State of a write that may queue with other writers of its process; empty if it writes alone.
+pub(super) struct WriteQueue<'a>(Option<Box<QueuePlace<'a>>>);
 
-/// Where a write stands in line.
-pub(super) struct InTurn<'a> {
+/// Place of a write in its queue.
+pub(super) struct QueuePlace<'a> {
     locks: &'a LocalLocks,
-    turn: Option<Turn<'a>>,
+    turn: Option<LockTurn<'a>>,
 }
 
-impl<'a> Queue<'a> {
+impl<'a> WriteQueue<'a> {
     pub(super) const ALONE: Self = Self(None);
 
-    /// The line that it is in, if it is in turn with others.
+    /// Returns the write's place in a queue, if it queues with others.
     #[inline]
-    pub(super) fn in_turn(&mut self) -> Option<&mut InTurn<'a>> {
+    pub(super) fn lock_queue(&mut self) -> Option<&mut QueuePlace<'a>> {
         self.0.as_deref_mut()
     }
 
-    /// What the lock word is to hold after the change that is about to be committed.
+    /// Returns the lock word to write after the change that is about to be committed.
     #[inline]
     pub(super) fn next(&self) -> OwnerWord {
-        let turn = self.0.as_ref().and_then(|in_turn| in_turn.turn.as_ref());
-        turn.map_or(OwnerWord::FREE, Turn::promise)
+        let turn = self
+            .0
+            .as_ref()
+            .and_then(|lock_queue| lock_queue.turn.as_ref());
+        turn.map_or(OwnerWord::FREE, LockTurn::promise)
     }
 
-    /// The change was committed, and this is what it left in the leaf.
+    /// Hands over the leaf, as the committed change left it.
     #[inline]
     pub(super) fn hand_over(self, leaf: &LeafBuffer) {
-        if let Some(turn) = self.0.and_then(|in_turn| in_turn.turn) {
+        if let Some(turn) = self.0.and_then(|lock_queue| lock_queue.turn) {
             turn.hand_over(leaf);
         }
     }
 
-    /// The leaf is full: nothing was committed, and others need not wait for what is done about
-    /// that.
+    /// Leaves the queue because the leaf is full: nothing was committed, and others need not wait
+    /// for the split.
     #[inline]
-    pub(super) fn step_aside(&mut self) {
-        let in_turn = self.0.as_mut();
-        if let Some(turn) = in_turn.and_then(|in_turn| in_turn.turn.take()) {
+    pub(super) fn leave_queue(&mut self) {
+        let lock_queue = self.0.as_mut();
+        if let Some(turn) = lock_queue.and_then(|lock_queue| lock_queue.turn.take()) {
             turn.withdraw();
         }
     }
 }
 
 impl<'a, E: Endpoint> Index<'a, E> {
-    /// Once it is a write's turn at the first leaf that it wants.
+    /// Waits until it is the write's turn at the first leaf that it wants.
     #[inline]
-    pub(super) async fn queue_for(&self, addr: RemoteAddr) -> Queue<'a> {
+    pub(super) async fn queue_for(&self, addr: RemoteAddr) -> WriteQueue<'a> {
         let Some(locks) = &self.state.local_locks else {
-            return Queue::ALONE;
+            return WriteQueue::ALONE;
         };
         let turn: Pin<Box<dyn Future<Output = _>>> =
             Box::pin(locks.turn(addr, self.access.owner, &self.state.broken));
         let turn = Some(turn.await);
-        Queue(Some(Box::new(InTurn { locks, turn })))
+        WriteQueue(Some(Box::new(QueuePlace { locks, turn })))
     }
 
-    /// [`LeafAccess::lock`](farleaf_leaf::LeafAccess::lock) for a write that is in turn with
-    /// others: without a verb, where one of them has handed the leaf over.
+    /// Does [`LeafAccess::lock`](farleaf_leaf::words::LeafAccess::lock) for a write in a queue;
+    /// costs no verb if another write has handed the leaf over.
     ///
     /// # Errors
-    /// As for that.
+    /// The errors of [`LeafAccess::lock`](farleaf_leaf::words::LeafAccess::lock).
     #[cold]
-    pub(super) async fn lock_in_turn(
+    pub(super) async fn lock_from_queue(
         &self,
         batch: &mut Batch,
         (addr, release): (RemoteAddr, Option<RemoteAddr>),
-        in_turn: &mut InTurn<'_>,
+        lock_queue: &mut QueuePlace<'_>,
         leaf: &mut LeafBuffer,
     ) -> Result<(), IndexError> {
         let (access, broken) = (&self.access, &*self.state.broken);
-        // H1: nobody waits in line with a lock in hand, as who goes on from another leaf has.
-        let turn = match in_turn.turn.take().filter(|turn| turn.is_at(addr)) {
+        // A write that comes from another leaf holds its lock, so it must not wait in a queue.
+        let turn = match lock_queue.turn.take().filter(|turn| turn.is_at(addr)) {
             Some(turn) => turn,
-            None => in_turn.locks.turn_now(addr, access.owner),
+            None => lock_queue.locks.turn_without_waiting(addr, access.owner),
         };
-        match in_turn.turn.insert(turn).admission() {
+        match lock_queue.turn.insert(turn).admission() {
             Admission::Handed(image) => {
                 *leaf = *image;
                 let count = |counters: &mut HintCounters| counters.handed_count += 1;
                 self.state.count_hint(count);
             }
-            Admission::AskPromised(promiser) => {
+            Admission::CheckPromised(promiser) => {
                 self.state.count_hint(|counters| counters.asked_count += 1);
                 let promise = (addr, promiser);
                 access.lock_promised(batch, promise, leaf, broken).await?;

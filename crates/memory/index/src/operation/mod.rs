@@ -1,13 +1,13 @@
-//! Operations on one table in the name of one session, over any search layer.
+//! Operations of one session on one table, over any search layer.
 //!
-//! Each operation starts from a hint, looks at the leaf, and moves on as the leaf says (D4, D5);
-//! what it meets on the way it teaches the layer. The state that outlives an operation, hints and
-//! leased leaves, is in [`IndexState`]; it is borrowed only between awaits, so many operations of a
-//! session can be under way.
+//! Each operation starts from a hint, reads the leaf, and continues as the leaf says (LEAF-4,
+//! LEAF-5). The layer learns the leaves that the operation meets. [`IndexState`] has the state that
+//! outlives an operation: hints and leased leaves. It is borrowed only between awaits, so a session
+//! can have many operations in progress.
 
 mod at_once;
-mod in_turn;
 mod leases;
+mod lock_queue;
 mod pages;
 mod read;
 mod scan;
@@ -17,7 +17,7 @@ mod tree_cache;
 mod write;
 mod xstore;
 
-pub use at_once::{Elsewhere, GetAtOnce, MultiGetAtOnce};
+pub use at_once::{GetAtOnce, MissedLeaf, MultiGetAtOnce};
 pub use scan::ScanCursor;
 pub use survey::{LeafReport, LostRange, Survey};
 pub use write::Decision;
@@ -30,62 +30,63 @@ use core::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::{RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{
-    Course, LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, LeafLeases, LocalLocks, Look,
+use farleaf_leaf::words::{
+    LeafAccess, LeafBuffer, LeafCheck, LeafError, LeafImage, LeafLease, LeafLeases, LocalLocks,
+    SearchPath,
 };
-use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::IndexError;
-use crate::announced::Announced;
+use crate::announced::AnnouncementWords;
 use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::partial::{Budget, PartialCounts, PartialLayer};
 use crate::snapshot::PagedSnapshot;
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
-/// Announced leaves that are read with one batch.
+/// Number of announced leaves that one batch reads.
 const CATCH_UP_BATCH_COUNT: usize = 256;
 
-/// Links that one lookup of an RF-tree may follow before it wants a newer cache, unless a session
-/// chooses otherwise.
+/// Default for the number of links that one lookup of an RF-tree may follow before it wants a newer
+/// cache.
 pub const LINK_COUNT_MAX_DEFAULT: u32 = 2;
 
-/// What is awaited rarely: a future is as large as the largest one inside it, and so is its code,
-/// unless that is unknown.
+/// Boxed future that is awaited rarely: inline, it would make the enclosing future and its code as
+/// large as the largest one inside.
 type Rare<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
 
-/// Hints of many keys, and where their leaves will be in the batch.
+/// Hints of many keys, and the places of their leaves in the batch.
 #[derive(Debug, Default)]
 struct Scratch {
     hints: Vec<Hint>,
     reads: Vec<(Hint, ReadSlot)>,
 }
 
-/// How often hints were not right, since a session opened a table.
+/// Counts of wrong hints since a session opened a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCounters {
-    /// Links to the right that were followed: to leaves that splits had made, which this session
-    /// did not know of.
+    /// Number of followed links to the right: to leaves made by splits that the session did not
+    /// know.
     pub synonym_count: u64,
-    /// Hints to leaves that were retired: moved by a retraining.
+    /// Number of hints to retired leaves, which a retraining had moved.
     pub stale_count: u64,
-    /// Hints that were too far right.
+    /// Number of hints that were too far right.
     pub left_count: u64,
-    /// Reads of what other sessions have announced.
+    /// Number of reads of other sessions' announcements.
     pub catch_up_count: u64,
-    /// Newer trainings, or newer copies of a tree, that were taken over.
+    /// Number of newer trainings, or newer copies of a tree, that were taken over.
     pub refresh_count: u64,
-    /// Leaves that could not be listed in the tree: there was no room for an inner node, or the
-    /// session may not write, or nodes are lost.
+    /// Number of leaves that could not be listed in the tree: there was no space for an inner node,
+    /// the session may not write, or nodes are lost.
     pub unlisted_count: u64,
-    /// Locks of leaves that another session of the process handed over, with the image (H2).
+    /// Number of leaf locks that another session of the process handed over, with the image.
     pub handed_count: u64,
-    /// Keys that the models did not lead to, so the memory node was asked (Y6).
+    /// Number of keys that the models did not lead to, so that the memory node was called.
     pub fallback_count: u64,
-    /// Locks that one had promised, and that had to be asked for, as the batch that was to hand
-    /// them over failed, was cut off, or took long (H3).
+    /// Number of promised locks that the session had to check at the lock word. The batch that was
+    /// to hand them over had failed, was interrupted, or took long.
     pub asked_count: u64,
 }
 
@@ -103,51 +104,55 @@ impl AddAssign for HintCounters {
     }
 }
 
-/// What one session keeps of one table between operations.
+/// State of one session for one table between operations.
 #[derive(Debug)]
 pub struct IndexState {
     layer: RefCell<Layer>,
-    /// Leaves for splits, and how many leaves and inner nodes were taken that nothing links to yet.
+    /// Leaves leased for splits, and the number of leaves and inner nodes taken that nothing links
+    /// to yet.
     leases: LeafLeases,
-    /// Inner nodes for splits in the tree.
+    /// Inner nodes leased for splits in the tree.
     inner_lease: RefCell<Option<LeafLease>>,
-    /// Inner nodes that were leased for trees that the session searches by no more.
+    /// Inner nodes leased for trees that the session no longer searches.
     old_leases: RefCell<Vec<LeafLease>>,
-    /// Buffers for asking for many keys at once, kept for the next time.
+    /// Reused buffers for lookups of many keys.
     scratch: RefCell<Scratch>,
-    /// How often the layer was replaced: an operation that began before must not teach the new one
-    /// what it met by the old one's hints (D7).
+    /// Number of times the layer was replaced. An operation that began before must not teach the
+    /// new layer what it met by the old layer's hints (LEAF-7).
     layer_version: Cell<u32>,
     hint_counters: Cell<HintCounters>,
-    /// Links that one lookup may follow before a newer cache of the tree is wanted.
+    /// Number of links that one lookup may follow before a newer cache of the tree is wanted.
     link_count_max: Cell<u32>,
-    /// Whether one is wanted; and what tells the session of that, or of a listing that is due.
+    /// Set when a newer cache is wanted. `news` notifies the session of that, or of a leaf to be
+    /// listed.
     wants_newer: Cell<bool>,
     news: Rc<Cell<bool>>,
-    /// The leaf that the last operation with a link has found unlisted, and one that two have.
-    met_unlisted: Cell<Option<Entry>>,
-    due_listing: Cell<Option<Entry>>,
-    /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
-    /// there at once, where links lead leaf by leaf.
+    /// Unlisted leaf that the last operation with a link found, and one that two operations found.
+    met_unlisted: Cell<Option<ChildEntry>>,
+    due_listing: Cell<Option<ChildEntry>>,
+    /// True if operations continue from a retired leaf to its successor. Initially false: a newer
+    /// root leads there directly, while links lead leaf by leaf.
     follows_retired: Cell<bool>,
-    /// How many operations go on by links for as long as it takes, where models led wrong (Y6).
-    patient_count: Cell<u32>,
-    /// Whether they follow the first one.
+    /// Number of operations that follow links as long as necessary after the models were wrong.
+    link_follow_count: Cell<u32>,
+    /// True if operations follow the first link.
     is_speculative: Cell<bool>,
-    /// An operation of the session was cut off while it may have held a lock or a chunk that
-    /// nobody else gives back: the session must stop and be closed (F6).
+    /// Set when an operation of the session was interrupted while it may have held a lock or a
+    /// chunk that only recovery returns: the session must stop and be closed (FABRIC-6).
     broken: Rc<Cell<bool>>,
-    /// Where underfull leaves are counted, if not in models.
+    /// Address of the counter of underfull leaves, if models do not count them.
     underfull_counter: Option<WordAddr>,
-    /// Where writers of the process wait for each other, if the layer is one that has them do so.
+    /// Queues in which writers of the process wait for each other, if the layer uses them.
     local_locks: Option<Arc<LocalLocks>>,
 }
 
 impl IndexState {
-    /// State with nothing learned and nothing leased. `broken` is the session's: it is set when an
-    /// operation, a read too, is cut off (its future is dropped, or the fabric fails) while it may
-    /// hold a lock, or own a chunk that it does not know of. The session must be closed then:
-    /// others recover what it holds.
+    /// Creates a state that has learned and leased nothing.
+    ///
+    /// `broken` belongs to the session. It is set when an operation, including a read, is
+    /// interrupted: its future is dropped, or the fabric fails. The operation may then hold a lock,
+    /// or own a chunk that it does not know of. The session must then be closed, so that others
+    /// recover what it holds.
     pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),
@@ -163,7 +168,7 @@ impl IndexState {
             met_unlisted: Cell::new(None),
             due_listing: Cell::new(None),
             follows_retired: Cell::new(false),
-            patient_count: Cell::new(0),
+            link_follow_count: Cell::new(0),
             is_speculative: Cell::new(true),
             broken,
             underfull_counter: None,
@@ -171,8 +176,8 @@ impl IndexState {
         }
     }
 
-    /// Writers wait among themselves for leaves, and hand them over (H1 to H5), with all of a
-    /// process that share these.
+    /// Makes writers of all sessions that share `local_locks` queue up for leaves and hand them
+    /// over ([`farleaf_leaf::words::local_locks`]).
     #[must_use]
     pub fn with_local_locks(self, local_locks: Option<Arc<LocalLocks>>) -> Self {
         Self {
@@ -181,7 +186,7 @@ impl IndexState {
         }
     }
 
-    /// Counts leaves that deletes make underfull in the catalog entry of a table with a tree (C7).
+    /// Makes deletes count underfull leaves in the catalog entry, for a table with a tree.
     #[must_use]
     pub fn with_underfull_counter(self, underfull_counter: Option<WordAddr>) -> Self {
         Self {
@@ -190,15 +195,14 @@ impl IndexState {
         }
     }
 
-    /// Searches in a newer root's directory from now on. Of what was learned, it keeps what belongs
-    /// to leaves that have stayed.
+    /// Replaces the directory by a newer root's. Keeps what was learned of leaves that stayed.
     pub fn replace_directory(&self, directory: Arc<Directory>) {
         self.layer.borrow_mut().replace_directory(directory);
         self.note_replaced();
     }
 
-    /// The same for a session with a metadata budget: all pages of the old root are dropped (L3.4),
-    /// unless the simulator `keeps_pages` as a planted bug.
+    /// Replaces the snapshot of a session with a metadata budget. All pages of the old root are
+    /// dropped, unless the simulator sets `keeps_pages` to plant a bug.
     pub fn replace_snapshot(&self, snapshot: PagedSnapshot, budget: Budget, keeps_pages: bool) {
         let newer = match self.layer.borrow_mut().as_partial_mut() {
             Some(layer) => {
@@ -220,7 +224,7 @@ impl IndexState {
         self.count_hint(|counters| counters.refresh_count += 1);
     }
 
-    /// How often hints were not right.
+    /// Returns the counts of wrong hints.
     pub fn hint_counters(&self) -> HintCounters {
         self.hint_counters.get()
     }
@@ -231,23 +235,23 @@ impl IndexState {
         self.hint_counters.set(counters);
     }
 
-    /// The root was looked at and is the newest: from now on retired leaves are followed.
+    /// Makes operations follow retired leaves: the session has checked that its root is the newest.
     pub fn follow_retired(&self) {
         self.follows_retired.set(true);
     }
 
-    /// Bytes that the session holds to find leaves.
+    /// Returns the bytes that the session holds to find leaves.
     pub fn metadata_bytes(&self) -> u64 {
         self.layer.borrow().metadata_bytes()
     }
 
-    /// How often pages were fetched and evicted; `None` without a metadata budget.
+    /// Returns how often pages were fetched and evicted; `None` without a metadata budget.
     pub fn partial_counts(&self) -> Option<PartialCounts> {
         let layer = self.layer.borrow();
         layer.as_partial().map(PartialLayer::counts)
     }
 
-    /// The directory's load and counts: generation, trained records, leaves, models.
+    /// Returns the directory's generation, trained records, leaves and models.
     pub fn training(&self) -> (u16, u64, u64, u64) {
         let layer = self.layer.borrow();
         (
@@ -258,7 +262,7 @@ impl IndexState {
         )
     }
 
-    /// Every leaf that the training knows, in order; under a metadata budget, as far as models are
+    /// Returns all trained leaves in order; under a metadata budget only those whose models are
     /// held.
     pub fn trained_leaves(&self) -> Vec<RemoteAddr> {
         let layer = self.layer.borrow();
@@ -272,7 +276,7 @@ impl IndexState {
 pub struct Index<'a, E> {
     access: LeafAccess<'a, E>,
     state: &'a IndexState,
-    /// Of the layer when the operation began.
+    /// Version of the layer when the operation began.
     layer_version: u32,
 }
 
@@ -284,7 +288,7 @@ impl<E> Clone for Index<'_, E> {
 impl<E> Copy for Index<'_, E> {}
 
 impl<'a, E: Endpoint> Index<'a, E> {
-    /// Joins what a session may do with what it knows.
+    /// Combines a session's access with its state.
     #[inline]
     pub fn new(access: LeafAccess<'a, E>, state: &'a IndexState) -> Self {
         let layer_version = state.layer_version.get();
@@ -300,7 +304,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         self.state.layer.borrow().locate(key)
     }
 
-    /// Adds the READ of a leaf's image.
+    /// Posts the READ of a leaf's image.
     #[inline]
     fn post_leaf(&self, batch: &mut Batch, addr: RemoteAddr) -> ReadSlot {
         let geometry = self.access.geometry;
@@ -313,26 +317,26 @@ impl<'a, E: Endpoint> Index<'a, E> {
         LeafImage::new(self.access.geometry, batch.words(slot))
     }
 
-    /// [`next_hint`](Self::next_hint) on an operation's course; `low` is the leaf's lower fence, if
-    /// known.
-    fn go_on(
+    /// Checks an operation's path and does [`next_hint`](Self::next_hint); `low` is the leaf's
+    /// lower fence, if known.
+    fn continue_from(
         &self,
         batch: &mut Batch,
-        course: &mut Course,
+        course: &mut SearchPath,
         key: u64,
         (hint, low): (Hint, Option<u64>),
-        look: Look,
+        look: LeafCheck,
     ) -> Result<Hint, IndexError> {
         if let Err(what) = course.leave(hint.parent, low, look) {
             return Err(self.access.contradiction(hint.addr, what).into());
         }
-        self.check_way(course, key, look)?;
+        self.check_link_count(course, key, look)?;
         let next = self.next_hint(batch, key, hint, look);
         self.note_wrong_hint(key);
         next
     }
 
-    /// Reads a leaf; see [`LeafAccess::read_intact`].
+    /// Reads a leaf with [`LeafAccess::read_intact`].
     async fn read_intact(
         &self,
         batch: &mut Batch,
@@ -342,23 +346,23 @@ impl<'a, E: Endpoint> Index<'a, E> {
         self.access.read_intact(batch, addr, broken).await
     }
 
-    /// Where to look next after a leaf that does not cover the key; a link that leads there is
-    /// counted in the batch. `look` is neither [`Look::Here`] nor [`Look::Torn`].
+    /// Returns where to look after a leaf that does not cover the key, and counts a followed link
+    /// in the batch. `look` must be neither [`LeafCheck::Here`] nor [`LeafCheck::Torn`].
     fn next_hint(
         &self,
         batch: &mut Batch,
         key: u64,
         hint: Hint,
-        look: Look,
+        look: LeafCheck,
     ) -> Result<Hint, IndexError> {
         let layer = self.state.layer.borrow();
         self.state.count_hint(|counters| match look {
-            Look::Right(_) => counters.synonym_count += 1,
-            Look::Retired(_) => counters.stale_count += 1,
-            Look::Left | Look::Here | Look::Torn => counters.left_count += 1,
+            LeafCheck::Right(_) => counters.synonym_count += 1,
+            LeafCheck::Retired(_) => counters.stale_count += 1,
+            LeafCheck::Left | LeafCheck::Here | LeafCheck::Torn => counters.left_count += 1,
         });
         match look {
-            Look::Right(link) => {
+            LeafCheck::Right(link) => {
                 batch.cost_mut().links += 1;
                 match layer.next_trained(hint.parent) {
                     Some(next) if next.addr == link => Ok(next),
@@ -368,32 +372,33 @@ impl<'a, E: Endpoint> Index<'a, E> {
                     }),
                 }
             }
-            Look::Retired(link) if link.is_null() => Err(LeafError::TableDropped {
+            LeafCheck::Retired(link) if link.is_null() => Err(LeafError::TableDropped {
                 table: self.access.table,
             }
             .into()),
-            Look::Retired(_) if !self.state.follows_retired.get() => Err(IndexError::Outdated),
-            Look::Retired(link) => {
+            LeafCheck::Retired(_) if !self.state.follows_retired.get() => Err(IndexError::Outdated),
+            LeafCheck::Retired(link) => {
                 batch.cost_mut().links += 1;
                 Ok(Hint {
                     addr: link,
                     parent: hint.parent,
                 })
             }
-            Look::Left | Look::Here | Look::Torn => {
+            LeafCheck::Left | LeafCheck::Here | LeafCheck::Torn => {
                 let left = layer.left_of(key, hint);
                 Ok(left.unwrap_or_else(|| layer.first_leaf()))
             }
         }
     }
 
-    /// Whether the layer is still the one that the operation began with.
+    /// Returns whether the layer is still the one that the operation began with.
     #[inline]
     fn is_current(&self) -> bool {
         self.layer_version == self.state.layer_version.get()
     }
 
-    /// Notes a leaf that was met: a synonym of its parent, unless it is the trained leaf itself.
+    /// Records a leaf that was met as a synonym of its parent, unless it is the trained leaf
+    /// itself.
     fn learn(&self, low: u64, leaf: Hint) {
         if !self.is_current() {
             return;
@@ -404,14 +409,13 @@ impl<'a, E: Endpoint> Index<'a, E> {
         }
     }
 
-    /// Reads the announcements that a model's synonym leaf table has beyond those this session has
-    /// read, and the leaves that they name. Two round trips; one if few entries are new and were
-    /// read with the counter.
+    /// Reads the announcements of a model that this session has not read, and the leaves that they
+    /// name. Costs two round trips; one if few entries are new and were read with the counter.
     async fn catch_up(
         &self,
         batch: &mut Batch,
         parent: u32,
-        announced: &Announced,
+        announced: &AnnouncementWords,
     ) -> Result<(), IndexError> {
         let (announcement, seen, first_leaf) = {
             let layer = self.state.layer.borrow();
@@ -423,7 +427,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
             };
             (
                 announcement,
-                layer.announced_seen(announcement.model),
+                layer.announced_read_count(announcement.model),
                 first_leaf,
             )
         };
@@ -449,7 +453,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
             self.access.endpoint.execute(batch).await?;
             for (leaf, read) in reads {
                 let image = self.image(batch, read);
-                // A torn one is met again when it is needed.
+                // A torn leaf will be met again when it is needed.
                 if image.is_intact(leaf.addr, self.access.table) && !image.is_retired() {
                     self.learn(image.low(), leaf);
                 }
@@ -459,7 +463,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
             return Ok(());
         }
         let mut layer = self.state.layer.borrow_mut();
-        // What an entry names is only a hint; one that names no chunk must not be read.
+        // An entry is only a hint; one that names no place in a chunk must not be read.
         for entry in &mut entries {
             if self
                 .access

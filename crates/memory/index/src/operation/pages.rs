@@ -1,5 +1,5 @@
-//! What operations of a session with a metadata budget fetch before they can go on (L3.4 to L3.6).
-//! With any other search layer nothing here posts anything.
+//! Pages that operations of a session with a metadata budget fetch before they continue. For other
+//! search layers these methods post nothing.
 
 use std::rc::Rc;
 
@@ -9,10 +9,10 @@ use super::Index;
 use crate::IndexError;
 use crate::hint::{Announcement, Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
-use crate::partial::{Aim, ModelPage, PartialLayer};
+use crate::partial::{ModelPage, PartialLayer, PredictedPlace};
 use crate::snapshot::{PageRead, PagedSnapshot};
 
-/// See [`Index::models_of_many`].
+/// Result of [`Index::models_of_many`]: snapshot, held pages, pages to read.
 type PagesOfMany = (Rc<PagedSnapshot>, Vec<(u32, Rc<ModelPage>)>, Vec<PageRead>);
 
 /// READs of residual pages in a batch.
@@ -22,8 +22,8 @@ pub(super) struct ResidualReads {
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// The model page that `find` names, of the root that the layer searches by when this returns;
-    /// `None` when it names none, or without a budget. One round trip if the page is missing.
+    /// Returns the model page that `find` names, of the root that the layer uses when this returns.
+    /// `None` if it names none, or without a budget. Costs one round trip if the page is missing.
     pub(super) async fn models_of(
         &self,
         batch: &mut Batch,
@@ -54,7 +54,7 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// A model page as it was read; `None` when there is another root by now.
+    /// Caches a model page that was read; `None` if the root has changed.
     fn keep_models(
         &self,
         snapshot: &Rc<PagedSnapshot>,
@@ -70,7 +70,7 @@ impl<E: Endpoint> Index<'_, E> {
         }))
     }
 
-    /// The range of leaves to read for a key; one leaf when the search layer names that.
+    /// Returns the range of leaves to read for a key; one leaf if the search layer names one.
     #[cold]
     pub(super) async fn candidates(
         &self,
@@ -88,7 +88,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(self.candidates_by(page.as_deref(), key))
     }
 
-    /// [`candidates`](Self::candidates) with the key's model page at hand, if there are pages.
+    /// Does [`candidates`](Self::candidates) with the key's model page already read, if there are
+    /// pages.
     pub(super) fn candidates_by(&self, page: Option<&ModelPage>, key: u64) -> Candidates {
         match (&mut *self.state.layer.borrow_mut(), page) {
             (Layer::Rolex(layer), _) => layer.candidates(key),
@@ -97,8 +98,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// [`candidates`](Self::candidates) for many keys: one round trip for all model pages that are
-    /// missing.
+    /// Does [`candidates`](Self::candidates) for many keys: one round trip for all missing model
+    /// pages.
     pub(super) async fn candidates_of_many(
         &self,
         batch: &mut Batch,
@@ -151,8 +152,8 @@ impl<E: Endpoint> Index<'_, E> {
         layer.is_some_and(|layer| Rc::ptr_eq(layer.snapshot(), snapshot))
     }
 
-    /// The model pages of keys: those that are held, which the operation holds from now on, and
-    /// those that have to be read. `None` without a budget.
+    /// Returns the model pages of keys: those that are held, which the operation keeps alive, and
+    /// those to be read. `None` without a budget.
     fn models_of_many(&self, keys: &[u64]) -> Option<PagesOfMany> {
         let layer = self.state.layer.borrow();
         let layer = layer.as_partial()?;
@@ -170,9 +171,9 @@ impl<E: Endpoint> Index<'_, E> {
         Some((Rc::clone(snapshot), held, missing))
     }
 
-    /// The leaf that a key is in as far as models and residuals know, whatever of them has to be
-    /// fetched: at most two round trips. For layers that read inner nodes, what these say. `None`
-    /// with any other.
+    /// Returns the leaf of a key according to models and residuals, after fetching what is missing:
+    /// at most two round trips. For layers that read inner nodes, according to those; `None` for
+    /// others.
     pub(super) async fn exact_hint(
         &self,
         batch: &mut Batch,
@@ -192,8 +193,8 @@ impl<E: Endpoint> Index<'_, E> {
                     return Ok(None);
                 };
                 match layer.aim(&page, key) {
-                    Aim::Leaf(leaf) => return Ok(Some(leaf)),
-                    Aim::Range(range) => {
+                    PredictedPlace::Leaf(leaf) => return Ok(Some(leaf)),
+                    PredictedPlace::Range(range) => {
                         let snapshot = Rc::clone(layer.snapshot());
                         (range, snapshot, layer.missing_residuals(&range))
                     }
@@ -223,7 +224,7 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Keeps the residual pages that a batch has read.
+    /// Caches the residual pages that a batch has read.
     pub(super) fn keep_pages(
         &self,
         batch: &Batch,
@@ -242,7 +243,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// The trained leaf with this number, though its model may have to be fetched.
+    /// Returns the trained leaf with this number, after fetching its model if necessary.
     pub(super) async fn trained(
         &self,
         batch: &mut Batch,
@@ -257,8 +258,8 @@ impl<E: Endpoint> Index<'_, E> {
         })
     }
 
-    /// Where a split is announced, though the model may have to be fetched. What is damaged
-    /// announces nothing: the lock that the caller holds must not stay.
+    /// Returns where a split is announced, after fetching the model if necessary. `None` if it is
+    /// corrupted: the caller holds a lock, which must not stay.
     pub(super) async fn announcement(
         &self,
         batch: &mut Batch,
@@ -294,7 +295,7 @@ impl ResidualReads {
     }
 }
 
-/// Adds the READs of the residual pages that come with these candidates, each once.
+/// Posts the READs of the residual pages that belong to these candidates, each once.
 pub(super) fn post_pages<'c>(
     batch: &mut Batch,
     candidates: impl Iterator<Item = &'c Candidates>,
@@ -325,11 +326,12 @@ fn post_residuals(
     }
 }
 
-/// One leaf, or the predicted range with the residual pages that are worth reading along.
+/// Returns one leaf, or the predicted range with the residual pages worth reading in the same
+/// batch.
 fn partial_candidates(layer: &mut PartialLayer, page: &ModelPage, key: u64) -> Candidates {
     let range = match layer.aim(page, key) {
-        Aim::Leaf(leaf) => return Candidates::of(leaf),
-        Aim::Range(range) => range,
+        PredictedPlace::Leaf(leaf) => return Candidates::of(leaf),
+        PredictedPlace::Range(range) => range,
     };
     let (leaves, side_by_side) = layer.leaves_of(&range, key);
     let mut pages = layer.missing_residuals(&range);

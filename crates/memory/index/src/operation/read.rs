@@ -1,34 +1,34 @@
-//! Reading keys: one leaf per key when the hint is right.
+//! Reading keys: one leaf per key if the hint is right.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
-use farleaf_leaf::{Course, LeafBuffer, LeafImage, Look};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafBuffer, LeafCheck, LeafImage, SearchPath};
 
 use super::pages::post_pages;
 use super::{Index, Scratch};
 use crate::IndexError;
-use crate::announced::{Announced, Asked};
+use crate::announced::{AnnouncementReads, AnnouncementWords};
 use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::learned::GROUP_COUNT;
 
-/// Keys that go into one batch at the most.
+/// Largest number of keys in one batch.
 pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
 
-/// What a walk has met so far.
+/// State of a walk from leaf to leaf.
 #[derive(Debug, Default)]
-struct Walk {
-    course: Course,
+struct WalkState {
+    course: SearchPath,
     torn_count: u32,
-    /// What the model announces, once it was worth reading.
-    announced: Option<Announced>,
+    /// Announcements of the model, once they were read.
+    announced: Option<AnnouncementWords>,
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// The value of a key. One round trip, one leaf, when the hint is right.
+    /// Returns the value of a key. Costs one round trip and one leaf if the hint is right.
     ///
     /// # Errors
-    /// The fabric failed, leaves are damaged or contradict each other, or the table was dropped.
+    /// The fabric failed, leaves are corrupted or contradict each other, or the table was dropped.
     #[inline]
     pub async fn get(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
         let Some(hint) = self.one_leaf(key) else {
@@ -39,18 +39,19 @@ impl<E: Endpoint> Index<'_, E> {
         self.access.endpoint.execute(batch).await?;
         let image = self.image(batch, read);
         match self.access.look(image, hint.addr, key) {
-            Look::Here => Ok(image.get(key)),
-            Look::Torn if self.leaves_out(ProtocolCheck::TornIsNotAbsent) => Ok(None),
-            // Boxed, as all that is rare: a future is as large as the largest one inside it.
+            LeafCheck::Here => Ok(image.get(key)),
+            LeafCheck::Torn if self.skips_check(ProtocolCheck::TornIsNotAbsent) => Ok(None),
+            // Boxed: the slow path is rare, and inline it would make every get's future as large as
+            // its own.
             look => Box::pin(self.get_slowly(batch, key, hint, look)).await,
         }
     }
 
-    /// The values of many keys, in their order: one round trip per 1024 keys, one leaf each, when
-    /// the hints are right.
+    /// Reads the values of many keys, in their order. Costs one round trip per 1024 keys and one
+    /// leaf per key if the hints are right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub async fn multi_get(
         &self,
         batch: &mut Batch,
@@ -93,7 +94,7 @@ impl<E: Endpoint> Index<'_, E> {
             for (key, (hint, read)) in part.iter().zip(&reads) {
                 let image = self.image(batch, *read);
                 let look = self.access.look(image, hint.addr, *key);
-                if look == Look::Here {
+                if look == LeafCheck::Here {
                     values.push(image.get(*key));
                 } else {
                     wrong.push((values.len() - first, *hint, look));
@@ -110,17 +111,17 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    pub(super) fn leaves_out(&self, check: ProtocolCheck) -> bool {
-        self.access.endpoint.leaves_out(check)
+    pub(super) fn skips_check(&self, check: ProtocolCheck) -> bool {
+        self.access.endpoint.skips_check(check)
     }
 
-    /// The leaf to read for a key, when the search layer names one; `None`: it names a range.
+    /// Returns the leaf to read for a key; `None` if the search layer names a range.
     #[inline]
     pub(super) fn one_leaf(&self, key: u64) -> Option<Hint> {
         self.one_leaf_or(key, one_leaf_of)
     }
 
-    /// [`one_leaf`](Self::one_leaf), with something else to do for layers but `learned`.
+    /// Does [`one_leaf`](Self::one_leaf), with `otherwise` for layers other than `learned`.
     #[inline]
     pub(super) fn one_leaf_or(
         &self,
@@ -142,55 +143,55 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         key: u64,
         hint: Hint,
-        look: Look,
+        look: LeafCheck,
     ) -> Result<Option<u64>, IndexError> {
-        if matches!(look, Look::Right(_) | Look::Left) && self.trusts_models() {
+        if matches!(look, LeafCheck::Right(_) | LeafCheck::Left) && self.trusts_models() {
             return Ok(None);
         }
         let (_, leaf) = self.walk(batch, key, hint, look).await?;
         Ok(leaf.image().get(key))
     }
 
-    /// Goes on from a leaf that was looked at to the one that covers the key; teaches the layer
-    /// what it meets.
+    /// Walks from a leaf that was read to the leaf that covers the key. The layer learns the leaves
+    /// on the way.
     ///
-    /// Dropping the future while it reads a leaf under its lock may leave that locked; the session
-    /// is then broken and must be closed.
+    /// If the future is dropped while it reads a leaf under its lock, the leaf may stay locked; the
+    /// session is then broken and must be closed.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub(super) async fn walk(
         &self,
         batch: &mut Batch,
         key: u64,
         mut hint: Hint,
-        mut look: Look,
+        mut look: LeafCheck,
     ) -> Result<(Hint, LeafBuffer), IndexError> {
-        let mut walk = Walk::default();
+        let mut walk = WalkState::default();
         let mut low = None;
         loop {
-            if look == Look::Torn {
+            if look == LeafCheck::Torn {
                 let torn_count = &mut walk.torn_count;
                 let broken = &self.state.broken;
                 let after_torn = self.access.after_torn(batch, hint.addr, torn_count, broken);
                 if let Some(leaf) = after_torn.await? {
                     look = self.access.look(leaf.image(), hint.addr, key);
                     low = Some(leaf.image().low());
-                    if look == Look::Here {
+                    if look == LeafCheck::Here {
                         self.arrive(batch, hint, leaf.image().low(), &walk).await?;
                         return Ok((hint, leaf));
                     }
                     continue;
                 }
             } else {
-                hint = self.go_on(batch, &mut walk.course, key, (hint, low), look)?;
+                hint = self.continue_from(batch, &mut walk.course, key, (hint, low), look)?;
                 walk.torn_count = 0;
             }
             batch.clear();
             let read = self.post_leaf(batch, hint.addr);
-            // A hint that led too far left is stale: others have split. Ask how often, along the
-            // way.
-            let is_asked = matches!(look, Look::Right(_)) && walk.announced.is_none();
+            // A hint that led too far left is stale, because other sessions split leaves. Read the
+            // number of splits in the same batch.
+            let is_asked = matches!(look, LeafCheck::Right(_)) && walk.announced.is_none();
             let asked = is_asked.then(|| self.ask(batch, hint.parent)).flatten();
             self.access.endpoint.execute(batch).await?;
             if let Some(asked) = asked {
@@ -200,8 +201,8 @@ impl<E: Endpoint> Index<'_, E> {
             look = self.access.look(image, hint.addr, key);
             low = Some(image.low());
             match look {
-                Look::Torn => {}
-                Look::Here => {
+                LeafCheck::Torn => {}
+                LeafCheck::Here => {
                     let leaf = LeafBuffer::copy_of(image);
                     self.arrive(batch, hint, leaf.image().low(), &walk).await?;
                     return Ok((hint, leaf));
@@ -216,36 +217,36 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         hint: Hint,
         low: u64,
-        walk: &Walk,
+        walk: &WalkState,
     ) -> Result<(), IndexError> {
         self.arrive_at(low, hint, &walk.course);
         if let Some(announced) = &walk.announced {
             let seen = {
                 let layer = self.state.layer.borrow();
                 let announcement = layer.announcement(hint.parent);
-                announcement.map_or(u32::MAX, |found| layer.announced_seen(found.model))
+                announcement.map_or(u32::MAX, |found| layer.announced_read_count(found.model))
             };
-            if announced.is_much(seen) {
+            if announced.is_worth_catching_up(seen) {
                 Box::pin(self.catch_up(batch, hint.parent, announced)).await?;
             }
         }
         Ok(())
     }
 
-    /// Adds the READs of a model's counter, and of the first entries that this session has not
+    /// Posts the READs of a model's counter, and of the first entries that this session has not
     /// read.
-    fn ask(&self, batch: &mut Batch, parent: u32) -> Option<Asked> {
+    fn ask(&self, batch: &mut Batch, parent: u32) -> Option<AnnouncementReads> {
         let layer = self.state.layer.borrow();
         let announcement = layer.announcement(parent)?;
-        let seen = layer.announced_seen(announcement.model);
+        let seen = layer.announced_read_count(announcement.model);
         if seen == u32::MAX {
-            // Whoever has seen as many as there can be never asks.
+            // A session that has read the largest possible number never reads the counter.
             return None;
         }
-        Some(Asked::post(batch, &announcement, seen))
+        Some(AnnouncementReads::post(batch, &announcement, seen))
     }
 
-    /// A get of a key whose search layer names a range: all of it with one doorbell.
+    /// Does a get of a key whose search layer names a range: reads all of it with one doorbell.
     async fn get_from_range(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
         let candidates = self.candidates(batch, key).await?;
         let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
@@ -255,14 +256,14 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Reads a predicted range, and tells which leaf of it covers the key, or which is the best to
-    /// go on from.
+    /// Reads a predicted range. Returns its leaf that covers the key, or the best leaf to continue
+    /// from.
     pub(super) async fn read_range(
         &self,
         batch: &mut Batch,
         key: u64,
         candidates: &Candidates,
-    ) -> Result<(Hint, Look, Option<LeafBuffer>), IndexError> {
+    ) -> Result<(Hint, LeafCheck, Option<LeafBuffer>), IndexError> {
         batch.clear();
         let reads = self.post_leaves(batch, candidates);
         let counter = candidates.counter.map(|counter| batch.read(counter, 1));
@@ -271,13 +272,17 @@ impl<E: Endpoint> Index<'_, E> {
         let images = self.images(batch, candidates, &reads);
         let chosen = choose(&self.access, key, candidates, images);
         self.keep_pages(batch, pages)?;
-        // Otherwise the model's number is of an older directory.
+        // Otherwise the model's number belongs to an older directory.
         if let Some(counter) = counter.filter(|_| self.is_current()) {
             let slot_use = batch.words(counter)[0];
-            let seen = self.state.layer.borrow().announced_seen(candidates.model);
+            let seen = self
+                .state
+                .layer
+                .borrow()
+                .announced_read_count(candidates.model);
             if slot_use > u64::from(seen) {
                 let parent = candidates.leaves[0].parent;
-                let announced = Announced::counted(slot_use);
+                let announced = AnnouncementWords::counted(slot_use);
                 Box::pin(self.catch_up(batch, parent, &announced)).await?;
             }
         }
@@ -316,7 +321,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Adds the READs of all leaves of a range: one verb for those that lie side by side.
+    /// Posts the READs of all leaves of a range: one verb for the adjacent ones.
     fn post_leaves(&self, batch: &mut Batch, candidates: &Candidates) -> RangeReads {
         let (side_by_side, others) = candidates.leaves.split_at(candidates.side_by_side);
         RangeReads {
@@ -330,7 +335,7 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Adds one READ over leaves that lie side by side, at least one.
+    /// Posts one READ of adjacent leaves, at least one.
     pub(super) fn post_run(&self, batch: &mut Batch, first: RemoteAddr, count: usize) -> ReadSlot {
         let geometry = self.access.geometry;
         batch.cost_mut().leaves_read += count as u64;
@@ -338,7 +343,7 @@ impl<E: Endpoint> Index<'_, E> {
         batch.read(geometry.state(first), words)
     }
 
-    /// The images of a range's leaves, in its order.
+    /// Returns the images of a range's leaves, in its order.
     fn images<'b>(
         &self,
         batch: &'b Batch,
@@ -355,8 +360,8 @@ impl<E: Endpoint> Index<'_, E> {
     }
 }
 
-/// [`Index::one_leaf`] of a layer other than the learned one: out of line, as that one counts every
-/// instruction.
+/// Does [`Index::one_leaf`] for a layer other than `learned`. Not inlined, because in `learned`
+/// every instruction counts.
 #[inline(never)]
 pub(super) fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
     match layer {
@@ -368,28 +373,28 @@ pub(super) fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
     }
 }
 
-/// The READs of a range.
+/// READs of a range.
 #[derive(Debug)]
 struct RangeReads {
     side_by_side: Option<ReadSlot>,
     others: Vec<ReadSlot>,
 }
 
-/// The leaf of a range that covers the key; else the intact one to its left that is nearest, else
-/// whichever came first.
+/// Chooses the leaf of a range that covers the key; else the nearest intact one to its left; else
+/// the first.
 pub(super) fn choose<'b, E: Endpoint>(
-    access: &farleaf_leaf::LeafAccess<'_, E>,
+    access: &farleaf_leaf::words::LeafAccess<'_, E>,
     key: u64,
     candidates: &Candidates,
     images: impl Iterator<Item = LeafImage<'b>>,
-) -> (Hint, Look, Option<LeafBuffer>) {
-    let mut best: Option<(u64, Hint, Look)> = None;
+) -> (Hint, LeafCheck, Option<LeafBuffer>) {
+    let mut best: Option<(u64, Hint, LeafCheck)> = None;
     let mut first = None;
     for (hint, image) in candidates.leaves.iter().zip(images) {
         let look = access.look(image, hint.addr, key);
         match look {
-            Look::Here => return (*hint, look, Some(LeafBuffer::copy_of(image))),
-            Look::Right(_) if best.is_none_or(|(low, ..)| low <= image.low()) => {
+            LeafCheck::Here => return (*hint, look, Some(LeafBuffer::copy_of(image))),
+            LeafCheck::Right(_) if best.is_none_or(|(low, ..)| low <= image.low()) => {
                 best = Some((image.low(), *hint, look));
             }
             _ => {}

@@ -1,10 +1,10 @@
-//! Reading keys in order (D6, D9): a trained piece is one contiguous READ.
+//! Reading keys in order (LEAF-6, LEAF-9): one READ for adjacent trained leaves.
 
 use core::ops::Range;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafGeometry, LeafImage, Look};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafCheck, LeafGeometry, LeafImage};
 
 use super::pages::post_pages;
 use super::{Index, Rare};
@@ -14,34 +14,36 @@ use crate::layer::Layer;
 use crate::partial::ModelPage;
 use crate::snapshot::PagedSnapshot;
 
-/// Trained leaves that one batch reads at the most.
+/// Largest number of trained leaves that one batch reads.
 const LEAF_COUNT_MAX: u64 = 512;
-/// Leaves read beyond the expected number, in standard deviations of what that number of leaves
-/// holds; a second round trip costs more than a leaf.
+/// Leaves read beyond the expected number, in standard deviations of the number of records in that
+/// many leaves. A second round trip costs more than a leaf.
 const SPARE_DEVIATIONS: f64 = 1.0;
 
-/// Where a scan stands.
+/// Position of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanCursor {
-    /// The smallest key not passed yet; `None` at the end.
+    /// Smallest key not passed yet; `None` at the end.
     next_key: Option<u64>,
-    /// Where that key was expected, if the scan knows better than the search layer, and of which
-    /// directory that is: when there is a newer one, the leaf may be anything by now (D7).
+    /// Leaf where that key is expected, if the scan knows better than the search layer, and the
+    /// version of the layer that it belongs to. With a newer layer the leaf may have been reused
+    /// (LEAF-7).
     hint: Option<(Hint, u32)>,
 }
 
-/// Leaves side by side that one READ of a scan brings.
+/// Adjacent leaves that one READ of a scan returns.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    /// The first of them.
+struct ReadPiece {
+    /// First leaf of the piece.
     first: Hint,
     count: u64,
     slot: ReadSlot,
-    /// Whether training knows them: then each has the parent after that of the one before.
+    /// True if the directory has the leaves as trained ones: then the parent of each is the one
+    /// after the previous leaf's.
     is_trained: bool,
 }
 
-impl Piece {
+impl ReadPiece {
     #[inline]
     fn leaf(&self, index: u64, stride_blocks: u64) -> Hint {
         Hint {
@@ -51,38 +53,38 @@ impl Piece {
     }
 }
 
-/// What a scan has to do before it knows which leaves to read, where the layer does not know them.
+/// Index structure that a scan reads first, for layers that do not hold what names the leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ReadAheadSource {
     /// Fetch pages.
     Pages,
     /// Read inner nodes.
     Tree,
-    /// Go by models of the memory node's.
+    /// Follow models of the memory node.
     Models,
 }
 
 #[inline]
-fn way_of(layer: &Layer) -> Option<Way> {
+fn read_ahead_source(layer: &Layer) -> Option<ReadAheadSource> {
     match layer {
-        Layer::Partial(_) => Some(Way::Pages),
-        Layer::Fg(_) | Layer::InnerCache(_) => Some(Way::Tree),
-        Layer::Xstore(_) => Some(Way::Models),
+        Layer::Partial(_) => Some(ReadAheadSource::Pages),
+        Layer::Fg(_) | Layer::InnerCache(_) => Some(ReadAheadSource::Tree),
+        Layer::Xstore(_) => Some(ReadAheadSource::Models),
         Layer::Learned(_) | Layer::Rolex(_) | Layer::RfTree(_) | Layer::Inner(_) => None,
     }
 }
 
-/// Where a batch of a scan starts.
+/// Place where a batch of a scan starts.
 #[derive(Clone, Copy, Debug)]
-struct Start<'a> {
+struct ScanStart<'a> {
     hint: Hint,
-    /// The predicted range that `hint` is the first leaf of.
+    /// Predicted range whose first leaf is `hint`.
     range: Option<&'a Candidates>,
     /// Models that the layer may not hold.
     models: Option<&'a ModelPage>,
 }
 
-impl<'a> Start<'a> {
+impl<'a> ScanStart<'a> {
     fn at(hint: Hint) -> Self {
         Self {
             hint,
@@ -91,20 +93,20 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Leaves of the range before the one that is wanted, at the most.
+    /// Returns the largest number of leaves of the range before the wanted one.
     fn spare_count(&self) -> u64 {
         self.range
             .map_or(0, |range| range.side_by_side.saturating_sub(1) as u64)
     }
 
-    /// Synonyms that come with the range.
+    /// Returns the synonyms in the range.
     fn synonyms(&self) -> impl Iterator<Item = Hint> + 'a {
         let ranges = self.range.into_iter();
         let ranges = ranges.filter(|range| range.side_by_side > 0);
         ranges.flat_map(|range| range.leaves[range.side_by_side..].iter().copied())
     }
 
-    /// A trained leaf, and how many lie side by side from it on, of `count_max` at the most.
+    /// Returns a trained leaf, and how many leaves are adjacent from it on, at most `count_max`.
     fn run_from(
         &self,
         (layer, geometry): (&Layer, LeafGeometry),
@@ -122,14 +124,14 @@ impl<'a> Start<'a> {
     }
 }
 
-/// What one batch of a scan reads: a few pieces, in the order of their keys as far as is known.
+/// Leaves that one batch of a scan reads: a few pieces, in key order as far as known.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    pieces: Vec<Piece>,
+    pieces: Vec<ReadPiece>,
 }
 
 impl ReadAhead {
-    /// A leaf that was read, and the piece and the place in it where its image is.
+    /// Returns a leaf that was read, with the piece and the place in it of its image.
     #[inline]
     fn find(&self, addr: RemoteAddr, stride_blocks: u64) -> Option<(Hint, ReadSlot, u64)> {
         self.pieces.iter().find_map(|piece| {
@@ -146,7 +148,7 @@ impl ReadAhead {
 }
 
 impl ScanCursor {
-    /// A scan from `key` on, inclusive.
+    /// Creates a cursor for a scan from `key` on, inclusive.
     pub fn from(key: u64) -> Self {
         Self {
             next_key: Some(key),
@@ -154,7 +156,7 @@ impl ScanCursor {
         }
     }
 
-    /// A scan that has passed all keys.
+    /// Creates a cursor that has passed all keys.
     pub fn at_end() -> Self {
         Self {
             next_key: None,
@@ -162,30 +164,31 @@ impl ScanCursor {
         }
     }
 
-    /// The smallest key not passed yet; `None` at the end.
+    /// Returns the smallest key not passed yet; `None` at the end.
     pub fn next_key(&self) -> Option<u64> {
         self.next_key
     }
 
-    /// Takes the records of a leaf that covers the cursor and moves it behind the leaf.
+    /// Takes the records of a leaf that covers the cursor, and moves the cursor past the leaf.
     fn pass(&mut self, image: LeafImage<'_>, records: &mut Vec<(u64, u64)>) {
         image.append_sorted(self.next_key.unwrap_or(u64::MAX), records);
         self.next_key = image.high().checked_add(1);
     }
 
-    /// Whether all keys have been passed.
+    /// Returns whether all keys have been passed.
     pub fn is_finished(&self) -> bool {
         self.next_key.is_none()
     }
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// Adds at least `wanted` records to `records`, ascending, unless the keys end before; goes on
-    /// until a leaf is complete, so there may be more than that. One round trip on a trained table.
+    /// Adds at least `wanted` records to `records` in ascending order, or fewer if the keys end
+    /// first. Each leaf is completed, so there may be more. Costs one round trip on a trained
+    /// table.
     ///
     /// # Errors
-    /// The fabric failed, a leaf is damaged, or the table was dropped. The cursor then stands
-    /// behind the last record that was added.
+    /// The fabric failed, a leaf is corrupted, or the table was dropped. The cursor is then after
+    /// the last record that was added.
     pub async fn scan(
         &self,
         batch: &mut Batch,
@@ -202,14 +205,14 @@ impl<E: Endpoint> Index<'_, E> {
             let known = cursor.hint.take();
             let known = known.filter(|(_, version)| *version == self.layer_version);
             let hint = known.map(|(hint, _)| hint);
-            let way = way_of(&self.state.layer.borrow());
-            let (hint, ahead) = if let Some(way) = way {
+            let source = read_ahead_source(&self.state.layer.borrow());
+            let (hint, ahead) = if let Some(source) = source {
                 let ahead: Rare<'_, _> =
-                    Box::pin(self.read_ahead_slowly(batch, way, hint, (from, wanted)));
+                    Box::pin(self.read_ahead_slowly(batch, source, hint, (from, wanted)));
                 ahead.await?
             } else {
                 let hint = hint.unwrap_or_else(|| self.locate(from));
-                let start = Start::at(hint);
+                let start = ScanStart::at(hint);
                 (hint, self.read_ahead(batch, start, from, wanted).await?)
             };
             self.consume(batch, cursor, hint, &ahead, end, records)
@@ -221,19 +224,19 @@ impl<E: Endpoint> Index<'_, E> {
     async fn read_ahead_slowly(
         &self,
         batch: &mut Batch,
-        way: Way,
+        source: ReadAheadSource,
         hint: Option<Hint>,
         (from, wanted): (u64, usize),
     ) -> Result<(Hint, ReadAhead), IndexError> {
-        match way {
-            Way::Tree => self.read_ahead_by_tree(batch, from, wanted).await,
-            Way::Models => self.read_ahead_by_models(batch, hint, from, wanted).await,
-            Way::Pages => self.read_ahead_by_pages(batch, hint, from, wanted).await,
+        match source {
+            ReadAheadSource::Tree => self.read_ahead_by_tree(batch, from, wanted).await,
+            ReadAheadSource::Models => self.read_ahead_by_models(batch, hint, from, wanted).await,
+            ReadAheadSource::Pages => self.read_ahead_by_pages(batch, hint, from, wanted).await,
         }
     }
 
-    /// The cursor's next key is in this leaf, as the memory node says (Y6).
-    pub fn go_on_at(&self, cursor: &mut ScanCursor, leaf: RemoteAddr) {
+    /// Sets the leaf of the cursor's next key, as returned by the memory node.
+    pub fn set_leaf(&self, cursor: &mut ScanCursor, leaf: RemoteAddr) {
         let hint = Hint {
             addr: leaf,
             parent: 0,
@@ -241,9 +244,9 @@ impl<E: Endpoint> Index<'_, E> {
         cursor.hint = Some((hint, self.layer_version));
     }
 
-    /// [`read_ahead`](Self::read_ahead) with a metadata budget: fetches models that are missing,
-    /// and where residuals are missing begins at the first leaf of the predicted range. Returns the
-    /// leaf to begin with.
+    /// Does [`read_ahead`](Self::read_ahead) with a metadata budget. Fetches missing models, and
+    /// where residuals are missing starts at the first leaf of the predicted range. Returns the
+    /// first leaf.
     async fn read_ahead_by_pages(
         &self,
         batch: &mut Batch,
@@ -261,7 +264,7 @@ impl<E: Endpoint> Index<'_, E> {
             None => self.candidates_by(models.as_deref(), from),
         };
         let first = range.leaves[0];
-        let start = Start {
+        let start = ScanStart {
             hint: first,
             range: Some(&range),
             models: models.as_deref(),
@@ -273,9 +276,9 @@ impl<E: Endpoint> Index<'_, E> {
         ))
     }
 
-    /// [`read_ahead`](Self::read_ahead) for layers that read inner nodes: the leaves that the node
-    /// above the cursor's leaf lists, one verb for each piece side by side, whatever memory node
-    /// they are on.
+    /// Does [`read_ahead`](Self::read_ahead) for layers that read inner nodes. Reads the leaves
+    /// that the node above the cursor's leaf lists, one verb per piece of adjacent leaves, on all
+    /// memory nodes.
     async fn read_ahead_by_tree(
         &self,
         batch: &mut Batch,
@@ -288,8 +291,8 @@ impl<E: Endpoint> Index<'_, E> {
         self.read_leaves(batch, leaves).await
     }
 
-    /// [`read_ahead`](Self::read_ahead) for a layer whose models are the memory node's: the leaves
-    /// that they lead to, and the one that the cursor knows.
+    /// Does [`read_ahead`](Self::read_ahead) for a layer whose models the memory node trains. Reads
+    /// the leaves that the models lead to, and the one that the cursor knows.
     async fn read_ahead_by_models(
         &self,
         batch: &mut Batch,
@@ -301,7 +304,7 @@ impl<E: Endpoint> Index<'_, E> {
         let limit = expected_leaf_count(&self.state.layer.borrow(), geometry, wanted);
         let leaves = self.model_leaves(batch, from, limit as usize).await;
         let mut leaves = match (leaves, hint) {
-            // The node has said where to go on; perhaps nothing is trained yet.
+            // The node has named the next leaf; perhaps nothing is trained yet.
             (Err(IndexError::FallBack { .. }), Some(_)) => Vec::new(),
             (leaves, _) => leaves?,
         };
@@ -317,7 +320,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok((begin, ahead))
     }
 
-    /// Reads leaves that lie anywhere, one verb for each piece side by side; the table's first leaf
+    /// Reads leaves at any addresses, one verb per piece of adjacent leaves; the table's first leaf
     /// if there are none. Returns the first of them.
     async fn read_leaves(
         &self,
@@ -351,7 +354,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok((first, ahead))
     }
 
-    /// The leaf among those read ahead that covers a key, or the nearest one to its left.
+    /// Returns the leaf that covers a key, among those read ahead, or the nearest one to its left.
     fn first_covering(&self, batch: &Batch, ahead: &ReadAhead, key: u64) -> Option<Hint> {
         let geometry = self.access.geometry;
         let mut nearest: Option<(u64, Hint)> = None;
@@ -361,8 +364,8 @@ impl<E: Endpoint> Index<'_, E> {
                 let words = &batch.words(piece.slot)[index as usize * geometry.stride_words()..];
                 let image = LeafImage::new(geometry, words);
                 match self.access.look(image, hint.addr, key) {
-                    Look::Here => return Some(hint),
-                    Look::Right(_) if nearest.is_none_or(|(low, _)| low <= image.low()) => {
+                    LeafCheck::Here => return Some(hint),
+                    LeafCheck::Right(_) if nearest.is_none_or(|(low, _)| low <= image.low()) => {
                         nearest = Some((image.low(), hint));
                     }
                     _ => {}
@@ -372,13 +375,13 @@ impl<E: Endpoint> Index<'_, E> {
         nearest.map(|(_, hint)| hint)
     }
 
-    /// Reads the leaf where it starts, the synonyms known of it, and the trained leaves behind it
-    /// that are expected to hold `wanted` records, with their known synonyms: one batch, and one
-    /// verb for each contiguous piece.
+    /// Reads the start leaf, its known synonyms, and the following trained leaves that are expected
+    /// to have `wanted` records, with their known synonyms. Costs one batch, with one verb per
+    /// contiguous piece.
     async fn read_ahead(
         &self,
         batch: &mut Batch,
-        start: Start<'_>,
+        start: ScanStart<'_>,
         from: u64,
         wanted: usize,
     ) -> Result<ReadAhead, IndexError> {
@@ -400,7 +403,7 @@ impl<E: Endpoint> Index<'_, E> {
             let mut parent = hint.parent + u32::from(!is_trained);
             synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
             while left > 0 {
-                // No more than `LEAF_COUNT_MAX`.
+                // `left` is at most `LEAF_COUNT_MAX`.
                 let geometry = self.access.geometry;
                 let run = start.run_from((&layer, geometry), parent, left as u32);
                 let Some((first, count)) = run else {
@@ -424,7 +427,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(ahead)
     }
 
-    /// One READ over leaves that lie side by side.
+    /// Posts one READ of adjacent leaves.
     fn post_piece(
         &self,
         batch: &mut Batch,
@@ -434,7 +437,7 @@ impl<E: Endpoint> Index<'_, E> {
         is_trained: bool,
     ) {
         let slot = self.post_run(batch, first.addr, count as usize);
-        ahead.pieces.push(Piece {
+        ahead.pieces.push(ReadPiece {
             first,
             count,
             slot,
@@ -442,7 +445,7 @@ impl<E: Endpoint> Index<'_, E> {
         });
     }
 
-    /// D6: takes leaves from what was read as long as each covers the cursor.
+    /// Takes leaves from what was read as long as each covers the cursor (LEAF-6).
     async fn consume(
         &self,
         batch: &mut Batch,
@@ -460,8 +463,8 @@ impl<E: Endpoint> Index<'_, E> {
             let words = &batch.words(slot)[index as usize * geometry.stride_words()..];
             let image = LeafImage::new(geometry, words);
             let look = self.access.look(image, hint.addr, from);
-            if look != Look::Here {
-                // A walk uses the batch for itself; what was read ahead is gone then.
+            if look != LeafCheck::Here {
+                // A walk reuses the batch, which discards what was read ahead.
                 let (hint, leaf) = Box::pin(self.walk(batch, from, hint, look)).await?;
                 cursor.pass(leaf.image(), records);
                 cursor.hint = self.hint_behind(hint, leaf.image());
@@ -478,14 +481,14 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Where the keys behind a leaf are, by which directory: its right sibling, which is the next
-    /// trained leaf or a synonym of the same parent.
+    /// Returns where the keys after a leaf are, and the version of the layer: the right sibling,
+    /// which is the next trained leaf or a synonym of the same parent.
     fn hint_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<(Hint, u32)> {
         let link = image.link().place();
         let layer = self.state.layer.borrow();
         let next = layer.next_trained(hint.parent);
         if next.is_none() && layer.as_partial().is_some() {
-            // Its model may not be held: the key tells better then.
+            // The model may not be held; then the key gives the better hint.
             return None;
         }
         let synonym = Hint {
@@ -497,8 +500,8 @@ impl<E: Endpoint> Index<'_, E> {
     }
 }
 
-/// How many leaves should hold so many records, and one more for the part of the first that lies
-/// before the cursor.
+/// Returns how many leaves should have `wanted` records, and one more for the part of the first
+/// leaf before the cursor.
 fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> u64 {
     let trained = layer.record_count() as f64 / f64::from(layer.leaf_count());
     // Leaves of a table that was never loaded are as splits leave them.
@@ -508,7 +511,7 @@ fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> 
     (leaves.ceil() as u64).clamp(1, LEAF_COUNT_MAX)
 }
 
-/// Synonyms known of trained leaves, no more than the limit in all.
+/// Returns known synonyms of trained leaves, at most the limit in total.
 fn synonyms_of(
     layer: &Layer,
     parents: Range<u32>,

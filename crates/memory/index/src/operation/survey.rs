@@ -1,62 +1,62 @@
-//! Looking at a whole table: its leaves one by one, and an estimate of its records.
+//! Inspecting a whole table: its leaves one by one, and an estimate of its records.
 
+use farleaf_base::{NodeId, RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::{Critical, Look};
-use farleaf_types::{NodeId, RemoteAddr, WordAddr};
+use farleaf_leaf::words::{Critical, LeafCheck};
 
 use super::Index;
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
 
-/// Synonyms of one leaf that a survey looks at to get past it.
+/// Largest number of synonyms of one leaf that a survey reads to get past it.
 const SYNONYM_COUNT_MAX: usize = 1024;
-/// Leaves of each sort that an estimate looks at.
+/// Number of leaves of each kind that an estimate reads.
 const SAMPLE_COUNT: u32 = 256;
 
-/// One leaf, as a survey meets it.
+/// Leaf as a survey meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafReport {
-    /// Where it is.
+    /// Address of the leaf.
     pub addr: RemoteAddr,
     /// Inclusive lower fence.
     pub low: u64,
     /// Inclusive upper fence.
     pub high: u64,
-    /// How many records it holds.
+    /// Number of records.
     pub record_count: usize,
-    /// Whether every record's key lies between the fences, and none twice.
+    /// True if every key is within the fences, and none occurs twice.
     pub is_sound: bool,
-    /// Whether training knows it; else a split made it.
+    /// True if the directory has the leaf as trained; otherwise a split made it.
     pub is_trained: bool,
-    /// Its lock word as it was read.
+    /// Lock word as read.
     pub lock: u64,
 }
 
-/// Keys that a survey found no way to: their leaves were on a lost node, or behind one that was.
+/// Keys that a survey could not reach: their leaves were on a lost node, or after such a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// The first.
+    /// First unreachable key.
     pub low: u64,
-    /// The last.
+    /// Last unreachable key.
     pub high: u64,
-    /// The node that the first of them was on.
+    /// Lost node that had the first of these leaves.
     pub node: NodeId,
 }
 
-/// A walk over all leaves of a table, from the first key on. Each leaf costs two round trips.
+/// Walk over all leaves of a table, from the first key on. Costs two round trips per leaf.
 #[derive(Debug)]
 pub struct Survey {
     next: Option<(u64, Hint)>,
-    /// Whether the hint is what the last leaf links to.
+    /// True if the hint is the link of the last leaf.
     is_linked: bool,
-    /// Of which directory the hint is.
+    /// Version of the layer that the hint belongs to.
     layer_version: u32,
-    /// Nodes that were met and are lost.
+    /// Lost nodes that the survey met.
     lost: Vec<NodeId>,
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// Starts at the first leaf.
+    /// Starts a survey at the first leaf.
     pub fn survey(&self) -> Survey {
         Survey {
             next: Some((0, self.locate(0))),
@@ -66,19 +66,19 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The next leaf; `None` behind the last. Leaves split meanwhile are met once each; of one that
-    /// was merged with what has been reported, the rest is. D6 holds between two consecutive
-    /// reports or the table is broken.
+    /// Returns the next leaf; `None` after the last. Leaves split meanwhile are reported once each;
+    /// of a leaf that was merged with a reported one, the rest is reported. Unless LEAF-6 holds
+    /// between two consecutive reports, the table is broken.
     ///
     /// # Errors
-    /// [`IndexError::Outdated`]: another operation can go on with it. Or the fabric failed, a leaf
-    /// is damaged, or the table was dropped.
+    /// [`IndexError::Outdated`]: another operation can continue the survey. Or the fabric failed, a
+    /// leaf is corrupted, or the table was dropped.
     pub async fn survey_next(
         &self,
         batch: &mut Batch,
         survey: &mut Survey,
     ) -> Result<Option<LeafReport>, IndexError> {
-        let _patient = self.state.patiently();
+        let _patient = self.state.follow_all_links();
         let Some((key, mut hint)) = survey.next else {
             return Ok(None);
         };
@@ -91,7 +91,7 @@ impl<E: Endpoint> Index<'_, E> {
         let leaf = self.read_intact(batch, hint.addr).await?;
         let look = self.access.look(leaf.image(), hint.addr, key);
         let (hint, leaf) = match look {
-            Look::Here => (hint, leaf),
+            LeafCheck::Here => (hint, leaf),
             look => {
                 survey.is_linked = false;
                 self.walk(batch, key, hint, look).await?
@@ -117,7 +117,7 @@ impl<E: Endpoint> Index<'_, E> {
                 parent: hint.parent,
             },
         };
-        // A link leads to where the last leaf ended, or the table is broken (D6).
+        // A link leads to where the last leaf ended, or the table is broken (LEAF-6).
         let low = if survey.is_linked {
             image.low()
         } else {
@@ -137,12 +137,12 @@ impl<E: Endpoint> Index<'_, E> {
         }))
     }
 
-    /// Goes on behind the leaves on `lost`, where [`survey_next`](Self::survey_next) failed: with
-    /// the first leaf that is known, and is on another node. Returns the keys in between; `None`:
-    /// there are none, and the survey goes on. A round trip per leaf that is tried, mostly one.
+    /// Continues after leaves on `lost`, where [`survey_next`](Self::survey_next) failed, at the
+    /// first known leaf on another node. Returns the keys in between; `None` if there are none, and
+    /// the survey continues. Costs a round trip per leaf that is tried, mostly one.
     ///
     /// # Errors
-    /// As for [`survey_next`](Self::survey_next), but that a node is lost.
+    /// The errors of [`survey_next`](Self::survey_next) except for a lost node.
     pub async fn survey_past(
         &self,
         batch: &mut Batch,
@@ -179,7 +179,7 @@ impl<E: Endpoint> Index<'_, E> {
                     continue;
                 }
             };
-            // A lower fence never changes, be the leaf retired (D2).
+            // A lower fence never changes, not even in a retired leaf (LEAF-2).
             let low = leaf.image().low();
             (survey.next, survey.is_linked) = (Some((low.max(key), next)), false);
             return Ok((low > key).then(|| LostRange {
@@ -190,8 +190,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The next leaf that is known behind the last one, and is on no lost node: a synonym of the
-    /// parent above a key, or a trained leaf behind it.
+    /// Returns the next known leaf after the last one that is not on a lost node: a synonym of the
+    /// parent above a key, or a later trained leaf.
     async fn next_known(
         &self,
         batch: &mut Batch,
@@ -216,27 +216,27 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Where a key is: the leaf that covers it.
+    /// Returns the leaf that covers a key.
     ///
     /// # Errors
-    /// The fabric failed, a leaf is damaged, or the table was dropped.
+    /// The fabric failed, a leaf is corrupted, or the table was dropped.
     pub async fn leaf_of(&self, batch: &mut Batch, key: u64) -> Result<RemoteAddr, IndexError> {
         let hint = self.exact_hint(batch, key).await?;
         let hint = hint.unwrap_or_else(|| self.locate(key));
         let leaf = self.read_intact(batch, hint.addr).await?;
         match self.access.look(leaf.image(), hint.addr, key) {
-            Look::Here => Ok(hint.addr),
+            LeafCheck::Here => Ok(hint.addr),
             look => Ok(self.walk(batch, key, hint, look).await?.0.addr),
         }
     }
 
-    /// Whether a leaf is in use: a search for its lower fence arrives at it (W3, R6). No, only when
-    /// the leaf at which it arrives instead has been locked and is still what it was: whoever
-    /// recovers that from a dead owner may be about to retire it in favour of this one (D8), and
-    /// until then it looks as if that had never begun to be moved.
+    /// Returns whether a leaf is in use: a search for its lower fence arrives at it. Before
+    /// returning false, locks the leaf at which the search arrived instead, and checks that it is
+    /// unchanged. A session that recovers that leaf from a dead owner may be about to retire it in
+    /// favor of this one (LEAF-8); until then the move is not visible.
     ///
     /// # Errors
-    /// As for [`leaf_of`](Self::leaf_of).
+    /// The errors of [`leaf_of`](Self::leaf_of).
     pub async fn is_in_use(
         &self,
         batch: &mut Batch,
@@ -252,20 +252,20 @@ impl<E: Endpoint> Index<'_, E> {
             let lock = access.lock(batch, arrived, None, &mut leaf, broken);
             lock.await?;
             let critical = Critical::enter(broken);
-            let look = access.look_intact(leaf.image(), low);
+            let look = access.check_intact(leaf.image(), low);
             access.unlock(batch, arrived, broken).await?;
             critical.passed();
-            if look == Look::Here {
+            if look == LeafCheck::Here {
                 return Ok(false);
             }
         }
     }
 
-    /// About how many records the table has: leaves counted exactly, as far as splits were
-    /// announced, times the mean fill of a sample of them. At most a few hundred round trips.
+    /// Returns an estimate of the number of records: the number of leaves, exact as far as splits
+    /// were announced, times the mean fill of a sample. Costs at most a few hundred round trips.
     ///
     /// # Errors
-    /// As for [`leaf_of`](Self::leaf_of).
+    /// The errors of [`leaf_of`](Self::leaf_of).
     pub async fn estimate_len(&self, batch: &mut Batch) -> Result<u64, IndexError> {
         if let Some(count) = Box::pin(self.estimate_by_tree(batch, SAMPLE_COUNT)).await? {
             return Ok(count);
@@ -307,8 +307,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok((mean * (f64::from(leaf_count) + splits)).round() as u64)
     }
 
-    /// The words that count the splits of each model. With a metadata budget one round trip for
-    /// each model page that is missing.
+    /// Returns the addresses of the counters of each model's splits. With a metadata budget, costs
+    /// one round trip per missing model page.
     async fn split_counters(&self, batch: &mut Batch) -> Result<Vec<WordAddr>, IndexError> {
         let counter = |found: Announcement| found.counter;
         let mut counters = Vec::new();

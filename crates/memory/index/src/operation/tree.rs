@@ -1,22 +1,21 @@
-//! What operations of the tree layers do in the tree: finding leaves by descents (`fg`, `sherman`,
-//! `cell`), and listing what splits have made (I3, all of them). With any other layer nothing here
-//! posts anything.
+//! Tree operations of the tree layers: finding leaves by descents (`fg`, `sherman`, `cell`), and
+//! listing leaves that splits made (all of them). For other layers these methods post nothing.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{Course, Critical, LeafError, LeafLease};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, Placement};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{Critical, LeafError, LeafLease, SearchPath};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, NodeChoice};
 
 use super::Index;
 use crate::IndexError;
 use crate::hint::Hint;
 use crate::layer::Layer;
 use crate::tree::head::Head;
-use crate::tree::node::{Entry, InnerNode, lease_shape};
-use crate::tree::{Listed, Room, TreeAccess};
+use crate::tree::node::{ChildEntry, InnerNode, lease_shape};
+use crate::tree::{ListingResources, ListingResult, TreeAccess};
 
-/// How often a listing is begun anew, from a root that was just read.
+/// Largest number of attempts to list a leaf, each from a root that was just read.
 const LISTING_COUNT_MAX: u32 = 3;
 
 impl<E: Endpoint> Index<'_, E> {
@@ -27,13 +26,13 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The head of the tree, if that is what the layer searches in.
+    /// Returns the head of the tree, if the layer searches one.
     pub(super) fn tree_head(&self) -> Option<Head> {
         self.state.layer.borrow().tree_head().copied()
     }
 
-    /// The leaf that a key is in as far as the tree says, for layers that have to read for that:
-    /// one round trip, 1016 bytes, per level and link. `None` with any other layer.
+    /// Returns the leaf of a key according to the tree, for layers that read inner nodes; `None`
+    /// for others. Costs one round trip and 1016 bytes per level and link.
     pub(super) async fn tree_hint(
         &self,
         batch: &mut Batch,
@@ -45,7 +44,7 @@ impl<E: Endpoint> Index<'_, E> {
         let node = self.node_of(batch, key, 1).await?;
         let child = node.as_ref().and_then(|(_, node)| node.child_of(key));
         let Some(entry) = child else {
-            // What leads there is lost or damaged. The chain leads everywhere.
+            // A node on the path is lost or corrupted. The chain of leaves leads everywhere.
             return Ok(Some(self.state.layer.borrow().first_leaf()));
         };
         let parent = match &*self.state.layer.borrow() {
@@ -58,7 +57,7 @@ impl<E: Endpoint> Index<'_, E> {
         }))
     }
 
-    /// Whether the layer is one that reads inner nodes to find a leaf.
+    /// Returns whether the layer reads inner nodes to find a leaf.
     pub(super) fn reads_tree(&self) -> bool {
         matches!(
             &*self.state.layer.borrow(),
@@ -66,7 +65,7 @@ impl<E: Endpoint> Index<'_, E> {
         )
     }
 
-    /// [`tree_hint`](Self::tree_hint) for many keys: one round trip per level for all.
+    /// Does [`tree_hint`](Self::tree_hint) for many keys: one round trip per level for all.
     pub(super) async fn tree_hints(
         &self,
         batch: &mut Batch,
@@ -123,8 +122,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The node of a level that covers a key; from a root that was just read if the way from the
-    /// one that is known ends early.
+    /// Returns the node of a level that covers a key. Restarts from a root that was just read if
+    /// the path from the known root ends early.
     async fn node_of(
         &self,
         batch: &mut Batch,
@@ -151,8 +150,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(found.map(|found| (found.addr, found.node)))
     }
 
-    /// Where to begin on the way to a key's node of a level, and the level of the cached node that
-    /// leads there; none: it is the root.
+    /// Returns the node to start from when searching a key's node of a level, and the level of the
+    /// cached node that names it; `None` for the root.
     fn start_for(&self, head: &Head, key: u64, level: u16) -> (RemoteAddr, Option<u16>) {
         match &*self.state.layer.borrow() {
             Layer::InnerCache(layer) => layer.start_for(key, level),
@@ -160,7 +159,7 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The node at the top now, which the layer begins with from now on.
+    /// Reads the current root, from which the layer starts from now on.
     async fn take_root(&self, batch: &mut Batch, head: &Head) -> Result<RemoteAddr, IndexError> {
         let root = self.tree().root(batch, head).await?;
         if self.is_current() {
@@ -173,11 +172,11 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(root)
     }
 
-    /// An operation has come to the leaf that it looked for, which was not the first one. Links
-    /// cost something: of a cache that is worth another one; what two operations in a row have
-    /// found unlisted is to be listed, as the first may have met a split that was under way.
+    /// Notes that an operation arrived at its leaf, which was not the first one it read. Too many
+    /// links mean that a newer cache is wanted. A leaf that two operations in a row found unlisted
+    /// is to be listed; the first one alone may have met a split in progress.
     #[cold]
-    pub(super) fn arrive_at(&self, low: u64, hint: Hint, course: &Course) {
+    pub(super) fn arrive_at(&self, low: u64, hint: Hint, course: &SearchPath) {
         self.learn(low, hint);
         if course.link_count == 0 || !self.is_current() {
             return;
@@ -191,7 +190,7 @@ impl<E: Endpoint> Index<'_, E> {
             }
             Layer::Fg(_) | Layer::InnerCache(_) => {
                 let child = hint.addr;
-                state.note_unlisted(Entry { low, child });
+                state.note_unlisted(ChildEntry { low, child });
             }
             Layer::Learned(_)
             | Layer::Rolex(_)
@@ -201,14 +200,14 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// I3: lists leaves that are linked to and were found unlisted, with no lock in hand.
+    /// Lists leaves that are linked and were found unlisted. The caller must hold no lock.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn list_unlisted(
         &self,
         batch: &mut Batch,
-        leaves: &[Entry],
+        leaves: &[ChildEntry],
     ) -> Result<(), IndexError> {
         for leaf in leaves {
             self.list_once(batch, *leaf, false).await?;
@@ -216,8 +215,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// A child is listed now on a level.
-    fn note_listed(&self, level: u16, child: Entry) {
+    /// Records that a child is now listed on a level.
+    fn note_listed(&self, level: u16, child: ChildEntry) {
         if !self.is_current() {
             return;
         }
@@ -226,8 +225,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The node of a level has split that a child was listed in: what is cached of it is old.
-    fn note_split_node(&self, level: u16, low: u64, sibling: Entry) {
+    /// Records that the node of a level that listed a child has split: its cached copy is outdated.
+    fn note_split_node(&self, level: u16, low: u64, sibling: ChildEntry) {
         if !self.is_current() {
             return;
         }
@@ -238,23 +237,23 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The node that a descent began with has split: the node of that level which led there is read
-    /// anew next time, and may list the new one. Else each operation would follow the link.
+    /// Records that the node where a descent started has split. The cached node that led there is
+    /// reread next time, and may list the new node. Otherwise each operation would follow the link.
     fn note_old_start(&self, key: u64, led_from: u16) {
         if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
             layer.forget(led_from, key);
         }
     }
 
-    /// A leaf was not what the tree, or what is cached of it, says.
+    /// Records that a leaf was not what the tree, or its cached copy, says.
     pub(super) fn note_wrong_hint(&self, key: u64) {
         if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
             layer.forget(1, key);
         }
     }
 
-    /// The leaves from a key on that one inner node lists, at the most so many: what a scan of a
-    /// layer without a cache of all leaves reads at once. Empty: the key's leaf has to lead on.
+    /// Returns at most `count_max` leaves from a key on that one inner node lists. Used by scans of
+    /// a layer without a cache of all leaves. If empty, the scan must continue from the key's leaf.
     pub(super) async fn tree_leaves(
         &self,
         batch: &mut Batch,
@@ -278,29 +277,29 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(leaves)
     }
 
-    /// I3: lists a leaf that is linked to, and the inner nodes that split because of it, up to a
-    /// new root (I5). Nothing without a tree. Where there is no room for that, or nodes are lost,
-    /// the leaf stays unlisted, and is found by its link.
-    pub(super) async fn list(&self, batch: &mut Batch, leaf: Entry) -> Result<(), IndexError> {
+    /// Lists a leaf that is linked, and the inner nodes that split because of it, up to a new root.
+    /// Does nothing without a tree. If there is no space, or nodes are lost, the leaf stays
+    /// unlisted and is found by its link.
+    pub(super) async fn list(&self, batch: &mut Batch, leaf: ChildEntry) -> Result<(), IndexError> {
         self.list_once(batch, leaf, true).await
     }
 
     async fn list_once(
         &self,
         batch: &mut Batch,
-        leaf: Entry,
+        leaf: ChildEntry,
         is_counted: bool,
     ) -> Result<(), IndexError> {
         let Some(head) = self.tree_head() else {
             return Ok(());
         };
         if !self.is_current() {
-            // K4: it may be that the leaf is retired, and that the tree of now does not know it.
+            // The leaf may be retired, and unknown to the current tree.
             self.state
                 .count_hint(|counters| counters.unlisted_count += 1);
             return Ok(());
         }
-        let mut room = Room {
+        let mut room = ListingResources {
             spare: None,
             counter: is_counted.then(|| head.leaf_count_addr()),
             entry_count_max: head.entry_count_max as usize,
@@ -316,13 +315,13 @@ impl<E: Endpoint> Index<'_, E> {
                     .count_hint(|counters| counters.unlisted_count += 1);
                 Ok(())
             }
-            // What was split stays split, whatever becomes of the session meanwhile.
+            // The split is valid, whatever happens to the session afterwards.
             Err(error)
                 if error.lost_node().is_some()
                     || is_forbidden(&error)
                     || matches!(error, IndexError::Leaf(LeafError::SessionBroken)) =>
             {
-                // U4.
+                // The node with the lease is lost.
                 if let Some(node) = error.lost_node() {
                     self.state.forget_leases(node);
                 }
@@ -334,13 +333,13 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// False: it could not be listed on some level.
+    /// Lists a leaf and the nodes above. Returns false if listing failed on some level.
     async fn list_up(
         &self,
         batch: &mut Batch,
         head: &Head,
-        leaf: Entry,
-        room: &mut Room,
+        leaf: ChildEntry,
+        room: &mut ListingResources,
     ) -> Result<bool, IndexError> {
         let tree = self.tree();
         let (mut level, mut entry, mut attempt) = (1, leaf, 0);
@@ -372,31 +371,31 @@ impl<E: Endpoint> Index<'_, E> {
             }
             let listed = match at {
                 Some(at) => tree.list(batch, at, (level, entry), room).await?,
-                None => Listed::Nowhere,
+                None => ListingResult::Nowhere,
             };
             match listed {
-                Listed::Done => {
+                ListingResult::Done => {
                     self.note_listed(level, entry);
                     return Ok(true);
                 }
-                Listed::Split(sibling) => {
+                ListingResult::Split(sibling) => {
                     self.state.leases.note_linked();
                     self.note_split_node(level, entry.low, sibling);
                     (level, entry, attempt) = (level + 1, sibling, 0);
                     room.counter = None;
                 }
-                Listed::SpareLost(node) => {
+                ListingResult::SpareLost(node) => {
                     self.state.leases.note_linked();
                     self.state.forget_leases(node);
                     known = at;
                 }
-                Listed::NeedsNode => {
+                ListingResult::NeedsNode => {
                     if !self.lease_inner(head, room).await? {
                         return Ok(false);
                     }
                     known = at;
                 }
-                Listed::Nowhere => {
+                ListingResult::Nowhere => {
                     attempt += 1;
                     if attempt == LISTING_COUNT_MAX {
                         return Ok(false);
@@ -406,7 +405,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Where a leaf with this lower fence is to be listed, if the layer knows that.
+    /// Returns the node in which a leaf with this lower fence is to be listed, if the layer knows
+    /// it.
     fn known_parent(&self, low: u64) -> Option<RemoteAddr> {
         match &*self.state.layer.borrow() {
             Layer::RfTree(layer) => layer.node_for(low),
@@ -415,11 +415,15 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Room for another inner node; false: the pool is full. If it is cut off, or the fabric fails,
-    /// the session may own a chunk that its lease does not know of.
-    async fn lease_inner(&self, head: &Head, room: &mut Room) -> Result<bool, IndexError> {
+    /// Leases space for another inner node; returns false if the pool is full. If the future is
+    /// dropped or the fabric fails, the session may own a chunk that its lease does not know of.
+    async fn lease_inner(
+        &self,
+        head: &Head,
+        room: &mut ListingResources,
+    ) -> Result<bool, IndexError> {
         if !self.is_current() {
-            // What is leased is for another tree.
+            // The session's leases are for another tree.
             return Ok(false);
         }
         room.spare = self.state.take_inner();
@@ -430,7 +434,7 @@ impl<E: Endpoint> Index<'_, E> {
         let access = &self.access;
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let shape = lease_shape(head.generation);
-        let mut placement = Placement::read(&allocator, access.layout).await?;
+        let mut placement = NodeChoice::read(&allocator, access.layout).await?;
         let (table, purpose) = (access.table, shape.purpose);
         let lease = async |node| {
             let allocator = allocator.on(node);
@@ -448,8 +452,8 @@ impl<E: Endpoint> Index<'_, E> {
                 let exhausted = self.state.extend_inner(access, shape, leased);
                 LeafLease::give_exhausted(access, shape, exhausted).await?;
             }
-            Err(RegionError::Full { .. }) => {}
-            // U4.
+            Err(PoolError::Full { .. }) => {}
+            // The node with the chunk is lost.
             Err(error) if error.lost_node().is_some() => {}
             Err(error) => return Err(error.into()),
         }
@@ -460,9 +464,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(room.spare.is_some())
     }
 
-    /// How many records a leaf holds on average, and how many leaves there are, as far as a sample
-    /// and the tree's head tell. About `sample_count` times as many round trips as the tree has
-    /// levels.
+    /// Returns an estimate of the number of records, from the mean fill of sampled leaves and the
+    /// number of leaves in the tree's head. Costs about `sample_count` round trips per level.
     pub(super) async fn estimate_by_tree(
         &self,
         batch: &mut Batch,
@@ -475,7 +478,7 @@ impl<E: Endpoint> Index<'_, E> {
         let (mut record_count, mut leaf_count) = (0, 0);
         for sample in 0..sample_count {
             let mut at = tree.root(batch, &head).await?.place();
-            // A different way down each time, the same ones in every run.
+            // A different path down each time, but the same ones in every run.
             let mut way = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             while let Some(node) = tree.read(batch, at).await? {
                 let entries = node.sorted_entries();

@@ -1,4 +1,4 @@
-//! What a session caches of a tree, and when it wants a newer copy.
+//! Caching of a tree by a session, and the decision to read a newer copy.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::IndexState;
 use crate::layer::Layer;
 use crate::rf_tree::SearchLayerCache;
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
 impl IndexState {
-    /// A state for a session that looks at `news` before each operation: it is set when a newer
-    /// cache of a tree [is wanted](Self::wants_newer), which is so when one lookup has followed
-    /// more than `link_count_max` links.
+    /// Returns a state for a session that checks `news` before each operation. It is set when a
+    /// newer cache of a tree [is wanted](Self::wants_newer): when one lookup has followed more than
+    /// `link_count_max` links.
     #[must_use]
     pub fn telling(self, news: Rc<Cell<bool>>, link_count_max: u32) -> Self {
         self.link_count_max.set(link_count_max);
@@ -24,8 +24,8 @@ impl IndexState {
         self.news.set(true);
     }
 
-    /// The cache of the tree that the session searches by, if it wants a newer one. Asked once, it
-    /// does no more.
+    /// Returns the cache of the tree that the session uses if it wants a newer one, and resets that
+    /// flag.
     pub fn wants_newer(&self) -> Option<Arc<SearchLayerCache>> {
         if !self.wants_newer.take() {
             return None;
@@ -36,8 +36,8 @@ impl IndexState {
         }
     }
 
-    /// Two operations in a row have found this leaf unlisted, or one has.
-    pub(super) fn note_unlisted(&self, leaf: Entry) {
+    /// Notes that an operation found this leaf unlisted; two in a row make the listing due.
+    pub(super) fn note_unlisted(&self, leaf: ChildEntry) {
         let met = self.met_unlisted.replace(Some(leaf));
         if met == Some(leaf) {
             self.due_listing.set(Some(leaf));
@@ -45,15 +45,14 @@ impl IndexState {
         }
     }
 
-    /// A leaf that the session is to list before its next operation. Asked once, there is none any
-    /// more.
-    pub fn take_due_listing(&self) -> Option<Entry> {
+    /// Takes the leaf that the session is to list before its next operation.
+    pub fn take_due_listing(&self) -> Option<ChildEntry> {
         self.due_listing.take()
     }
 
-    /// Searches by a newer cache of the same tree. Returns the leaves that the session has met and
-    /// the cache does not list.
-    pub fn renew_cache(&self, cache: Arc<SearchLayerCache>) -> Vec<Entry> {
+    /// Replaces the cache by a newer one of the same tree. Returns the leaves that the session has
+    /// met and the cache does not list.
+    pub fn renew_cache(&self, cache: Arc<SearchLayerCache>) -> Vec<ChildEntry> {
         let unlisted = match &mut *self.layer.borrow_mut() {
             Layer::RfTree(layer) => layer.renew(cache),
             _ => Vec::new(),
@@ -62,8 +61,8 @@ impl IndexState {
         unlisted
     }
 
-    /// Searches by another tree: nothing that was cached of the old one is kept, and nothing that
-    /// is leased for it is used any more (K4).
+    /// Replaces the tree by another one. Drops what was cached of the old tree; leases for it are
+    /// not used any more.
     pub fn replace_tree(&self, layer: Layer) {
         self.layer.replace(layer);
         self.met_unlisted.take();

@@ -1,65 +1,65 @@
-//! Changing keys: two round trips when the hint is right (D5).
+//! Changing keys: two round trips if the hint is right (LEAF-5).
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::change::{LeafChange, SplitRequest};
-use farleaf_leaf::{Course, Critical, LeafBuffer, LeaseShape, Look};
-use farleaf_region::RegionError;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::change::{LeafChange, SplitRequest};
+use farleaf_leaf::words::{Critical, LeafBuffer, LeafCheck, LeaseShape, SearchPath};
+use farleaf_pool::PoolError;
 
-use super::in_turn::Queue;
+use super::lock_queue::WriteQueue;
 use super::read::one_leaf_of;
 use super::{Index, Rare};
 use crate::IndexError;
 use crate::announced::enqueue;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::layer::Layer;
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
-/// A leaf is underfull when not more than one in so many of its slots has a record: two of them
-/// become one when they are retrained, and leave it half empty.
+/// Share of slots, as a divisor, up to which a leaf counts as underfull: retraining merges two such
+/// leaves into one and leaves it half empty.
 const UNDERFULL_SHARE: usize = 4;
 
-/// What to do with a key, once its value is known and its leaf is locked.
+/// Change of a key, decided with its value known and its leaf locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Leave it as it is.
+    /// Change nothing.
     Keep,
-    /// Give it this value, present or not.
+    /// Set the key to this value, whether it is present or not.
     Set(u64),
-    /// Remove it.
+    /// Remove the key.
     Remove,
 }
 
-/// What became of a full leaf.
-enum Room {
-    /// It was split, and the record is in.
+/// Result of making space in a full leaf.
+enum SplitOutcome {
+    /// The leaf was split, and the record is in.
     Made,
-    /// Leaves were leased; the lock was given back.
+    /// Leaves were leased, and the lock was released.
     Leased,
-    /// There are none to lease; the lock was given back.
-    None(RegionError),
+    /// No leaves can be leased, and the lock was released.
+    None(PoolError),
 }
 
-/// A split that has taken effect and is still to be announced.
+/// Split that has taken effect and is not announced yet.
 #[derive(Clone, Copy, Debug)]
-struct Announced {
+struct UnannouncedSplit {
     announcement: Announcement,
     slot: u64,
     sibling: RemoteAddr,
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    /// Locks the leaf that covers a key, asks `decide` what to do with the key given its value, and
-    /// does it: atomically, and in two round trips when the hint is right. `decide` may be asked
-    /// again when the leaf has to be left and locked anew; only its last answer counts.
+    /// Locks the leaf that covers a key, calls `decide` with the key's value, and executes the
+    /// decision atomically. Costs two round trips if the hint is right. `decide` is called again if
+    /// the leaf has to be unlocked and locked anew; only its last result counts.
     ///
-    /// Dropping the future while it holds the leaf's lock leaves that locked; the session is then
-    /// broken and must be closed. Dropping it while it waits for the lock does no harm, unless
-    /// another writer of the process has promised it, or handed it over, meanwhile (H4).
+    /// If the future is dropped while it holds the leaf's lock, the leaf stays locked; the session
+    /// is then broken and must be closed. Dropping it while it waits for the lock is harmless,
+    /// unless another writer of the process has promised or handed over the lock meanwhile.
     ///
     /// # Errors
-    /// The pool is full, leaves are damaged or contradict each other, or the table was dropped:
-    /// nothing has changed. Or the fabric failed; the session is then broken.
+    /// The pool is full, leaves are corrupted or contradict each other, or the table was dropped:
+    /// then nothing has changed. Or the fabric failed: then the session is broken.
     #[inline]
     pub async fn modify<R>(
         &self,
@@ -67,7 +67,7 @@ impl<E: Endpoint> Index<'_, E> {
         key: u64,
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, IndexError> {
-        let mut queue = Queue::ALONE;
+        let mut queue = WriteQueue::ALONE;
         let mut hint = if let Some(hint) = self.one_leaf_or(key, leaf_to_lock) {
             hint
         } else {
@@ -76,26 +76,26 @@ impl<E: Endpoint> Index<'_, E> {
             hint
         };
         let mut release = None;
-        let mut course = Course::default();
+        let mut course = SearchPath::default();
         let mut leaf = self.access.blank();
         let broken = &*self.state.broken;
         loop {
             let (addr, leaf_now) = (hint.addr, &mut leaf);
-            if let Some(in_turn) = queue.in_turn() {
+            if let Some(lock_queue) = queue.lock_queue() {
                 let lock: Rare<'_, _> =
-                    Box::pin(self.lock_in_turn(batch, (addr, release), in_turn, leaf_now));
+                    Box::pin(self.lock_from_queue(batch, (addr, release), lock_queue, leaf_now));
                 lock.await?;
             } else {
                 let lock = self.access.lock(batch, addr, release, leaf_now, broken);
                 lock.await?;
             }
             let critical = Critical::enter(broken);
-            let look = self.access.look_intact(leaf.image(), key);
-            let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
-            if look != Look::Here && is_checked {
+            let look = self.access.check_intact(leaf.image(), key);
+            let is_checked = !self.skips_check(ProtocolCheck::KeyBelongsToLockedLeaf);
+            if look != LeafCheck::Here && is_checked {
                 let next: Rare<'_, _> =
                     Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
-                // What is still locked is given back by the first verb of the next lock.
+                // The first verb of the next lock releases the lock that is still held.
                 let next = left(critical, hint.addr, next.await)?;
                 (release, hint) = (Some(hint.addr), next);
                 continue;
@@ -107,22 +107,25 @@ impl<E: Endpoint> Index<'_, E> {
             let slot = image.slot_of(key);
             let (decision, result) = decide(slot.map(|slot| image.value(slot)));
             batch.clear();
-            let change = self.access.change(hint.addr).handing_to(queue.next());
+            let change = self
+                .access
+                .change(hint.addr)
+                .with_hand_over_to(queue.next());
             if post_change(batch, (change, &mut leaf), (key, slot), decision) {
                 let is_removed = decision == Decision::Remove && slot.is_some();
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
                 }
                 if let Err(error) = self.access.endpoint.execute(batch).await {
-                    if self.leaves_out(ProtocolCheck::HandOverIsConfirmed) {
+                    if self.skips_check(ProtocolCheck::HandOverIsConfirmed) {
                         queue.hand_over(&leaf);
                     }
                     return Err(self.lost_with(critical, hint.addr, error.into()));
                 }
             } else if let Decision::Set(value) = decision {
-                queue.step_aside();
+                queue.leave_queue();
                 let room: Rare<'_, _> =
-                    Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
+                    Box::pin(self.split_or_lease(batch, &mut leaf, hint, (key, value)));
                 if self.made(critical, hint.addr, room.await)? {
                     return Ok(result);
                 }
@@ -134,20 +137,20 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The end of [`make_room`](Self::make_room). False: leaves were leased, and the leaf has to be
-    /// locked anew.
+    /// Finishes [`split_or_lease`](Self::split_or_lease). Returns false if leaves were leased and
+    /// the leaf has to be locked anew.
     #[cold]
     fn made(
         &self,
         critical: Critical<'_>,
         addr: RemoteAddr,
-        room: Result<Room, IndexError>,
+        room: Result<SplitOutcome, IndexError>,
     ) -> Result<bool, IndexError> {
         match room {
-            Ok(Room::None(error)) => {
-                // A4, F5: a chunk may be this session's without its knowing; not one of a lost
-                // node's (U4).
-                let is_unknown = matches!(error, RegionError::Fabric(_));
+            Ok(SplitOutcome::None(error)) => {
+                // The session may own a chunk without knowing it (FABRIC-5), but not on a lost
+                // node.
+                let is_unknown = matches!(error, PoolError::Fabric(_));
                 if !is_unknown || error.lost_node().is_some() {
                     critical.passed();
                 }
@@ -155,14 +158,14 @@ impl<E: Endpoint> Index<'_, E> {
             }
             Ok(made) => {
                 critical.passed();
-                Ok(matches!(made, Room::Made))
+                Ok(matches!(made, SplitOutcome::Made))
             }
             Err(error) => Err(self.lost_with(critical, addr, error)),
         }
     }
 
-    /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and
-    /// what is leased there, and the session goes on.
+    /// Handles a failure while the lock may be held. If the leaf's node is lost, so are the lock
+    /// and what is leased there, and the session continues.
     #[cold]
     fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
         if error.lost_node() == Some(addr.node()) {
@@ -172,42 +175,42 @@ impl<E: Endpoint> Index<'_, E> {
         error
     }
 
-    /// A leaf that has so many records after a delete has become underfull.
+    /// Returns the number of records at which a delete makes a leaf underfull.
     #[inline]
     fn underfull_count(&self) -> usize {
         self.access.geometry.slot_count() / UNDERFULL_SHARE
     }
 
-    /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given
-    /// back with the next one's batch. The inner error comes with the lock given back.
+    /// Returns where to go from a locked leaf that does not cover the key. The lock is kept, and
+    /// released with the next leaf's batch. The inner error means that the lock was released.
     #[cold]
     async fn leave(
         &self,
         batch: &mut Batch,
         key: u64,
-        (hint, look): (Hint, Look),
+        (hint, look): (Hint, LeafCheck),
         leaf: &LeafBuffer,
-        course: &mut Course,
+        course: &mut SearchPath,
     ) -> Result<Result<Hint, IndexError>, IndexError> {
         let (low, is_retired) = (leaf.image().low(), leaf.image().is_retired());
         if !is_retired {
             self.learn(low, hint);
         }
-        // M2: what has taken over a leaf and its left neighbour covers keys which that may still
-        // have, where its retirement is to be finished (D8).
+        // A leaf that replaced this one and its left neighbor covers keys that the neighbor may
+        // still have, if its retirement is not finished (LEAF-8).
         let look = if is_retired && key < low && !course.has_gone_right() {
-            Look::Left
+            LeafCheck::Left
         } else {
             look
         };
-        let next = self.go_on(batch, course, key, (hint, Some(low)), look);
+        let next = self.continue_from(batch, course, key, (hint, Some(low)), look);
         if next.is_err() {
             self.unlock(batch, hint.addr).await?;
         }
         Ok(next)
     }
 
-    /// The leaf to lock where that takes more than a look at the layer.
+    /// Returns the leaf to lock if the layer alone cannot name it.
     #[cold]
     async fn hint_to_lock(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
         if let Some(hint) = self.one_leaf(key) {
@@ -217,8 +220,9 @@ impl<E: Endpoint> Index<'_, E> {
         slowly.await
     }
 
-    /// With a metadata budget, what is missing is fetched (L3.6): a lock on the right leaf is worth
-    /// a residual page. ROLEX reads the predicted range first, as its paper has it.
+    /// Returns the leaf to lock after reading what is missing. With a metadata budget, missing
+    /// pages are fetched: a lock on the right leaf is worth a residual page. ROLEX reads the
+    /// predicted range first, as in its paper.
     #[cold]
     pub(super) async fn write_hint_slowly(
         &self,
@@ -231,7 +235,7 @@ impl<E: Endpoint> Index<'_, E> {
         let candidates = self.candidates(batch, key).await?;
         let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
         match (leaf, look) {
-            (Some(_), _) | (None, Look::Torn) => Ok(hint),
+            (Some(_), _) | (None, LeafCheck::Torn) => Ok(hint),
             (None, look) => self.next_hint(batch, key, hint, look),
         }
     }
@@ -242,16 +246,16 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(self.access.endpoint.execute(batch).await?)
     }
 
-    /// The leaf is full: splits it, with the model's counter advanced in the same batch (D3), and
-    /// announces the sibling. Without a leased leaf it gives the lock back and leases a chunk.
+    /// Splits a full leaf, advances the model's counter in the same batch (LEAF-3), and announces
+    /// the sibling. Without a leased leaf, releases the lock and leases a chunk.
     #[cold]
-    async fn make_room(
+    async fn split_or_lease(
         &self,
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
         hint: Hint,
         (key, value): (u64, u64),
-    ) -> Result<Room, IndexError> {
+    ) -> Result<SplitOutcome, IndexError> {
         let node = hint.addr.node();
         let sibling = self.state.leases.take_for(node);
         let Some(sibling) = sibling else {
@@ -261,23 +265,23 @@ impl<E: Endpoint> Index<'_, E> {
                 .leases
                 .lease_more(&self.access, LeaseShape::leaves(self.access.geometry), node)
                 .await
-                .map_or_else(Room::None, |()| Room::Leased));
+                .map_or_else(SplitOutcome::None, |()| SplitOutcome::Leased));
         };
         let made = self.split_into(batch, leaf, (hint, sibling), (key, value));
         let made = made.await;
-        // Linked to, or lost, or the session is broken: nobody waits for it any more.
+        // The sibling is linked or lost, or the session is broken: nothing waits for the link.
         self.state.leases.note_linked();
         made
     }
 
-    /// [`make_room`](Self::make_room) with a leaf for the sibling.
+    /// Does [`split_or_lease`](Self::split_or_lease) with a leaf for the sibling.
     async fn split_into(
         &self,
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
         (hint, sibling): (Hint, RemoteAddr),
         (key, value): (u64, u64),
-    ) -> Result<Room, IndexError> {
+    ) -> Result<SplitOutcome, IndexError> {
         let node = hint.addr.node();
         let announcement = self.announcement(batch, hint.parent).await?;
         let announcement = announcement.filter(|_| self.is_current());
@@ -292,31 +296,32 @@ impl<E: Endpoint> Index<'_, E> {
         let change = self.access.change(hint.addr);
         let is_elsewhere = sibling.node() != node;
         if is_elsewhere {
-            // D3: complete before anything links to it.
+            // The sibling must be complete before anything links to it (LEAF-3).
             change.write_sibling_of(batch, leaf, &request);
         }
         let is_first = !self
             .access
             .endpoint
-            .leaves_out(ProtocolCheck::SiblingIsWholeElsewhere);
+            .skips_check(ProtocolCheck::SiblingIsCompleteElsewhere);
         if is_elsewhere && is_first {
             match self.access.endpoint.execute(batch).await {
                 Err(error) if error.lost_node() == Some(sibling.node()) => {
-                    // U4. There is room elsewhere, or somebody is told that there is none.
+                    // The sibling's node is lost. The next attempt leases on another node, or
+                    // returns an error.
                     self.state.forget_leases(sibling.node());
                     self.unlock(batch, hint.addr).await?;
-                    return Ok(Room::Leased);
+                    return Ok(SplitOutcome::Leased);
                 }
                 executed => executed?,
             }
             batch.clear();
         }
         let split = change.split(batch, leaf, &request);
-        let listed = Entry {
+        let listed = ChildEntry {
             low: split.sibling_low,
             child: sibling,
         };
-        if self.leaves_out(ProtocolCheck::ChildIsLinkedFirst) {
+        if self.skips_check(ProtocolCheck::ChildIsLinkedFirst) {
             let mut before = Batch::new();
             Box::pin(self.list(&mut before, listed)).await?;
             *batch.cost_mut() += before.take_cost();
@@ -333,7 +338,7 @@ impl<E: Endpoint> Index<'_, E> {
             let slot = batch.previous(counter);
             self.announce(
                 batch,
-                Announced {
+                UnannouncedSplit {
                     announcement,
                     slot,
                     sibling,
@@ -341,17 +346,21 @@ impl<E: Endpoint> Index<'_, E> {
             )
             .await?;
         }
-        // Not asked of the future: making one costs more than the answer.
+        // Checked here and not in the future: creating one costs more than the check.
         if self.tree_head().is_some() {
             Box::pin(self.list(batch, listed)).await?;
         }
-        Ok(Room::Made)
+        Ok(SplitOutcome::Made)
     }
 
-    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it
-    /// by its link.
-    async fn announce(&self, batch: &mut Batch, announced: Announced) -> Result<(), IndexError> {
-        let Announced {
+    /// Writes the entry that announces a sibling to other clients. If it is never written, they
+    /// find the sibling by its link.
+    async fn announce(
+        &self,
+        batch: &mut Batch,
+        announced: UnannouncedSplit,
+    ) -> Result<(), IndexError> {
+        let UnannouncedSplit {
             announcement,
             slot,
             sibling,
@@ -368,7 +377,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Counts a leaf that deletes have made underfull, once for each time that it becomes so.
+    /// Counts a leaf that deletes have made underfull, once each time that it becomes so.
     #[cold]
     fn post_underfull(&self, batch: &mut Batch, parent: u32) {
         let of_model = || {
@@ -382,7 +391,7 @@ impl<E: Endpoint> Index<'_, E> {
     }
 }
 
-/// Adds the verbs of a change that the leaf has room for; false when it has none.
+/// Posts the verbs of a change if the leaf has space for it; returns false otherwise.
 #[inline]
 fn post_change(
     batch: &mut Batch,
@@ -402,8 +411,8 @@ fn post_change(
     true
 }
 
-/// The leaf to lock for a key, when the search layer names one, and nobody of the process is to
-/// be waited for.
+/// Returns the leaf to lock for a key, if the search layer names one and the write does not queue
+/// with others of its process.
 fn leaf_to_lock(layer: &Layer, key: u64) -> Option<Hint> {
     match layer {
         Layer::InnerCache(_) => None,
@@ -411,7 +420,7 @@ fn leaf_to_lock(layer: &Layer, key: u64) -> Option<Hint> {
     }
 }
 
-/// The end of [`Index::leave`]: where to go on.
+/// Finishes [`Index::leave`]: returns where to continue.
 #[cold]
 fn left(
     critical: Critical<'_>,
@@ -424,7 +433,7 @@ fn left(
             next
         }
         Err(error) => {
-            // U4: the lock is lost with the leaf.
+            // The lock is lost with the leaf's node.
             if error.lost_node() == Some(addr.node()) {
                 critical.passed();
             }

@@ -1,81 +1,84 @@
-//! How a client finds leaves by models of the memory node (Y1, Y6). With any other search layer
-//! nothing here posts anything.
+//! Finding leaves in a client by models of the memory node. For other search layers these methods
+//! post nothing.
 
 use core::cell::Cell;
 use std::sync::Arc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Course, Look};
-use farleaf_region::PoolLayout;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafCheck, SearchPath};
+use farleaf_pool::PoolLayout;
 
 use super::{Index, IndexState};
 use crate::IndexError;
 use crate::hint::Candidates;
 use crate::layer::Layer;
-use crate::xstore::layer::{CachedSubModel, Need, TABLE_LENGTH_MAX, candidates, indices, narrow};
+use crate::xstore::layer::{
+    CachedSubModel, RequiredRead, TABLE_LENGTH_MAX, candidates, indices, narrow,
+};
 use crate::xstore::record::RECORD_SIZE_WORDS;
-use crate::xstore::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};
+use crate::xstore::{Generation, ModelHead, ModelVersion, SubModelRecord, TablePosition};
 
-/// Words of a top model that go over the fabric with one verb.
+/// Largest number of words of a top model that one verb reads.
 const TRANSFER_SIZE_WORDS: usize = 64 << 10;
 const _: () = assert!(TRANSFER_SIZE_WORDS.is_multiple_of(RECORD_SIZE_WORDS));
 
-/// Torn records are read again so often: the node writes one at a time.
+/// Largest number of times that a torn record is read again: the node writes one record at a time.
 const TORN_COUNT_MAX: u32 = 4;
 
 impl IndexState {
-    /// What the session goes by for a key: what the node has to know to answer with what is newer.
+    /// Returns the version of what the session uses for a key, so that the node can reply with
+    /// newer models.
     pub fn model_version_for(&self, key: u64) -> ModelVersion {
         let layer = self.layer.borrow();
         let layer = layer.as_xstore();
         layer.map_or_else(ModelVersion::default, |layer| layer.version_for(key))
     }
 
-    /// Where a key most probably is, as a write may tell the node (Y7).
-    pub fn model_place_of(&self, key: u64) -> Option<Place> {
+    /// Returns the most probable position of a key, which a write sends to the node.
+    pub fn model_place_of(&self, key: u64) -> Option<TablePosition> {
         self.layer.borrow().as_xstore()?.place_of(key)
     }
 
-    /// The node has told of a newer sub-model.
+    /// Caches a newer sub-model that the node returned.
     pub fn take_sub_model(&self, number: u32, sub_model: CachedSubModel) {
         if let Some(layer) = self.layer.borrow_mut().as_xstore_mut() {
             layer.keep(number, sub_model);
         }
     }
 
-    /// The node has told that there is a newer sub-model, which the session is to read.
+    /// Removes a sub-model for which the node reported a newer one, which the session must read.
     pub fn forget_sub_model(&self, number: u32) {
         if let Some(layer) = self.layer.borrow_mut().as_xstore_mut() {
             layer.forget(number);
         }
     }
 
-    /// Where a sub-model's record is, by what the session knows of all.
+    /// Returns the address of a sub-model's record, if the session knows the models' head.
     pub fn sub_model_record(&self, number: u32) -> Option<RemoteAddr> {
         let layer = self.layer.borrow();
         let head = layer.as_xstore()?.head()?;
         (number < head.sub_model_count).then(|| head.record(number))
     }
 
-    /// The node was asked for a key (Y6).
+    /// Counts a call to the node because models did not lead to a key.
     pub fn note_fallback(&self) {
         self.count_hint(|counters| counters.fallback_count += 1);
     }
 
-    /// Whether operations follow one link before the node is asked (Y6).
+    /// Sets whether operations follow one link before they call the node.
     pub fn set_speculative(&self, is_speculative: bool) {
         self.is_speculative.set(is_speculative);
     }
 
-    /// The layer of a session of the node looks for the next key in this leaf first.
+    /// Makes the layer of one of the node's sessions start its next search at this leaf.
     pub fn suggest(&self, leaf: RemoteAddr) {
         if let Layer::Inner(layer) = &*self.layer.borrow() {
             layer.suggest(leaf);
         }
     }
 
-    /// Lower fences of leaves that a session of the node has added to its tree.
+    /// Returns the lower fences of leaves that a session of the node has added to its tree.
     pub fn take_added_leaves(&self) -> Vec<u64> {
         match &mut *self.layer.borrow_mut() {
             Layer::Inner(layer) => layer.take_added(),
@@ -84,24 +87,25 @@ impl IndexState {
     }
 }
 
-/// While it lives, the session's operations go on by links for as long as it takes.
-pub(super) struct Patient<'a>(&'a Cell<u32>);
+/// Guard: while it lives, the session's operations follow links as long as necessary.
+pub(super) struct LinkFollowGuard<'a>(&'a Cell<u32>);
 
-impl Drop for Patient<'_> {
+impl Drop for LinkFollowGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
 impl IndexState {
-    /// For who looks at all leaves, and needs no model to find them.
-    pub(super) fn patiently(&self) -> Patient<'_> {
-        self.patient_count.set(self.patient_count.get() + 1);
-        Patient(&self.patient_count)
+    /// Makes operations follow links as long as necessary, for a survey of all leaves without
+    /// models.
+    pub(super) fn follow_all_links(&self) -> LinkFollowGuard<'_> {
+        self.link_follow_count.set(self.link_follow_count.get() + 1);
+        LinkFollowGuard(&self.link_follow_count)
     }
 }
 
-/// The entries of a translation table, of which those that name no place in a chunk are null.
+/// Returns the entries of a translation table, with null for those that name no place in a chunk.
 pub fn sound_entries(layout: &PoolLayout, words: &[u64]) -> Vec<RemoteAddr> {
     let entries = words.iter().copied().map(RemoteAddr::from_word);
     let sound = |entry: RemoteAddr| {
@@ -116,29 +120,30 @@ impl<E: Endpoint> Index<'_, E> {
         self.state.layer.borrow().as_xstore().is_some()
     }
 
-    /// Y6: one link, and then the node.
+    /// Checks that an operation follows at most one link before it calls the node.
     #[inline]
-    pub(super) fn check_way(
+    pub(super) fn check_link_count(
         &self,
-        course: &Course,
+        course: &SearchPath,
         key: u64,
-        look: Look,
+        look: LeafCheck,
     ) -> Result<(), IndexError> {
         if !matches!(&*self.state.layer.borrow(), Layer::Xstore(_)) {
             return Ok(());
         }
         let link_count_max = u32::from(self.state.is_speculative.get());
-        let goes_on = matches!(look, Look::Right(_)) && course.link_count <= link_count_max;
-        if goes_on || self.state.patient_count.get() > 0 {
+        let goes_on = matches!(look, LeafCheck::Right(_)) && course.link_count <= link_count_max;
+        if goes_on || self.state.link_follow_count.get() > 0 {
             return Ok(());
         }
         Err(IndexError::FallBack { key })
     }
 
-    /// The leaf that covers a key, and the key's value. One round trip when the hint is right.
+    /// Returns the leaf that covers a key, and the key's value. Costs one round trip if the hint is
+    /// right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub async fn find(
         &self,
         batch: &mut Batch,
@@ -150,7 +155,7 @@ impl<E: Endpoint> Index<'_, E> {
         self.access.endpoint.execute(batch).await?;
         let image = self.image(batch, read);
         match self.access.look(image, hint.addr, key) {
-            Look::Here => Ok((hint.addr, image.get(key))),
+            LeafCheck::Here => Ok((hint.addr, image.get(key))),
             look => {
                 let (hint, leaf) = self.walk(batch, key, hint, look).await?;
                 Ok((hint.addr, leaf.image().get(key)))
@@ -158,8 +163,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The leaves to read for a key; what is not cached of the models is read before, a round trip
-    /// for the sub-model and one for its table, or for the entries that are wanted.
+    /// Returns the leaves to read for a key. Models that are not cached are read first: one round
+    /// trip for the sub-model, and one for its table or the entries needed.
     pub(super) async fn candidates_by_models(
         &self,
         batch: &mut Batch,
@@ -172,10 +177,10 @@ impl<E: Endpoint> Index<'_, E> {
         };
         let fall_back = || IndexError::FallBack { key };
         let sub_model = match need {
-            Need::Nothing(found) => return Ok(Some(found)),
-            Need::Node => return Err(fall_back()),
-            Need::Entries(sub_model) => sub_model,
-            Need::Record {
+            RequiredRead::Nothing(found) => return Ok(Some(found)),
+            RequiredRead::Node => return Err(fall_back()),
+            RequiredRead::Entries(sub_model) => sub_model,
+            RequiredRead::Record {
                 generation,
                 number,
                 place,
@@ -206,10 +211,10 @@ impl<E: Endpoint> Index<'_, E> {
         found.map(Some).ok_or_else(fall_back)
     }
 
-    /// The node has told of newer models: reads the top model, unless another session of the
-    /// process has, and goes by it from then on. One round trip for 16,384 lines. If what is there
-    /// is not what was told of, there is something newer still, which the node tells of when it is
-    /// asked the next time.
+    /// Takes over newer models that the node reported: reads the top model, unless another session
+    /// of the process has, and uses it from now on. Costs one round trip per 16,384 lines. If the
+    /// memory has other models than reported, they are newer still, and the node reports them at
+    /// the next call.
     ///
     /// # Errors
     /// The fabric failed.
@@ -225,8 +230,8 @@ impl<E: Endpoint> Index<'_, E> {
         if is_known {
             return Ok(());
         }
-        // Each block says whose it is: who tells of more lines than there are has this session read
-        // one transfer in vain.
+        // Each block names its models, so a head that claims too many lines costs one useless
+        // transfer.
         let size_words = head.lines_size_words();
         let mut lines = Vec::new();
         for from in (0..size_words).step_by(TRANSFER_SIZE_WORDS) {
@@ -250,7 +255,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// A sub-model's record; `None`: it stays torn, or is of another generation or table.
+    /// Reads a sub-model's record; `None` if it stays torn, or is of another generation or table.
     async fn read_record(
         &self,
         batch: &mut Batch,
@@ -270,7 +275,7 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(None)
     }
 
-    /// The sub-model with as much of its table as the session caches.
+    /// Returns the sub-model with as much of its table as the session caches.
     async fn fetched(
         &self,
         batch: &mut Batch,
@@ -300,8 +305,9 @@ impl<E: Endpoint> Index<'_, E> {
         })
     }
 
-    /// The leaves from a key on that models lead to: those that it may be in, and so many behind
-    /// them, as far as they are held. Empty: nothing is known but where the table begins.
+    /// Returns the leaves from a key on that models lead to: those that it may be in, and up to
+    /// `count_max` after them, as far as they are held. Empty if only the table's first leaf is
+    /// known.
     pub(super) async fn model_leaves(
         &self,
         batch: &mut Batch,
@@ -323,8 +329,9 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(wanted.map(|leaf| leaf.addr).collect())
     }
 
-    /// The planted bug that a model is trusted: what is not in the leaf that it led to is absent.
+    /// Returns whether the planted bug "models are trusted" is on: a key that is not in the leaf
+    /// that its model led to counts as absent.
     pub(super) fn trusts_models(&self) -> bool {
-        self.is_xstore() && self.leaves_out(ProtocolCheck::ModelsAreHints)
+        self.is_xstore() && self.skips_check(ProtocolCheck::ModelsAreHints)
     }
 }

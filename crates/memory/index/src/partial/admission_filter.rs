@@ -1,16 +1,16 @@
-//! Who asks for the first time waits: a page is worth reading when it is asked for again.
+//! Admission filter: a page is worth reading when it is missed for the second time.
 
-/// Bits at the most; pages that share one are taken for each other, which does no harm.
+/// Largest number of bits. Pages that share a bit are confused with each other, which is harmless.
 const BIT_COUNT_MAX: u32 = 1024;
 
 /// Pages that were missed once, one bit each.
 #[derive(Debug)]
-pub(super) struct Doorkeeper {
+pub(super) struct AdmissionFilter {
     missed: Box<[u64]>,
     missed_count: usize,
 }
 
-impl Doorkeeper {
+impl AdmissionFilter {
     pub(super) fn new(page_count: u32) -> Self {
         Self {
             missed: vec![0; page_count.min(BIT_COUNT_MAX).div_ceil(64) as usize].into(),
@@ -18,9 +18,9 @@ impl Doorkeeper {
         }
     }
 
-    /// Notes that a page was missed; true when it had been missed before. Of misses that are
-    /// `memory_count` others ago nothing is known.
-    pub(super) fn is_second(&mut self, page: u32, memory_count: usize) -> bool {
+    /// Records a miss of a page. Returns true if it had been missed before, within about the last
+    /// `memory_count` misses of other pages.
+    pub(super) fn is_second_miss(&mut self, page: u32, memory_count: usize) -> bool {
         let (word, bit) = (page as usize / 64 % self.missed.len(), 1 << (page % 64));
         if self.missed[word] & bit != 0 {
             return true;
@@ -43,22 +43,26 @@ impl Doorkeeper {
 mod tests {
     use super::*;
 
-    /// A page is let in at its second miss, unless so many others were missed in between that the
-    /// first is forgotten.
+    /// A page is admitted at its second miss, unless so many others were missed in between that the
+    /// first miss is forgotten.
     #[test]
     fn the_second_miss_counts_until_it_is_forgotten() {
-        let mut doorkeeper = Doorkeeper::new(200);
-        assert!(!doorkeeper.is_second(70, 3));
-        assert!(doorkeeper.is_second(70, 3));
+        let mut admission_filter = AdmissionFilter::new(200);
+        assert!(!admission_filter.is_second_miss(70, 3));
+        assert!(admission_filter.is_second_miss(70, 3));
         for page in [1, 2, 199] {
-            assert!(!doorkeeper.is_second(page, 3));
+            assert!(!admission_filter.is_second_miss(page, 3));
         }
         assert!(
-            !doorkeeper.is_second(70, 3),
+            !admission_filter.is_second_miss(70, 3),
             "three others have been missed since"
         );
-        assert!(doorkeeper.is_second(70, 3));
-        assert_eq!(doorkeeper.bytes(), 32);
-        assert_eq!(Doorkeeper::new(u32::MAX).bytes(), 128, "there is a most");
+        assert!(admission_filter.is_second_miss(70, 3));
+        assert_eq!(admission_filter.bytes(), 32);
+        assert_eq!(
+            AdmissionFilter::new(u32::MAX).bytes(),
+            128,
+            "there is a most"
+        );
     }
 }

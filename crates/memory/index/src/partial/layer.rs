@@ -1,50 +1,49 @@
-//! What one session holds of one table, and how it finds leaves in it.
+//! Parts of a table's directory that one session holds, and finding leaves in them.
 
 use core::cell::Cell;
 use core::ops::{AddAssign, Bound};
 use std::rc::Rc;
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
-use super::doorkeeper::Doorkeeper;
+use super::admission_filter::AdmissionFilter;
 use super::models::{ALLOCATION_BYTES, ModelPage, PlacedModel};
-use crate::clock::{Clock, Held};
+use crate::clock::{CachedValue, Clock};
 use crate::directory::Model;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::snapshot::{PAGE_LEAF_COUNT, PagedSnapshot};
 
-/// Leaves of a predicted range that are read with one verb at the most; what is not among them is
-/// found by links.
+/// Largest number of leaves of a predicted range that one verb reads; links lead to others.
 const RANGE_LEAF_COUNT_MAX: u32 = 64;
-/// Synonyms take at most this part of what the budget leaves above the floor.
+/// Largest share, as a divisor, of the budget above the floor for synonyms.
 const SYNONYM_SHARE: u64 = 4;
 
-/// The residuals of one page.
+/// Residuals of one page.
 pub(crate) type ResidualPage = Box<[i8; PAGE_LEAF_COUNT]>;
 
-impl Held for ResidualPage {
+impl CachedValue for ResidualPage {
     fn content_bytes(&self) -> u64 {
         size_of_val(&**self) as u64 + ALLOCATION_BYTES
     }
 }
 
-impl Held for Hint {
+impl CachedValue for Hint {
     fn content_bytes(&self) -> u64 {
         0
     }
 }
 
-/// L3.1: a metadata budget in bytes, large enough for what is always held.
+/// Metadata budget in bytes, large enough for what is always held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(u64);
 
 impl Budget {
-    /// The smallest budget.
+    /// Smallest budget, in bytes.
     pub const BYTES_MIN: u64 = 1024;
-    /// The part of it that heads may take.
+    /// Largest share of the budget for heads, as a divisor.
     const HEAD_SHARE: u64 = 4;
 
-    /// A budget of at least [`BYTES_MIN`](Self::BYTES_MIN); `None`: it is less.
+    /// Creates a budget; `None` if it is less than [`BYTES_MIN`](Self::BYTES_MIN).
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes < Self::BYTES_MIN {
             None
@@ -53,27 +52,27 @@ impl Budget {
         }
     }
 
-    /// In bytes.
+    /// Returns the budget in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// How many bytes of heads to keep.
+    /// Returns the largest number of bytes for heads.
     pub const fn head_bytes_max(self) -> u64 {
         self.0 / Self::HEAD_SHARE
     }
 }
 
-/// How often a layer fetched and forgot.
+/// Counts of fetched and evicted pages and synonyms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialCounts {
-    /// Model pages that were fetched.
+    /// Number of model pages fetched.
     pub model_pages_fetched: u64,
-    /// Residual pages that were fetched.
+    /// Number of residual pages fetched.
     pub residual_pages_fetched: u64,
-    /// Pages of both sorts that were evicted.
+    /// Number of pages of both kinds evicted.
     pub pages_evicted: u64,
-    /// Synonyms that were evicted.
+    /// Number of synonyms evicted.
     pub synonyms_evicted: u64,
 }
 
@@ -86,26 +85,26 @@ impl AddAssign for PartialCounts {
     }
 }
 
-/// Where a key is, as far as models and residuals at hand tell.
+/// Place of a key according to models and available residuals.
 #[derive(Clone, Copy, Debug)]
-pub enum Aim {
-    /// In this leaf.
+pub enum PredictedPlace {
+    /// The key is in this leaf.
     Leaf(Hint),
-    /// In one of these.
+    /// The key is in one of these leaves.
     Range(PredictedRange),
 }
 
-/// Leaves of one model, side by side, one of which a key is in.
+/// Adjacent leaves of one model, one of which has a key.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictedRange {
     placed: PlacedModel,
     position: i64,
-    /// First and last, counted in the model.
+    /// Number of the first leaf in the model; `to` has the last leaf's.
     from: u32,
     to: u32,
 }
 
-/// One session's layer on one table under a budget.
+/// Layer of one session on one table under a budget.
 #[derive(Debug)]
 pub struct PartialLayer {
     snapshot: Rc<PagedSnapshot>,
@@ -113,16 +112,16 @@ pub struct PartialLayer {
     models: Clock<u32, Rc<ModelPage>>,
     residuals: Clock<u32, ResidualPage>,
     synonyms: Clock<u64, Hint>,
-    doorkeeper: Doorkeeper,
+    admission_filter: AdmissionFilter,
     counts: Cell<PartialCounts>,
 }
 
 impl PartialLayer {
-    /// A layer that holds nothing yet but what it must; `snapshot` keeps as many heads as the
-    /// budget allows.
+    /// Creates a layer that holds only the floor; `snapshot` keeps as many heads as the budget
+    /// permits.
     pub fn new(snapshot: PagedSnapshot, budget: Budget) -> Self {
         let layer = Self {
-            doorkeeper: Doorkeeper::new(snapshot.header().residual_page_count()),
+            admission_filter: AdmissionFilter::new(snapshot.header().residual_page_count()),
             snapshot: Rc::new(snapshot),
             budget_bytes: budget.bytes(),
             models: Clock::default(),
@@ -134,7 +133,7 @@ impl PartialLayer {
         layer
     }
 
-    /// A layer over a newer root. Pages and synonyms of the old one are dropped (L3.4).
+    /// Creates a layer over a newer root. Drops pages and synonyms of the old one.
     #[must_use]
     pub fn with_snapshot(&self, snapshot: PagedSnapshot) -> Self {
         let layer = Self::new(snapshot, Budget(self.budget_bytes));
@@ -142,19 +141,19 @@ impl PartialLayer {
         layer
     }
 
-    /// Takes over the pages of a layer over another root, as [`with_snapshot`](Self::with_snapshot)
-    /// must not: the bug that the simulator plants.
+    /// Takes over the pages of a layer over another root, which
+    /// [`with_snapshot`](Self::with_snapshot) must not do: a bug that the simulator plants.
     pub(crate) fn take_pages(&mut self, other: &mut Self) {
         self.models = core::mem::take(&mut other.models);
         self.residuals = core::mem::take(&mut other.residuals);
     }
 
-    /// The snapshot that it searches by.
+    /// Returns the snapshot that the layer uses.
     pub fn snapshot(&self) -> &Rc<PagedSnapshot> {
         &self.snapshot
     }
 
-    /// How often it fetched and forgot, under whichever root.
+    /// Returns the counts of fetches and evictions under all roots.
     pub fn counts(&self) -> PartialCounts {
         self.counts.get()
     }
@@ -169,9 +168,9 @@ impl PartialLayer {
         self.snapshot.header().shift
     }
 
-    /// L3.1.
+    /// Returns the bytes that are always held.
     fn floor_bytes(&self) -> u64 {
-        self.snapshot.head_bytes() + self.doorkeeper.bytes()
+        self.snapshot.head_bytes() + self.admission_filter.bytes()
     }
 
     fn held_bytes(&self) -> u64 {
@@ -183,23 +182,23 @@ impl PartialLayer {
         self.held_bytes() + bytes <= self.budget_bytes
     }
 
-    /// The leaf of a key, if everything that tells is held.
+    /// Returns the leaf of a key, if the necessary models and residuals are held.
     #[inline]
     pub fn locate_held(&self, key: u64) -> Option<Hint> {
         let page = self.models.get(self.snapshot.page_of_key(key))?;
         match self.aim(page, key) {
-            Aim::Leaf(leaf) => Some(leaf),
-            Aim::Range(_) => None,
+            PredictedPlace::Leaf(leaf) => Some(leaf),
+            PredictedPlace::Range(_) => None,
         }
     }
 
-    /// A model page that is held.
+    /// Returns a model page, if it is held.
     pub fn model_page(&self, page: u32) -> Option<Rc<ModelPage>> {
         self.models.get(page).cloned()
     }
 
-    /// Where a key is that belongs to this page of the layer's root.
-    pub fn aim(&self, page: &ModelPage, key: u64) -> Aim {
+    /// Returns where a key is, given its model page of the layer's root.
+    pub fn aim(&self, page: &ModelPage, key: u64) -> PredictedPlace {
         let placed = *page.model_of_key(key);
         let (from, to) = placed.model.predicted_range(key, self.shift());
         let range = PredictedRange {
@@ -217,13 +216,13 @@ impl PartialLayer {
             held.map(|(_, page)| page[leaf as usize % PAGE_LEAF_COUNT])
         };
         match self.resolve(&range, residual) {
-            Some(leaf) => Aim::Leaf(self.synonym_or(leaf, key)),
-            None => Aim::Range(range),
+            Some(leaf) => PredictedPlace::Leaf(self.synonym_or(leaf, key)),
+            None => PredictedPlace::Range(range),
         }
     }
 
-    /// The leaf of a range whose threshold is the last one that the key reaches (L2); `None` when a
-    /// residual is missing on the way.
+    /// Returns the last leaf of a range whose threshold the key's position reaches; `None` if a
+    /// needed residual is missing.
     fn resolve(
         &self,
         range: &PredictedRange,
@@ -242,15 +241,15 @@ impl PartialLayer {
         Some(self.leaf_of(&range.placed, leaf))
     }
 
-    /// The synonym that a key of a trained leaf is in as far as is known, or that leaf.
+    /// Returns the known synonym of a trained leaf that has the key, or the trained leaf.
     pub fn synonym_or(&self, trained: Hint, key: u64) -> Hint {
         let known = self.synonyms.at_or_below(key);
         let own = known.filter(|synonym| synonym.parent == trained.parent);
         own.copied().unwrap_or(trained)
     }
 
-    /// The leaves of a range, at most 64 around where the line points to, and behind them the
-    /// nearest synonym that is known to begin before the key; how many of them lie side by side.
+    /// Returns the leaves to read for a range, and how many of them are adjacent: at most 64 around
+    /// the predicted position, then the nearest known synonym that begins at or before the key.
     pub fn leaves_of(&self, range: &PredictedRange, key: u64) -> (Vec<Hint>, usize) {
         let (mut from, mut to) = (range.from, range.to);
         if to - from >= RANGE_LEAF_COUNT_MAX {
@@ -270,7 +269,7 @@ impl PartialLayer {
         (leaves, count)
     }
 
-    /// The residual pages that tell which leaf of a range a key is in and that are not held.
+    /// Returns the residual pages that would decide between the leaves of a range and are not held.
     pub fn missing_residuals(&self, range: &PredictedRange) -> Vec<u32> {
         let page_of = |leaf: u32| (range.placed.first_leaf + leaf) / PAGE_LEAF_COUNT as u32;
         let pages = page_of(range.from + 1)..=page_of(range.to);
@@ -280,7 +279,7 @@ impl PartialLayer {
             .collect()
     }
 
-    /// L3.3: whether a residual page that was missed is worth reading and keeping.
+    /// Returns whether a residual page that was missed is worth reading and keeping.
     pub fn is_worth_keeping(&mut self, page: u32) -> bool {
         let bytes =
             Clock::<u32, ResidualPage>::ENTRY_BYTES + (PAGE_LEAF_COUNT as u64 + ALLOCATION_BYTES);
@@ -288,11 +287,11 @@ impl PartialLayer {
             return true;
         }
         let held_count = self.residuals.count();
-        held_count > 0 && self.doorkeeper.is_second(page, held_count)
+        held_count > 0 && self.admission_filter.is_second_miss(page, held_count)
     }
 
-    /// Room that model pages will push residual pages out of: of those that are not held. None if
-    /// there is no room for even one.
+    /// Returns the space to keep free for model pages that are not held, which would evict residual
+    /// pages. None if not even one fits.
     fn reserved_bytes(&self) -> u64 {
         let page_bytes = Clock::<u32, Rc<ModelPage>>::ENTRY_BYTES
             + ModelPage::bytes(self.snapshot.page_model_count());
@@ -303,8 +302,8 @@ impl PartialLayer {
         missing_count as u64 * page_bytes
     }
 
-    /// The leaf of a range, by residuals that are held and others that were fetched; its first one
-    /// when some are still missing, because others have evicted them meanwhile.
+    /// Returns the leaf of a range, by held and fetched residuals. Returns its first leaf if some
+    /// are still missing, because other operations have evicted them meanwhile.
     pub(crate) fn resolve_with(
         &self,
         range: &PredictedRange,
@@ -321,8 +320,8 @@ impl PartialLayer {
         self.resolve(range, residual).unwrap_or_else(first)
     }
 
-    /// A model page of this snapshot has been read: keeps it, if that is still the layer's (L3.4)
-    /// and there is room or can be made (L3.3).
+    /// Caches a model page of this snapshot that was read, if the snapshot is still the layer's and
+    /// there is or can be made space.
     pub fn keep_models(
         &mut self,
         snapshot: &Rc<PagedSnapshot>,
@@ -345,7 +344,8 @@ impl PartialLayer {
         models
     }
 
-    /// A residual page of this snapshot has been read: keeps it, as [`keep_models`] does.
+    /// Caches a residual page of this snapshot that was read, under the conditions of
+    /// [`keep_models`].
     ///
     /// [`keep_models`]: Self::keep_models
     pub(crate) fn keep_residuals(
@@ -397,8 +397,8 @@ impl PartialLayer {
         }
     }
 
-    /// The trained leaf with this number, and how many of its model lie side by side from it on;
-    /// `page` is its model page of the layer's root.
+    /// Returns the trained leaf with this number, and how many leaves of its model are adjacent
+    /// from it on. `page` is its model page of the layer's root.
     pub(crate) fn run_in(&self, page: &ModelPage, leaf: u32) -> (Hint, u32) {
         let placed = page.model_of_leaf(leaf);
         let index = leaf.saturating_sub(placed.first_leaf);
@@ -406,21 +406,21 @@ impl PartialLayer {
         (self.leaf_of(placed, index), placed.model.leaf_count - index)
     }
 
-    /// The trained leaf with this number, and how many of its model lie side by side from it on;
-    /// `None` when its page is not held.
+    /// Returns the trained leaf with this number, and how many leaves of its model are adjacent
+    /// from it on; `None` if its page is not held.
     pub fn run_from(&self, leaf: u32) -> Option<(Hint, u32)> {
         let page = self.models.get(self.snapshot.page_of_leaf(leaf)?)?;
         Some(self.run_in(page, leaf))
     }
 
-    /// Whether a leaf has a trained leaf's number without being known for another leaf: it must not
-    /// be learned as a synonym then.
+    /// Returns whether a leaf is the trained leaf with its number, or its model is not held. Then
+    /// it must not be learned as a synonym.
     pub fn may_be_trained(&self, leaf: Hint) -> bool {
         let trained = self.run_from(leaf.parent);
         trained.is_none_or(|(trained, _)| trained.addr == leaf.addr)
     }
 
-    /// The first leaf of a page of models, which is always known.
+    /// Returns the first leaf of a page of models, which is always known.
     pub(crate) fn first_of_page(&self, page: u32) -> Hint {
         let head = self.snapshot.heads()[page as usize];
         Hint {
@@ -431,15 +431,15 @@ impl PartialLayer {
 }
 
 impl SearchLayer for PartialLayer {
-    /// The best that can be told without fetching anything; operations fetch first.
+    /// Returns the best hint without fetching anything; operations fetch first.
     fn locate(&self, key: u64) -> Hint {
         let number = self.snapshot.page_of_key(key);
         let Some(page) = self.models.get(number) else {
             return self.first_of_page(number);
         };
         match self.aim(page, key) {
-            Aim::Leaf(leaf) => leaf,
-            Aim::Range(range) => self.leaf_of(&range.placed, range.from),
+            PredictedPlace::Leaf(leaf) => leaf,
+            PredictedPlace::Range(range) => self.leaf_of(&range.placed, range.from),
         }
     }
 
@@ -457,7 +457,7 @@ impl SearchLayer for PartialLayer {
         self.run_from(parent + 1).map(|(leaf, _)| leaf)
     }
 
-    /// L3.3. What there is no room for is forgotten.
+    /// Remembers a synonym, if there is or can be made space.
     fn learn(&mut self, low: u64, leaf: Hint) {
         let bytes = Clock::<u64, Hint>::ENTRY_BYTES;
         let share = (self.budget_bytes - self.floor_bytes()) / SYNONYM_SHARE;
@@ -484,14 +484,14 @@ impl SearchLayer for PartialLayer {
         found.extend(own.take(left).map(|leaf| leaf.addr));
     }
 
-    /// `None`, too, when the model is not held.
+    /// Returns `None` also if the model is not held.
     fn announcement(&self, parent: u32) -> Option<Announcement> {
         let page = self.snapshot.page_of_leaf(parent)?;
         self.models.get(page)?.announcement(parent)
     }
 
-    /// As many as there can be: the session never reads any.
-    fn announced_seen(&self, _model: u32) -> u32 {
+    /// Returns the largest possible number: the session never reads announcements.
+    fn announced_read_count(&self, _model: u32) -> u32 {
         u32::MAX
     }
 

@@ -1,29 +1,29 @@
-//! One page of models in a session's memory.
+//! Page of models in a session's memory.
 
 use core::ops::Range;
 use std::rc::Rc;
 
-use crate::clock::Held;
+use crate::clock::CachedValue;
 use crate::directory::Model;
 use crate::hint::{Announcement, due_split_count};
 
-/// A model, and where its leaves are in the directory.
+/// Model with the place of its leaves in the directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedModel {
     pub(super) model: Model,
-    /// Number of its first leaf.
+    /// Number of the model's first leaf.
     pub(super) first_leaf: u32,
 }
 
-/// The models of one page. Operations hold on to the page that they work with, though it may be
-/// evicted meanwhile.
+/// Models of one page. Operations keep the page that they use alive, even if it is evicted
+/// meanwhile.
 #[derive(Debug)]
 pub struct ModelPage {
     models: Box<[PlacedModel]>,
 }
 
 impl ModelPage {
-    /// A page of at least one model, whose first leaf has this number.
+    /// Creates a page of at least one model, whose first leaf has this number.
     pub(super) fn new(first_leaf: u32, models: &[Model]) -> Self {
         let mut next = first_leaf;
         let placed = models.iter().map(|model| {
@@ -39,7 +39,7 @@ impl ModelPage {
         }
     }
 
-    /// The model that a key of this page is routed to.
+    /// Returns the model that a key of this page is routed to.
     pub(super) fn model_of_key(&self, key: u64) -> &PlacedModel {
         let behind = self
             .models
@@ -47,7 +47,7 @@ impl ModelPage {
         &self.models[behind.saturating_sub(1)]
     }
 
-    /// The model of a leaf of this page.
+    /// Returns the model of a leaf of this page.
     pub(super) fn model_of_leaf(&self, leaf: u32) -> &PlacedModel {
         let behind = self
             .models
@@ -55,37 +55,37 @@ impl ModelPage {
         &self.models[behind.saturating_sub(1)]
     }
 
-    /// Where a split of a leaf of this page is announced.
+    /// Returns where a split of a leaf of this page is announced.
     pub(crate) fn announcement(&self, parent: u32) -> Option<Announcement> {
         let PlacedModel { model, first_leaf } = self.model_of_leaf(parent);
         (!model.synonym_table.is_null()).then(|| Announcement {
             counter: model.synonym_table.word_at(0),
             capacity: model.synonym_capacity,
-            // Nobody asks which: announcements are not read.
+            // Not used, because announcements are not read.
             model: u32::MAX,
             parent_in_model: parent.saturating_sub(*first_leaf) as u16,
             due_split_count: due_split_count(model.leaf_count),
         })
     }
 
-    /// Numbers of its leaves.
+    /// Returns the numbers of the page's leaves.
     pub(crate) fn leaves(&self) -> Range<u32> {
         let last = self.models[self.models.len() - 1];
         self.models[0].first_leaf..last.first_leaf + last.model.leaf_count
     }
 
-    /// Where splits of leaves of each of its models are announced.
+    /// Returns where splits of leaves of each of the page's models are announced.
     pub(crate) fn announcements(&self) -> impl Iterator<Item = Announcement> {
         let models = self.models.iter();
         models.filter_map(|placed| self.announcement(placed.first_leaf))
     }
 }
 
-/// What the allocator adds to a piece of memory.
+/// Bytes that the allocator adds to an allocation.
 pub const ALLOCATION_BYTES: u64 = 16;
 
 impl ModelPage {
-    /// Bytes that a page of so many models takes: itself with the counts of those who hold it, and
+    /// Returns the bytes of a page of `model_count` models: itself with its reference counts, and
     /// the models.
     pub(super) const fn bytes(model_count: usize) -> u64 {
         let counts = 2 * size_of::<usize>();
@@ -94,7 +94,7 @@ impl ModelPage {
     }
 }
 
-impl Held for Rc<ModelPage> {
+impl CachedValue for Rc<ModelPage> {
     fn content_bytes(&self) -> u64 {
         ModelPage::bytes(self.models.len())
     }

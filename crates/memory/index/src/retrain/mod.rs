@@ -1,49 +1,51 @@
-//! Retraining. For `rolex` tables that is the paper's, which moves nothing: [`paper`], rules X1 to
-//! X9. For those with a tree it is [`compact`], rules K1 to K6. For `learned` ones it is what
-//! follows.
+//! Retraining. For `rolex` tables it moves no data, as in the paper: [`paper`]. For tables with a
+//! tree it is [`compact`]. This module has the retraining of `learned` tables.
 //!
-//! Retraining by moving (DESIGN L4): the leaves of neighbouring models, and what splits have added
-//! to them, become one new run, while everybody works on; then new models take the place of the old
-//! ones.
+//! Retraining by moving: the leaves of neighboring models, and the leaves that splits have added to
+//! them, become one new run while clients keep working. Then new models replace the old ones. Steps
+//! move leaves as in [`farleaf_leaf::words::moving`].
 //!
-//! - **R1.** One retrainer works on a table at a time. It alone retires leaves of a table that is
-//!   not empty, and it alone swaps the root after the load has. Before it does either for the first
-//!   time, it zeroes the pending root, so that nobody finishes a load that is long over, or that
-//!   died before it retired the first leaf (B4).
-//! - **R2.** A new run is claimed as a whole and filled from its right end. Steps go from right to
-//!   left; each moves one leaf, or two neighbours whose records fit into one, by M1 to M3. It waits
-//!   for the first lock of a step while it holds none, and for the second not at all.
-//! - **R3.** If the leaf at hand does not link to what was moved last, it was split since it was
-//!   read; its new siblings come first.
-//! - **R4.** After the last step the leaf to the left, which links to a leaf that is retired now,
-//!   is linked to the new one (by whoever covers the key before it, under its lock); so is the
-//!   table's first leaf, when that was retired long ago. Then no leaf that is not retired links to
-//!   one that is.
-//! - **R5.** Models are trained on the new leaves' fences, which are as they were. A snapshot with
-//!   them in the place of the old ones is written whole, and the root swapped by CAS: the commit
-//!   point. Until then sessions find what was moved by the links of what is retired.
-//! - **R6.** It may stop after any step, because the run is full or it was told to: what is left of
-//!   a model loses its tail, which is in the new run, and is committed so. And if it dies, another
-//!   one finds its run, whose leaves begin at the right end, and commits it the same way
-//!   ([`adopt`]).
-//! - **R7.** What was retired is named by nothing in far memory after R4 and R5, and by sessions
-//!   until they have followed (P4): it is reused only then (D7).
-//! - **R8.** An operation waits for one step at the most. A lock is held in four batches at the
-//!   most: the right leaf is locked, its left neighbour is, that is given back because it does
-//!   not fit, and what is moved is written; R4 needs two. Nothing else is waited for meanwhile
-//!   (R2), and models are trained and published while nothing is locked. Who has waited for a
-//!   step finds its leaf retired in favour of one that the same batch unlocks, and goes on from
-//!   there to the right (D5), where all has been moved before: steps go to the left, so it does
-//!   not meet them again. Only a leaf that was given back as it was is locked again: one that has
-//!   been split (R3), and a left neighbour that does not fit. It is free for at least one batch
-//!   of the retrainer between.
-//! - **R9.** A retrainer passes leaves on a lost node (U4). The last leaf before a lost one moves
-//!   and keeps its link to it, so a search for a lost key still returns an error that names the
-//!   node. The same goes for a leaf that was moved to a lost node before its run was committed,
-//!   unless it is the first of the stretch: then the retraining fails, and the model stays where
-//!   it is. The leaves on both sides lie side by side in the new run, but they are not neighbours:
-//!   they never merge. Without this rule a retrainer would fail at the lost leaf, move the leaves
-//!   to its right again in every attempt (R6), and never empty a draining node.
+//! - **One retrainer.** One retrainer works on a table at a time. Only it retires leaves of a table
+//!   that is not empty, and only it swaps the root after the load has. Before the first of these it
+//!   zeroes the pending root. This prevents sessions from finishing a load that ended long ago, or
+//!   that died before it retired the first leaf.
+//! - **Steps.** A new run is claimed as a whole and filled from its right end. Steps go from right
+//!   to left; each moves one leaf, or two neighbors whose records fit into one. A step waits for
+//!   its first lock while it holds none, and does not wait for the second.
+//! - **Splits meanwhile.** If a leaf does not link to the leaf that was moved last, it was split
+//!   after it was read; its new siblings come first.
+//! - **Left link.** After the last step, the leaf on the left, which links to a retired leaf, is
+//!   linked to the new one. This is done under the lock of the leaf that covers the key before. The
+//!   table's first leaf is linked too, if it was retired long ago. Then no unretired leaf links to
+//!   a retired one.
+//! - **Publication.** Models are trained on the new leaves' fences, which have not changed. A
+//!   snapshot with them in place of the old models is written whole. A CAS swaps the root: the
+//!   commit point. Until then sessions find moved leaves by the links of retired ones.
+//! - **Interruption.** A retrainer may stop after any step, because the run is full or it was asked
+//!   to stop. A partly moved model loses its tail, which is in the new run, and the result is
+//!   committed. If the retrainer dies, another one finds its run, whose leaves begin at the right
+//!   end, and commits it in the same way ([`adopt`]).
+//! - **Reuse.** After the left link and the publication nothing in far memory names the retired
+//!   leaves. Sessions may know them until they have taken the new root. The memory is reused only
+//!   after that (LEAF-7).
+//! - **Waiting.** An operation waits for at most one step. A lock is held for at most four batches:
+//!   the right leaf is locked, its left neighbor is locked, the neighbor is released if it does not
+//!   fit, and the result is written. The left link needs two. Meanwhile the step waits for nothing
+//!   else, and models are trained and published while nothing is locked.
+//! - **After waiting.** An operation that has waited for a step finds its leaf retired in favor of
+//!   a leaf that the same batch unlocked. It continues to the right (LEAF-5), where all leaves have
+//!   been moved already, so it does not meet the steps again. Only a leaf that was released
+//!   unchanged is locked again: one that has been split, or a left neighbor that does not fit. It
+//!   is free for at least one of the retrainer's batches in between.
+//! - **Lost nodes.** A retrainer passes leaves on a lost node. The last leaf before a lost one
+//!   moves and keeps its link to it. So a search for a lost key still returns an error that names
+//!   the node. The same goes for a leaf that was moved to a lost node before its run was committed.
+//!   If that is the first leaf of the stretch, however, the retraining fails, and the model stays
+//!   where it is.
+//! - **Neighbors of a lost leaf.** The leaves on both sides of a lost one are adjacent in the new
+//!   run, but they are not neighbors and never merge. Without these two rules, every attempt would
+//!   move the leaves on the right again and fail at the lost leaf. A draining node would never
+//!   become empty.
 
 mod claim;
 pub mod compact;
@@ -59,98 +61,102 @@ mod train;
 use core::cell::Cell;
 use core::ops::Range;
 
-use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
+use farleaf_fabric::{Batch, Endpoint, OperationKind, PhaseGuard, ProtocolCheck, ProtocolPhase};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::snapshot::SnapshotContents;
 use claim::claim_run;
-use gather::Pending;
+use gather::PendingLeaves;
 use mover::{Mover, RunPlace};
 use publish::publish;
 pub use publish::swap_root;
 
-/// How many more leaves than were counted a run has room for: one in so many, and a few.
+/// Share of additional leaves, as a divisor, that a run has space for beyond those counted;
+/// `SLACK_COUNT` more come on top.
 const SLACK_SHARE: u64 = 16;
 const SLACK_COUNT: u64 = 16;
 
-/// What a retrainer works on.
+/// Table, snapshot and parameters of a retraining.
 #[derive(Debug)]
 pub struct Retraining<'a, E> {
-    /// The table's leaves, in the name of the retrainer's session.
+    /// Access to the table's leaves by the retrainer's session.
     pub access: LeafAccess<'a, E>,
-    /// The table's catalog entry.
+    /// Catalog entry of the table.
     pub entry: &'a CatalogEntry,
-    /// The snapshot that the root names.
+    /// Contents of the snapshot that the root names.
     pub contents: &'a SnapshotContents,
-    /// The root.
+    /// Root word of the table.
     pub root: RemoteAddr,
     /// Error bound of the models, in keys.
     pub epsilon_keys: f64,
-    /// Records that a load would give a leaf, on average.
+    /// Mean number of records that a load would put into a leaf.
     pub loaded_count_mean: f64,
-    /// Records that two leaves may have together to become one.
+    /// Largest number of records of two leaves that are merged into one.
     pub merged_count_max: usize,
-    /// The retrainer's session: set when it was cut off while it may have held something.
+    /// Flag of the retrainer's session: set if it was interrupted while it may have held a lock or
+    /// chunk.
     pub broken: &'a Cell<bool>,
 }
 
-/// What a retraining did.
+/// Result of a retraining.
 #[derive(Clone, Debug, Default)]
 pub struct RetrainSummary {
-    /// Leaves that were moved.
+    /// Number of leaves that were moved.
     pub moved_count: u64,
-    /// Leaves that they became.
+    /// Number of leaves created from them.
     pub made_count: u64,
-    /// Records of all leaves that were retrained.
+    /// Number of records in all retrained leaves.
     pub record_count: u64,
-    /// Models that were trained.
+    /// Number of models trained.
     pub model_count: u64,
-    /// Synonym leaves that became trained leaves where they are (X3).
+    /// Number of synonym leaves that became trained leaves without moving.
     pub adopted_count: u64,
-    /// Leaves that were announced in old synonym leaf tables meanwhile, and then in new ones (X7).
+    /// Number of leaves that were announced in old synonym leaf tables meanwhile, and then in new
+    /// ones.
     pub late_count: u64,
-    /// The synonym leaf tables that are old now, of a retraining without moving (X8).
+    /// Synonym leaf tables that became old in a retraining without moving.
     pub old_counters: Vec<paper::OldCounter>,
-    /// Retired leaves, wherever they are.
+    /// Retired leaves, on any node.
     pub retired: Vec<RemoteAddr>,
-    /// The longest that a step held locks, in round trips.
+    /// Longest time that a step held locks, in round trips.
     pub step_round_trips_max: u64,
 }
 
-/// Leaves that are retrained together: those of some neighbouring models.
+/// Leaves that are retrained together: those of some neighboring models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The models, by their numbers.
+    /// Numbers of the models.
     pub models: Range<usize>,
-    /// How many leaves splits have added, as far as they were counted.
+    /// Number of leaves that splits have added, as far as they were counted.
     pub synonym_count: u64,
-    /// Whether so much is deleted, as far as deletes have counted it, that the run will be shorter
-    /// than what it replaces: then it may take what is kept for retraining in a full pool.
-    pub makes_room: bool,
+    /// True if deletes have counted so many underfull leaves that the run will be shorter than the
+    /// leaves that it replaces. Then it may use the chunks that a full pool reserves for
+    /// retraining.
+    pub frees_space: bool,
 }
 
-/// Retrains a stretch of leaves. `may_go_on` is asked before each step. The sources' memory is the
-/// caller's to reuse, by R7.
+/// Retrains a stretch of leaves. Calls `may_continue` before each step. The caller reuses the
+/// memory of the sources once all sessions have taken the new root.
 ///
 /// # Errors
-/// The pool is full: nothing has changed, or it became full meanwhile. Then, or if a leaf is
-/// damaged or the fabric failed, the run is to be [`adopt`]ed.
+/// The pool is full: nothing has changed, or it became full meanwhile. In the second case, or if a
+/// leaf is corrupted or the fabric failed, the run is to be [`adopt`]ed.
 pub async fn retrain<E: Endpoint>(
     work: &Retraining<'_, E>,
     stretch: &Stretch,
-    may_go_on: impl Fn() -> bool,
+    may_continue: impl Fn() -> bool,
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;
-    let _course = Course::begin(access.endpoint, ProtocolPhase::Gather);
+    let _course = PhaseGuard::begin(access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
-    let (pending, end) = Pending::new(work, stretch);
+    let (pending, end) = PendingLeaves::new(work, stretch);
     let leaf_count = pending.count() + stretch.synonym_count;
     let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
     let stride = access.geometry.stride_blocks();
@@ -164,31 +170,31 @@ pub async fn retrain<E: Endpoint>(
     }
     let mut mover = Mover::new(work, run, (pending, end));
     let mut published = None;
-    if access.endpoint.leaves_out(ProtocolCheck::RunIsFilledFirst) {
+    if access.endpoint.skips_check(ProtocolCheck::RunIsFilledFirst) {
         let foreseen = mover.foresee(&mut batch).await?;
         published = Some(publish(work, &foreseen, (range, generation)).await?);
     }
-    let moved = mover.move_while(&mut batch, may_go_on).await;
+    let moved = mover.move_while(&mut batch, may_continue).await;
     count(work, &mut batch);
     moved?;
-    let made = mover::Moved {
-        makes_room: stretch.makes_room,
+    let made = mover::MoveResult {
+        frees_space: stretch.frees_space,
         ..mover.finish()
     };
     commit(work, (range, generation), made, published).await
 }
 
-/// R6: commits what a retrainer that died has moved into a run that it claimed and that this
-/// session has taken over. Nothing was moved if nothing is found there.
+/// Commits what a dead retrainer has moved into a run that it had claimed and this session has
+/// taken over. If the run has no leaves, nothing was moved.
 ///
 /// # Errors
-/// As for [`retrain`].
+/// The errors of [`retrain`].
 pub async fn adopt<E: Endpoint>(
     work: &Retraining<'_, E>,
     range: ChunkRange,
     generation: u16,
 ) -> Result<RetrainSummary, IndexError> {
-    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Adopt);
+    let _course = PhaseGuard::begin(work.access.endpoint, ProtocolPhase::Adopt);
     let mut batch = Batch::new();
     let stride = work.access.geometry.stride_blocks();
     let run = RunPlace::new(work.access.layout, range, stride);
@@ -197,22 +203,22 @@ pub async fn adopt<E: Endpoint>(
     commit(work, (range, generation), made?, None).await
 }
 
-/// F9.
+/// Counts the cost of a batch (FABRIC-9).
 fn count<E: Endpoint>(work: &Retraining<'_, E>, batch: &mut Batch) {
     let counters = work.access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
 }
 
-/// R5, while nothing is locked (R8).
+/// Publishes new models while nothing is locked.
 async fn publish_unlocked<E: Endpoint>(
     work: &Retraining<'_, E>,
-    made: &mover::Moved,
+    made: &mover::MoveResult,
     run: (ChunkRange, u16),
 ) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
     let access = &work.access;
     if !access
         .endpoint
-        .leaves_out(ProtocolCheck::TrainingHoldsNoLock)
+        .skips_check(ProtocolCheck::TrainingHoldsNoLock)
     {
         return publish(work, made, run).await;
     }
@@ -226,12 +232,12 @@ async fn publish_unlocked<E: Endpoint>(
     published
 }
 
-/// R4 and R5, then the chunks that nothing was put into are free. `published`: what R5 was, if that
-/// was done before.
+/// Links the leaf on the left, publishes the models, and frees the unused chunks. `published` is
+/// the result of a publication that was already done.
 async fn commit<E: Endpoint>(
     work: &Retraining<'_, E>,
     (range, generation): (ChunkRange, u16),
-    made: mover::Moved,
+    made: mover::MoveResult,
     published: Option<(RetrainSummary, RemoteAddr)>,
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;

@@ -1,28 +1,28 @@
-//! R2 and R3: step by step from right to left into a new run.
+//! Moving leaves into a new run, step by step from right to left.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolPhase};
-use farleaf_leaf::moving::Source;
-use farleaf_leaf::{Contradiction, Critical, LeafImage};
-use farleaf_region::PoolLayout;
-use farleaf_region::allocation::ChunkRange;
-use farleaf_region::catalog;
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::moving::MoveSource;
+use farleaf_leaf::words::{Contradiction, Critical, LeafImage};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::allocation::ChunkRange;
+use farleaf_pool::catalog;
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
 use super::Retraining;
-use super::gather::{Pending, chain, contradiction, is_lost};
+use super::gather::{PendingLeaves, chain, contradiction, is_lost};
 use super::redirect::searcher;
 use super::step::{lock_left, take_over};
 use crate::{Index, IndexError};
 
-/// Room for a run, filled from the right.
+/// Free places of a run, which is filled from the right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunPlace {
     start: RemoteAddr,
     stride_blocks: u64,
-    /// Places that are free yet, the left ones.
+    /// Number of free places, which are the left ones.
     free_count: u64,
-    /// So many of them stay so.
+    /// Number of places to keep free.
     kept_count: u64,
 }
 
@@ -36,7 +36,8 @@ impl RunPlace {
         }
     }
 
-    /// The same, of which so many blocks are kept for synonym leaf tables: half of it at the most.
+    /// Returns the run with `block_count` blocks kept for synonym leaf tables, but at most half of
+    /// it.
     pub(super) fn keeping(self, block_count: u64) -> Self {
         let kept_count = block_count.div_ceil(self.stride_blocks);
         Self {
@@ -57,19 +58,19 @@ impl RunPlace {
     }
 }
 
-/// A leaf of the new run.
+/// Leaf of the new run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Made {
+pub(super) struct NewLeaf {
     pub(super) addr: RemoteAddr,
-    /// Its fences, as they were when it was made.
+    /// Lower fence when the leaf was created.
     pub(super) low: u64,
     pub(super) high: u64,
     pub(super) record_count: usize,
-    /// The first and the last key that it had then.
+    /// First and last key when the leaf was created.
     pub(super) keys: Option<(u64, u64)>,
 }
 
-impl Made {
+impl NewLeaf {
     fn of(addr: RemoteAddr, image: LeafImage<'_>) -> Self {
         Self {
             addr,
@@ -80,46 +81,47 @@ impl Made {
         }
     }
 
-    /// Whether `right` begins where this leaf ends. If not, a lost leaf was between them (R9).
+    /// Returns whether `right` begins where this leaf ends. If not, a lost leaf was between them.
     pub(super) fn is_left_of(&self, right: &Self) -> bool {
         self.high.checked_add(1) == Some(right.low)
     }
 }
 
-/// What has been moved.
+/// Result of the moves.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
-    /// The new leaves, left to right, side by side.
-    pub(super) leaves: Vec<Made>,
-    /// What they were, in no order.
+pub(super) struct MoveResult {
+    /// New leaves, left to right, adjacent.
+    pub(super) leaves: Vec<NewLeaf>,
+    /// Retired sources, in no particular order.
     pub(super) retired: Vec<RemoteAddr>,
     pub(super) step_round_trips_max: u64,
-    /// What is not moved yet of its models is to go on making room ([`super::Stretch`]).
-    pub(super) makes_room: bool,
+    /// True if the rest of the stretch's models is also expected to shrink ([`super::Stretch`]).
+    pub(super) frees_space: bool,
 }
 
-/// A retraining on its way through the leaves.
+/// Retraining in progress over the leaves of a stretch.
 pub(super) struct Mover<'a, 'b, E> {
     work: &'a Retraining<'b, E>,
     run: RunPlace,
-    /// What is still to be moved.
-    pending: Pending,
-    /// Where the right-most of them must link to.
+    /// Leaves still to be moved.
+    pending: PendingLeaves,
+    /// Expected link of the rightmost pending leaf.
     expected: RemoteAddr,
-    /// The new leaf that has taken the place of that; null at first, and where a link stays (R9).
+    /// New leaf that replaces the one at `expected`; null at first, and where a link to a lost leaf
+    /// stays.
     instead: RemoteAddr,
-    /// The new leaves, right to left.
-    made: Vec<Made>,
+    /// New leaves, right to left.
+    made: Vec<NewLeaf>,
     retired: Vec<RemoteAddr>,
     step_round_trips_max: u64,
 }
 
 impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
-    /// `end` is where the last of the pending leaves, or its last sibling, links to.
+    /// Creates a mover. `end` is the link of the last pending leaf, or of its last sibling.
     pub(super) fn new(
         work: &'a Retraining<'b, E>,
         run: RunPlace,
-        (pending, end): (Pending, RemoteAddr),
+        (pending, end): (PendingLeaves, RemoteAddr),
     ) -> Self {
         Self {
             work,
@@ -133,20 +135,20 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         }
     }
 
-    /// What has been moved so far.
-    pub(super) fn finish(mut self) -> Moved {
+    /// Returns what has been moved so far.
+    pub(super) fn finish(mut self) -> MoveResult {
         self.made.reverse();
-        Moved {
+        MoveResult {
             leaves: self.made,
             retired: self.retired,
             step_round_trips_max: self.step_round_trips_max,
-            makes_room: false,
+            frees_space: false,
         }
     }
 
-    /// What will have been moved if nobody splits a leaf meanwhile and no two become one: what R5
-    /// forbids to publish.
-    pub(super) async fn foresee(&self, batch: &mut Batch) -> Result<Moved, IndexError> {
+    /// Returns what will have been moved if no leaf splits or merges meanwhile. Only a planted bug
+    /// uses it, to publish models before the run is filled.
+    pub(super) async fn foresee(&self, batch: &mut Batch) -> Result<MoveResult, IndexError> {
         let (work, mut run) = (self.work, self.run);
         let first = self.pending.first().expect("models have leaves");
         let mut leaves = Vec::new();
@@ -154,28 +156,28 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         for addr in chain.leaves.into_iter().rev() {
             let leaf = work.access.read_intact(batch, addr, work.broken).await?;
             let Some(place) = run.take() else { break };
-            leaves.push(Made::of(place, leaf.image()));
+            leaves.push(NewLeaf::of(place, leaf.image()));
         }
         leaves.reverse();
-        Ok(Moved {
+        Ok(MoveResult {
             leaves,
-            ..Moved::default()
+            ..MoveResult::default()
         })
     }
 
-    /// Step by step, until there is nothing left, no room, or no permission.
+    /// Does steps until no leaves or no space are left, or `may_continue` returns false.
     pub(super) async fn move_while(
         &mut self,
         batch: &mut Batch,
-        may_go_on: impl Fn() -> bool,
+        may_continue: impl Fn() -> bool,
     ) -> Result<(), IndexError> {
         let endpoint = self.work.access.endpoint;
         endpoint.enters(ProtocolPhase::Steps);
-        while may_go_on() && self.step(batch).await? {}
+        while may_continue() && self.step(batch).await? {}
         Ok(())
     }
 
-    /// Moves one leaf or two. False: there is nothing left, or no room.
+    /// Moves one leaf or two. Returns false if no leaves or no space are left.
     async fn step(&mut self, batch: &mut Batch) -> Result<bool, IndexError> {
         let access = self.work.access;
         let broken = self.work.broken;
@@ -209,7 +211,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             critical.passed();
             return Ok(false);
         };
-        let right_source = Source { addr: right, leaf };
+        let right_source = MoveSource { addr: right, leaf };
         let mut sources = self.with_neighbour(batch, right_source, left_count).await?;
         let link = if self.instead.is_null() {
             link
@@ -222,7 +224,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             .iter()
             .any(|source| source.addr == entry.record.first_leaf)
         {
-            // R1: before the first leaf is retired, and under its lock, which a load needs.
+            // The pending root is zeroed before the first leaf is retired, and under the first
+            // leaf's lock, which a load needs.
             let pending = catalog::pending_root_addr(access.layout, entry.index);
             batch.write_word(pending, 0);
         }
@@ -233,8 +236,9 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         Ok(true)
     }
 
-    /// Passes a trained leaf that was moved to a lost node (R9): the leaf to its left gets its
-    /// link. Not if that leaf is not moved as well, as it would keep a link to what is reused.
+    /// Passes a trained leaf that was moved to a lost node: the leaf to its left gets its link.
+    /// Fails if that leaf is not moved as well, because it would keep a link to memory that is
+    /// reused.
     fn passes_retired(&mut self, addr: RemoteAddr, link: RemoteAddr) -> bool {
         let is_passed = is_lost(self.work, link) && self.pending.last().is_some();
         if is_passed {
@@ -243,8 +247,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         is_passed
     }
 
-    /// The error for a trained leaf that is retired: its successor is on a lost node (U4), and its
-    /// run could not be committed; else the table contradicts R1.
+    /// Returns the error for a trained leaf that is retired. Either its successor is on a lost node
+    /// and its run could not be committed, or the table contradicts the one-retrainer rule.
     async fn retired_error(
         &self,
         batch: &mut Batch,
@@ -254,12 +258,12 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         let (access, to) = (&self.work.access, link.place());
         match access.read_intact(batch, to, self.work.broken).await {
             Err(error) if error.lost_node() == Some(to.node()) => error.into(),
-            _ => contradiction(self.work, addr, Contradiction::RetiredByNobody),
+            _ => contradiction(self.work, addr, Contradiction::RetiredWithoutRetraining),
         }
     }
 
-    /// Puts a leaf back that does not link to the leaf moved last, together with its new siblings
-    /// (R3). If one of them is lost, the last leaf before it keeps its link (R9).
+    /// Puts back a leaf that does not link to the leaf moved last, together with its new siblings.
+    /// If one of them is lost, the last leaf before it keeps its link.
     async fn put_back(
         &mut self,
         batch: &mut Batch,
@@ -277,16 +281,16 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         Ok(())
     }
 
-    fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {
-        self.made.push(Made::of(place, image));
+    fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[MoveSource]) {
+        self.made.push(NewLeaf::of(place, image));
         self.retired
             .extend(sources.iter().map(|source| source.addr));
         self.expected = sources[0].addr;
         self.instead = place;
     }
 
-    /// How many records the left neighbour of what comes next seems to have: read before anything
-    /// is locked, and not believed. One round trip, 8 bytes.
+    /// Returns how many records the next leaf's left neighbor seems to have. Read without a lock,
+    /// so only an estimate. Costs one round trip, 8 bytes.
     async fn peek(&self, batch: &mut Batch) -> Result<usize, IndexError> {
         let Some(left) = self.pending.last() else {
             return Ok(usize::MAX);
@@ -300,17 +304,17 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         access.endpoint.prepare(state, size_words);
         let state = batch.read(state, 1);
         access.endpoint.execute(batch).await?;
-        Ok(farleaf_leaf::record_count_of(batch.words(state)[0]))
+        Ok(farleaf_leaf::words::record_count_of(batch.words(state)[0]))
     }
 
-    /// The leaf, with its left neighbour locked, too, if both fit into one and nobody holds that.
-    /// The neighbour seems to have `left_count` records.
+    /// Returns the leaf, with its left neighbor locked too, if both fit into one leaf and the
+    /// neighbor's lock is free. The neighbor seems to have `left_count` records.
     async fn with_neighbour(
         &mut self,
         batch: &mut Batch,
-        right: Source,
+        right: MoveSource,
         left_count: usize,
-    ) -> Result<Vec<Source>, IndexError> {
+    ) -> Result<Vec<MoveSource>, IndexError> {
         let (access, broken) = (&self.work.access, self.work.broken);
         let most = self.work.merged_count_max;
         let Some(left) = self.pending.last() else {
@@ -329,17 +333,17 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
     }
 }
 
-/// R6: the leaves that a retrainer has made in a run before it died: intact, not retired, and each
-/// ending where the next one began, or where a lost one did (R9).
+/// Finds the leaves that a dead retrainer has created in a run: intact, not retired, and each
+/// ending where the next one began, or where a lost leaf did.
 pub(super) async fn find_made<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     mut run: RunPlace,
-) -> Result<Moved, IndexError> {
+) -> Result<MoveResult, IndexError> {
     let access = &work.access;
     let state = searcher(work);
     let index = Index::new(*access, &state);
-    let mut made: Vec<Made> = Vec::new();
+    let mut made: Vec<NewLeaf> = Vec::new();
     while let Some(place) = run.take() {
         batch.clear();
         let words = access.geometry.image_size_words();
@@ -350,12 +354,13 @@ pub(super) async fn find_made<E: Endpoint>(
         if image.was_never_written() {
             break;
         }
-        // The last step may have stopped before anything was retired to its leaf, or while that was
-        // being written.
+        // The last step may have stopped before a leaf was retired in favor of its new leaf, or
+        // while that one was being written.
         let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
         let is_intact = image.is_intact(place, access.table) && !image.is_retired();
         let is_in_use = match index.is_in_use(batch, (place, low)).await {
-            // R9: a lost leaf is on the way. A retrainer begins a step when the one before is done.
+            // A lost leaf is on the path. A retrainer begins a step only after the previous one is
+            // done.
             Err(error) if error.lost_node().is_some() && is_intact => {
                 if !is_next_written(work, batch, run).await? {
                     return Err(error);
@@ -370,20 +375,20 @@ pub(super) async fn find_made<E: Endpoint>(
         let is_left =
             !owner.is_free() && (owner == access.owner || access.is_fenced(batch, owner).await?);
         if is_left {
-            // D8. Whoever made it had its lock.
+            // The dead retrainer held the lock of the new leaf (LEAF-8).
             access.recover(batch, place, owner, work.broken).await?;
         }
         let leaf = access.read_intact(batch, place, work.broken).await?;
-        made.push(Made::of(place, leaf.image()));
+        made.push(NewLeaf::of(place, leaf.image()));
     }
     made.reverse();
-    Ok(Moved {
+    Ok(MoveResult {
         leaves: made,
-        ..Moved::default()
+        ..MoveResult::default()
     })
 }
 
-/// Whether a retrainer has begun to write the place of a run that is filled next.
+/// Returns whether a retrainer has begun to write the place of a run that is filled next.
 async fn is_next_written<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,

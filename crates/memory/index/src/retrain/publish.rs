@@ -1,15 +1,15 @@
-//! R5: a snapshot with new models in the place of old ones.
+//! Publication: a snapshot with new models in place of old ones.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolPhase};
-use farleaf_leaf::{Contradiction, LeafAccess, LeafError};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{Contradiction, LeafAccess, LeafError};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::{self, CatalogEntry};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use super::gather::contradiction;
-use super::mover::{Made, Moved};
-use super::train::{Trained, train};
+use super::mover::{MoveResult, NewLeaf};
+use super::train::{TrainedModels, train};
 use super::{RetrainSummary, Retraining, tables};
 use crate::IndexError;
 use crate::directory::Model;
@@ -17,22 +17,22 @@ use crate::layer::LayerKind;
 use crate::load::{Fence, Gap, epsilon_leaves_max, synonym_capacity};
 use crate::snapshot::{SnapshotContents, write_snapshot};
 
-/// The models of a snapshot around a range of keys that has been moved.
-struct Around {
-    /// Models left of it that stay, the last of them without its tail if that was moved.
+/// Models of a snapshot around a range of keys that has been moved.
+struct UnmovedModels {
+    /// Models to the left that stay, the last of them without its tail if that was moved.
     left: Vec<Model>,
-    /// Models right of it.
+    /// Models to the right.
     right: Vec<Model>,
-    /// Leaves of `left`, and the first leaf of `right`.
+    /// Number of leaves of `left`.
     left_leaf_count: usize,
     right_first_leaf: usize,
 }
 
-/// Trains on the new leaves, writes the snapshot and swaps the root. Returns also where what is
-/// used of the run begins.
+/// Trains models on the new leaves, writes the snapshot and swaps the root. Also returns where the
+/// used part of the run begins.
 pub(super) async fn publish<E: Endpoint>(
     work: &Retraining<'_, E>,
-    moved: &Moved,
+    moved: &MoveResult,
     (run, generation): (ChunkRange, u16),
 ) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
     let access = &work.access;
@@ -43,7 +43,7 @@ pub(super) async fn publish<E: Endpoint>(
     let record_count: usize = moved.leaves.iter().map(|leaf| leaf.record_count).sum();
     let count_mean = (record_count as f64 / moved.leaves.len() as f64).max(1.0);
     let epsilon_leaves = (work.epsilon_keys / count_mean).min(epsilon_leaves_max(shift));
-    let Trained {
+    let TrainedModels {
         models: mut trained,
         residuals,
     } = {
@@ -67,10 +67,10 @@ pub(super) async fn publish<E: Endpoint>(
     let wanting = tables::wanting(work, moved, &mut trained, cut);
     let run_start = access.layout.chunk_start(run.first);
     let first_leaf = moved.leaves[0].addr;
-    // U1: the tables are on the home node, whatever room there is elsewhere.
+    // The tables must be on the home node, wherever the run is.
     let is_home = run.first.node() == access.layout.home().node;
     let room_start = if is_home { run_start } else { first_leaf };
-    let room = tables::Room::before(first_leaf, room_start);
+    let room = tables::RunSpace::before(first_leaf, room_start);
     let placed = tables::place(work, &mut batch, (&allocator, generation), room, wanting);
     let tables = placed.await?;
     let contents = assemble(
@@ -92,10 +92,10 @@ pub(super) async fn publish<E: Endpoint>(
     Ok((summary, run_used_from))
 }
 
-/// The lower fences of leaves, left to right, between the records that they had when they were
-/// made. That of the table's first leaf is trained as its first key: a line from 0 to there would
-/// tell nothing of what begins there, and what comes below belongs to that leaf all the same.
-fn fences(leaves: &[Made]) -> impl Iterator<Item = Fence> + '_ {
+/// Returns the lower fences of leaves, left to right, each between the neighboring records when the
+/// leaves were created. The fence of the table's first leaf is trained as its first key: a line
+/// from 0 would predict nothing useful, and smaller keys belong to that leaf anyway.
+fn fences(leaves: &[NewLeaf]) -> impl Iterator<Item = Fence> + '_ {
     leaves.iter().enumerate().map(|(index, leaf)| {
         let first = leaf.keys.map_or(leaf.high, |(first, _)| first);
         let Some(before) = index.checked_sub(1).map(|before| &leaves[before]) else {
@@ -103,7 +103,7 @@ fn fences(leaves: &[Made]) -> impl Iterator<Item = Fence> + '_ {
             return Fence::alone(low);
         };
         if !before.is_left_of(leaf) {
-            // R9: keys between the two are lost, and belong to the leaf on the left.
+            // Keys between the two leaves are lost, and belong to the leaf on the left.
             return Fence::alone(leaf.low);
         }
         let last = before.keys.map_or(before.low, |(_, last)| last);
@@ -112,8 +112,8 @@ fn fences(leaves: &[Made]) -> impl Iterator<Item = Fence> + '_ {
     })
 }
 
-/// Writes a snapshot, and then lets the root name it: the commit point. `tables`: chunks of synonym
-/// leaf tables that it names, which are the table's from then on.
+/// Writes a snapshot, then makes the root name it: the commit point. `tables`: chunks of synonym
+/// leaf tables that the snapshot names, which belong to the table from then on.
 pub(super) async fn install<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -138,7 +138,8 @@ pub(super) async fn install<E: Endpoint>(
     };
     access.endpoint.enters(ProtocolPhase::RootSwap);
     if !swap_root(access, batch, work.entry, (work.root, root)).await? {
-        // R1: nobody else swaps the root of a table that is not empty, so it is not that table.
+        // No other session swaps the root of a table that is not empty, so the table is a different
+        // one.
         return Err(dropped(access));
     }
     access.endpoint.enters(ProtocolPhase::GiveBack);
@@ -151,10 +152,11 @@ pub(super) async fn install<E: Endpoint>(
     Ok(())
 }
 
-/// R1: the pending root first, so that nobody goes back to it. False: another root is in force.
+/// Swaps the root, after zeroing the pending root, so that no session restores that one. Returns
+/// false if another root is in force.
 ///
 /// # Errors
-/// The table was dropped (G1), and nobody needs a root any more; or the fabric failed.
+/// The table was dropped, and the root is no longer needed; or the fabric failed.
 pub async fn swap_root<E: Endpoint, F>(
     access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
@@ -170,7 +172,7 @@ pub async fn swap_root<E: Endpoint, F>(
     let swap = batch.compare_swap(place, from.word(), to.word());
     access.endpoint.execute(batch).await?;
     match batch.previous(swap) {
-        // C5.
+        // A zero root word means that the table was dropped.
         0 => Err(dropped(access)),
         previous => Ok(previous == from.word()),
     }
@@ -181,17 +183,17 @@ fn dropped<E, F>(access: &LeafAccess<'_, E, F>) -> IndexError {
     LeafError::TableDropped { table }.into()
 }
 
-/// Which models stay. A model whose tail was moved is cut where the moved keys begin.
+/// Returns the models that stay. A model whose tail was moved is cut where the moved keys begin.
 async fn around<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    moved: &Moved,
-) -> Result<Around, IndexError> {
+    moved: &MoveResult,
+) -> Result<UnmovedModels, IndexError> {
     let models = &work.contents.models;
     let (first, last) = (&moved.leaves[0], &moved.leaves[moved.leaves.len() - 1]);
-    // What the last leaf covered when it was made ends where a model begins, or nowhere. If a lost
-    // leaf follows it (R9), that belongs to the same model.
-    // The first model covers what is below its first key, too: its first leaf begins at 0.
+    // The range of the last leaf, as created, ends where a model begins, or at the last key. If a
+    // lost leaf follows it, that belongs to the same model. The first model also covers keys below
+    // its first key, because its first leaf begins at 0.
     let low = |index: usize| {
         if index == 0 {
             0
@@ -211,7 +213,7 @@ async fn around<E: Endpoint>(
         .is_some_and(|next| next.first_key == first.low);
     if let Some(cut) = left.last_mut() {
         let kept = match leaves_below(work, batch, cut, first.low).await {
-            // U4: it is lost as a whole, and stays as it was.
+            // The model is lost as a whole, and stays unchanged.
             Err(error) if is_whole && error.lost_node() == Some(cut.base.node()) => cut.leaf_count,
             kept => kept?,
         };
@@ -220,20 +222,20 @@ async fn around<E: Endpoint>(
             return Err(contradiction(work, cut.base, what));
         }
         if cut.first_key >= first.low {
-            // Only of the first model, which covers what is below its first key, too. There it
-            // predicts one and the same leaf, and so it does for all that is left of it.
+            // This happens only to the first model, which also covers keys below its first key.
+            // There it predicts the same leaf for all, and so it does for the leaves that remain.
             (cut.first_key, cut.slope, cut.error_max) = (0, 0.0, kept as f32);
         }
         if kept < cut.leaf_count || !is_whole {
             cut.leaf_count = kept;
-            // The old one's entries name leaves that are no part of it any more: if no trained one,
-            // then siblings of its last one.
+            // The old table's entries may name leaves that are no longer part of the model: at
+            // least siblings of its last leaf.
             cut.synonym_table = RemoteAddr::NULL;
             cut.synonym_capacity = synonym_capacity(LayerKind::Learned, kept);
         }
     }
     let count = |models: &[Model]| models.iter().map(|model| model.leaf_count as usize).sum();
-    Ok(Around {
+    Ok(UnmovedModels {
         left_leaf_count: count(&left),
         right_first_leaf: count(&models[..right_from]),
         right: models[right_from..].to_vec(),
@@ -241,8 +243,8 @@ async fn around<E: Endpoint>(
     })
 }
 
-/// How many trained leaves of a model begin below a key: lower fences never change, not even of
-/// leaves that are retired. A round trip per halving.
+/// Returns how many trained leaves of a model begin below a key: lower fences never change, not
+/// even those of retired leaves. Costs a round trip per bisection step.
 async fn leaves_below<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -267,12 +269,12 @@ async fn leaves_below<E: Endpoint>(
 
 fn assemble(
     old: &SnapshotContents,
-    around: Around,
+    around: UnmovedModels,
     (trained, residuals): (Vec<Model>, Vec<i8>),
     (generation, record_count): (u16, u64),
 ) -> SnapshotContents {
-    // Residuals of a cut model are those of its first leaves: what is left of `left`, model by
-    // model, is found at the places that the leaves had.
+    // Residuals of a cut model are those of its first leaves. The residuals of `left` are found,
+    // model by model, at the leaves' old numbers.
     let old_leaf_count = old.residuals.len();
     let mut kept = old.residuals[..around.left_leaf_count].to_vec();
     kept.extend(residuals);

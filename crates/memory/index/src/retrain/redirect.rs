@@ -1,19 +1,19 @@
-//! R4: links to what was retired.
+//! Replacing links to retired leaves.
 
 use core::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Critical, LeafAccess, Look};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{Critical, LeafAccess, LeafCheck};
+use farleaf_pool::catalog::CatalogEntry;
 
-use super::mover::Made;
+use super::mover::NewLeaf;
 use super::{Retraining, count};
 use crate::{Index, IndexError, IndexState, Layer, LayerKind};
 
-/// Searches by the snapshot that is in force, past what is retired. Copies that: one serves many
-/// searches.
+/// Returns the state of a search by the snapshot in force, past retired leaves. It copies the
+/// snapshot, so one state serves many searches.
 pub(super) fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
     let directory = work.contents.clone().into_directory(work.access.geometry);
     let layer = Layer::new(LayerKind::Learned, directory.into());
@@ -22,11 +22,11 @@ pub(super) fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
     state
 }
 
-/// Links the leaf to the left of the first new one, and the table's first leaf, to that. A leaf to
-/// the left that is lost with its node (U4) links to nothing any more.
+/// Links the leaf to the left of the first new one, and the table's first leaf, to the first new
+/// one. A left leaf that is lost with its node needs no link.
 pub(super) async fn redirect<E: Endpoint>(
     work: &Retraining<'_, E>,
-    first: &Made,
+    first: &NewLeaf,
 ) -> Result<(), IndexError> {
     let mut batch = Batch::new();
     let redirected = if let Some(key) = first.low.checked_sub(1) {
@@ -46,12 +46,12 @@ async fn redirect_left<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     key: u64,
-    first: &Made,
+    first: &NewLeaf,
 ) -> Result<(), IndexError> {
     let access = &work.access;
     if access
         .endpoint
-        .leaves_out(ProtocolCheck::LinksAreRedirected)
+        .skips_check(ProtocolCheck::LinksAreRedirected)
     {
         return Ok(());
     }
@@ -59,30 +59,31 @@ async fn redirect_left<E: Endpoint>(
     let index = Index::new(*access, &state);
     loop {
         let addr = index.leaf_of(batch, key).await?;
-        // It may have been split since it was found.
+        // The leaf may have been split since it was found.
         let look = link_at(access, batch, (addr, key), first.addr, work.broken).await?;
-        if look == Look::Here {
+        if look == LeafCheck::Here {
             return Ok(());
         }
     }
 }
 
-/// Links a leaf to `to`, under its lock, if it covers a key: how it looks for that key.
+/// Links a leaf to `to`, under its lock, if it covers a key. Returns the result of looking for that
+/// key.
 pub(super) async fn link_at<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     (addr, key): (RemoteAddr, u64),
     to: RemoteAddr,
     broken: &Cell<bool>,
-) -> Result<Look, IndexError> {
+) -> Result<LeafCheck, IndexError> {
     let mut leaf = access.blank();
     let lock = access.lock(batch, addr, None, &mut leaf, broken);
     lock.await?;
     let critical = Critical::enter(broken);
-    let look = access.look_intact(leaf.image(), key);
+    let look = access.check_intact(leaf.image(), key);
     batch.clear();
     let change = access.change(addr);
-    if look == Look::Here && leaf.image().link() != to {
+    if look == LeafCheck::Here && leaf.image().link() != to {
         change.relink(batch, &mut leaf, to);
     } else {
         change.unlock(batch);
@@ -98,8 +99,8 @@ pub(super) async fn link_at<E: Endpoint>(
     Ok(look)
 }
 
-/// The table's first leaf keeps its address for ever (B4); once retired, it leads to the leaf at
-/// the low end.
+/// Redirects the table's first leaf, which keeps its address forever: once retired, it leads to the
+/// leaf at the low end.
 pub(super) async fn redirect_first<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,

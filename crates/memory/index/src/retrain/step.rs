@@ -1,30 +1,30 @@
-//! M1, M2 and M4: what a step of whoever moves leaves is made of.
+//! Steps of a retrainer that moves leaves, by the rules of [`farleaf_leaf::words::moving`].
 
 use core::cell::Cell;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::moving::Source;
-use farleaf_leaf::{Critical, LeafAccess, LeafBuffer};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::moving::MoveSource;
+use farleaf_leaf::words::{Critical, LeafAccess, LeafBuffer};
 
 use crate::IndexError;
 
-/// M1: locks the left neighbour of a locked leaf, too, if that is what it is, both are on one node
-/// (M4), both fit into one leaf, and nobody holds it.
+/// Locks the left neighbor of a locked leaf too, if its lock is free. It must still be the neighbor
+/// and on the same node, and both must fit into one leaf.
 pub(super) async fn lock_left<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (left, right): (RemoteAddr, &Source),
+    (left, right): (RemoteAddr, &MoveSource),
     merged_count_max: usize,
     broken: &Cell<bool>,
-) -> Result<Option<Source>, IndexError> {
+) -> Result<Option<MoveSource>, IndexError> {
     if left.node() != right.addr.node() {
         return Ok(None);
     }
     let mut leaf = access.blank();
     if access
         .endpoint
-        .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
+        .skips_check(ProtocolCheck::MergedLeavesAreLocked)
     {
         leaf = access.read_intact(batch, left, broken).await?;
     } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
@@ -34,22 +34,22 @@ pub(super) async fn lock_left<E: Endpoint>(
     let record_count = image.record_count() + right.leaf.image().record_count();
     let is_neighbour = !image.is_retired() && image.link() == right.addr;
     if is_neighbour && record_count <= merged_count_max {
-        return Ok(Some(Source { addr: left, leaf }));
+        return Ok(Some(MoveSource { addr: left, leaf }));
     }
     access.unlock(batch, left, broken).await?;
     Ok(None)
 }
 
-/// Moves the sources into a new leaf at `place` that links to `link`, after what the batch holds
-/// already. Nothing is locked afterwards.
+/// Moves the sources into a new leaf at `place` that links to `link`, after the verbs already in
+/// the batch. Afterwards nothing is locked.
 ///
 /// # Errors
-/// A node was lost (U4); or the fabric failed, and the sources may be locked for ever.
+/// A node was lost; or the fabric failed, and the sources may stay locked.
 pub(super) async fn take_over<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     (place, link): (RemoteAddr, RemoteAddr),
-    sources: &mut [Source],
+    sources: &mut [MoveSource],
     critical: Critical<'_>,
 ) -> Result<LeafBuffer, IndexError> {
     let made = post_and_execute(access, batch, (place, link), sources).await;
@@ -66,24 +66,24 @@ pub(super) async fn take_over<E: Endpoint>(
     Ok(made)
 }
 
-/// M2; between nodes, M4.
+/// Posts a step as one batch, or as separate, awaited batches if it involves several nodes.
 async fn post_and_execute<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     (place, link): (RemoteAddr, RemoteAddr),
-    sources: &mut [Source],
+    sources: &mut [MoveSource],
 ) -> Result<LeafBuffer, IndexError> {
     let change = access.change(place);
     let is_at_once = access
         .endpoint
-        .leaves_out(ProtocolCheck::MovedIsWholeElsewhere);
+        .skips_check(ProtocolCheck::MovedIsCompleteElsewhere);
     if sources[0].addr.node() == place.node() || is_at_once {
         let made = change.take_over(batch, access.owner, sources, link);
         access.endpoint.execute(batch).await?;
         return Ok(made);
     }
-    // What the batch holds already is about the home node, and has to come before the sources are
-    // retired.
+    // The verbs already in the batch go to the home node, and must be executed before the sources
+    // are retired.
     let made = change.write_moved(batch, access.owner, sources, link);
     access.endpoint.execute(batch).await?;
     batch.clear();
@@ -95,19 +95,19 @@ async fn post_and_execute<E: Endpoint>(
     Ok(made)
 }
 
-/// U4: a node was lost in the middle of a step. If it is the new leaf's, nothing leads there yet,
-/// or the sources are retired and unlocked; if it is the sources', nothing ever will. What is
-/// locked on the other one is given back as it is.
+/// Handles the loss of a node during a step. If the new leaf was on it, nothing leads there yet, or
+/// the sources are retired and unlocked. If the sources were on it, nothing will ever lead to the
+/// new leaf. Locks on the other node are released without a change.
 async fn give_up<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     place: RemoteAddr,
-    sources: &[Source],
+    sources: &[MoveSource],
 ) -> Result<(), IndexError> {
     let (locked, owner) = (sources.iter().map(|source| source.addr), access.owner);
     for leaf in locked.chain([place]) {
         batch.clear();
-        // Only where it is still held: it may be another's since.
+        // Only if the lock is still held: another session may own it by now.
         batch.compare_swap(access.geometry.lock(leaf), owner.word(), 0);
         match access.endpoint.execute(batch).await {
             Err(error) if error.lost_node() == Some(leaf.node()) => {}

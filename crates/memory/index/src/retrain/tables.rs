@@ -1,13 +1,14 @@
-//! Synonym leaf tables of new models: left of the run's leaves, where there mostly is room, else in
-//! chunks of their own. They outlive the snapshot: models that are not retrained keep theirs.
+//! Synonym leaf tables of new models. Such tables are to the left of the run's leaves, where there
+//! usually is space, otherwise in their own chunks. The tables outlive the snapshot: models that
+//! are not retrained keep theirs.
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolPhase};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Others};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange, LaterClaims};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 
-use super::mover::{Made, Moved};
+use super::mover::{MoveResult, NewLeaf};
 use super::{Retraining, Stretch};
 use crate::directory::Model;
 use crate::hint::due_split_count;
@@ -15,43 +16,44 @@ use crate::load::synonym_capacity;
 use crate::snapshot::table_size_words;
 use crate::{IndexError, LayerKind};
 
-/// Words that are written with one batch, about.
+/// Approximate number of words that one batch writes.
 const WRITE_SIZE_WORDS: usize = 16 << 10;
 
-/// Leaves of a model, where they are few.
+/// Number of leaves of a short model.
 const SHORT_MODEL_LEAF_COUNT: u64 = 32;
 
-/// A model without a table, and what that begins with.
-pub(super) struct Wanting<'a> {
+/// Model without a table, and the initial counters of its table.
+pub(super) struct UntabledModel<'a> {
     model: &'a mut Model,
     split_count: u64,
     underfull_count: u64,
 }
 
-/// The models that want a table: the new ones, and what is left of one that lost its tail.
+/// Returns the models that need a table: the new ones, and one that lost its tail.
 pub(super) fn wanting<'a, E: Endpoint>(
     work: &Retraining<'_, E>,
-    moved: &Moved,
+    moved: &MoveResult,
     trained: &'a mut [Model],
     cut: Option<&'a mut Model>,
-) -> Vec<Wanting<'a>> {
+) -> Vec<UntabledModel<'a>> {
     let mut leaves = &moved.leaves[..];
     let trained = trained.iter_mut().map(|model| {
         let (own, others) = leaves.split_at(model.leaf_count as usize);
         leaves = others;
-        Wanting {
+        UntabledModel {
             model,
             split_count: 0,
-            // So many leaves would another retraining save: each merges two into one at the most.
+            // Number of leaves that another retraining would save: each merges at most two into
+            // one.
             underfull_count: mergeable_count(own, work.merged_count_max),
         }
     });
-    let mut wanting: Vec<Wanting<'a>> = trained.collect();
-    wanting.extend(cut.map(|model| Wanting {
-        // It may have been split before, which nobody counts again: it is due at once. Where
-        // there was no room for more, it goes on there, in leaves that are as empty.
+    let mut wanting: Vec<UntabledModel<'a>> = trained.collect();
+    wanting.extend(cut.map(|model| UntabledModel {
+        // The rest may have splits that are not counted again, so it is due at once. If the run was
+        // too short, the rest continues with leaves that are as underfull.
         split_count: due_split_count(model.leaf_count),
-        underfull_count: if moved.makes_room {
+        underfull_count: if moved.frees_space {
             u64::from(model.leaf_count)
         } else {
             0
@@ -61,8 +63,8 @@ pub(super) fn wanting<'a, E: Endpoint>(
     wanting
 }
 
-/// Blocks that the tables take, about, of a run that is too short for its stretch: those of the new
-/// models, and of one of the old that loses its tail.
+/// Returns the approximate number of blocks for the tables of a run that is too short for its
+/// stretch: those of the new models, and of one old model that loses its tail.
 pub(super) fn block_count_of_short<E: Endpoint>(
     work: &Retraining<'_, E>,
     stretch: &Stretch,
@@ -75,9 +77,9 @@ pub(super) fn block_count_of_short<E: Endpoint>(
     (cut_words as u64 + u64::from(new_words)).div_ceil(BLOCK_SIZE_WORDS) + 2 * model_count
 }
 
-/// New models, with nothing to begin with.
-pub(super) fn empty(trained: &mut [Model]) -> Vec<Wanting<'_>> {
-    let wanting = trained.iter_mut().map(|model| Wanting {
+/// Returns new models whose counters start at zero.
+pub(super) fn empty(trained: &mut [Model]) -> Vec<UntabledModel<'_>> {
+    let wanting = trained.iter_mut().map(|model| UntabledModel {
         model,
         split_count: 0,
         underfull_count: 0,
@@ -85,12 +87,13 @@ pub(super) fn empty(trained: &mut [Model]) -> Vec<Wanting<'_>> {
     wanting.collect()
 }
 
-/// Pairs of neighbours that fit into one leaf, as steps from right to left find them (R2).
-fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
+/// Returns the number of pairs of neighbors that fit into one leaf, as steps from right to left
+/// find them.
+fn mergeable_count(leaves: &[NewLeaf], merged_count_max: usize) -> u64 {
     let mut leaves = leaves.iter().rev().peekable();
     let mut pair_count = 0;
     while let Some(right) = leaves.next() {
-        let is_pair = |left: &&Made| {
+        let is_pair = |left: &&NewLeaf| {
             left.is_left_of(right) && left.record_count + right.record_count <= merged_count_max
         };
         pair_count += u64::from(leaves.next_if(is_pair).is_some());
@@ -98,14 +101,14 @@ fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
     pair_count
 }
 
-/// What is free of a run, left of its leaves.
-pub(super) struct Room {
+/// Free space of a run, to the left of its leaves.
+pub(super) struct RunSpace {
     start: RemoteAddr,
     block_count: u64,
 }
 
-impl Room {
-    /// None.
+impl RunSpace {
+    /// No free space.
     pub(super) const NONE: Self = Self {
         start: RemoteAddr::NULL,
         block_count: 0,
@@ -119,22 +122,22 @@ impl Room {
     }
 }
 
-/// Where tables have been placed.
-pub(super) struct Placed {
-    /// Where what is used of the run begins.
+/// Result of placing tables.
+pub(super) struct PlacedTables {
+    /// Address where the used part of the run begins.
     pub(super) run_used_from: RemoteAddr,
-    /// Chunks that had to be claimed for them.
+    /// Chunks that had to be claimed for the tables.
     pub(super) elsewhere: Option<ChunkRange>,
 }
 
-/// Places the tables side by side, and writes them.
+/// Places the tables next to each other, and writes them.
 pub(super) async fn place<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     (allocator, generation): (&ChunkAllocator<'_, E>, u16),
-    room: Room,
-    wanting: Vec<Wanting<'_>>,
-) -> Result<Placed, IndexError> {
+    room: RunSpace,
+    wanting: Vec<UntabledModel<'_>>,
+) -> Result<PlacedTables, IndexError> {
     let access = &work.access;
     access.endpoint.enters(ProtocolPhase::Tables);
     let size_words: usize = wanting
@@ -144,21 +147,21 @@ pub(super) async fn place<E: Endpoint>(
     let block_count = size_words as u64 / BLOCK_SIZE_WORDS;
     let leaves = room.start.offset_blocks(room.block_count);
     let placed = if let Some(left) = room.block_count.checked_sub(block_count) {
-        Placed {
+        PlacedTables {
             run_used_from: room.start.offset_blocks(left),
             elsewhere: None,
         }
     } else {
         let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
         let purpose = ChunkPurpose::Snapshot { generation };
-        let snapshot = Others {
+        let snapshot = LaterClaims {
             piece_count: work.contents.chunk_count(),
             single_count: 0,
         };
         let claimed = allocator
             .claim_whole_beside(chunk_count, snapshot, purpose, access.table)
             .await?;
-        Placed {
+        PlacedTables {
             run_used_from: leaves,
             elsewhere: Some(claimed),
         }
@@ -169,13 +172,13 @@ pub(super) async fn place<E: Endpoint>(
     };
     batch.clear();
     let mut posted = 0;
-    for Wanting {
+    for UntabledModel {
         model,
         split_count,
         underfull_count,
     } in wanting
     {
-        // Whatever was written here by a retrainer that died after this (R6) is written over.
+        // A retrainer that died after this point may have written here before.
         let mut words = vec![0; table_size_words(model)];
         (words[0], words[1]) = (split_count, underfull_count);
         batch.write(next.word_at(0), &words);
@@ -197,10 +200,10 @@ pub(super) async fn place<E: Endpoint>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
-    fn made(low: u64, high: u64, record_count: usize) -> Made {
-        Made {
+    fn made(low: u64, high: u64, record_count: usize) -> NewLeaf {
+        NewLeaf {
             addr: RemoteAddr::new(NodeId(0), low),
             low,
             high,
@@ -209,8 +212,8 @@ mod tests {
         }
     }
 
-    /// Promise (R9): two leaves with a lost one between them never count as a pair that could
-    /// merge. Otherwise their model would be due for ever, as no retraining merges them.
+    /// Checks that two leaves with a lost one between them never count as a pair that could merge.
+    /// Otherwise their model would always be due, because no retraining merges them.
     #[test]
     fn leaves_beside_a_lost_one_are_no_pair() {
         let neighbours = [made(0, 9, 2), made(10, 19, 2), made(20, u64::MAX, 2)];

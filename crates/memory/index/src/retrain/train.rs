@@ -1,8 +1,8 @@
-//! Models over leaves whose fences are given.
+//! Training models over leaves whose fences are fixed.
 
-use farleaf_leaf::LeafGeometry;
+use farleaf_base::RemoteAddr;
+use farleaf_leaf::words::LeafGeometry;
 use farleaf_model::{Segment, SegmentBuilder};
-use farleaf_types::RemoteAddr;
 
 use crate::directory::Model;
 use crate::layer::LayerKind;
@@ -10,21 +10,21 @@ use crate::load::{Fence, error_max, leaf_count_max, residuals_of, synonym_capaci
 
 /// Models and residuals of leaves, left to right.
 #[derive(Debug, Default)]
-pub(super) struct Trained {
+pub(super) struct TrainedModels {
     pub(super) models: Vec<Model>,
     pub(super) residuals: Vec<i8>,
 }
 
-/// Trains on leaves, left to right: places and lower fences. The label of a leaf is its number
-/// in its model. For [`LayerKind::Learned`] they lie side by side.
+/// Trains on leaves, left to right, given by address and lower fence. The label of a leaf is its
+/// number in its model. For [`LayerKind::Learned`] leaves must be adjacent.
 pub(super) fn train(
     leaves: &[(RemoteAddr, Fence)],
     layer: (LayerKind, LeafGeometry),
     epsilon_leaves: f64,
     shift: u32,
-) -> Trained {
+) -> TrainedModels {
     let mut regression = SegmentBuilder::new(epsilon_leaves, leaf_count_max(LayerKind::Learned));
-    let mut trained = Trained::default();
+    let mut trained = TrainedModels::default();
     let mut begun = 0;
     for (index, leaf) in leaves.iter().enumerate() {
         if let Some(segment) = regression.push(leaf.1.low) {
@@ -38,7 +38,7 @@ pub(super) fn train(
     trained
 }
 
-impl Trained {
+impl TrainedModels {
     fn add(
         &mut self,
         segment: &Segment,

@@ -1,30 +1,31 @@
-//! What a write is to make of what it finds.
+//! Conditions and effects of writes.
 
 use crate::operation::Decision;
 
-/// A write to one key. Whoever executes it answers with what was there before; the rest follows.
+/// Write to one key. The node executes it and replies with the previous value, from which the
+/// client derives the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key gets this value, present or not.
+    /// Set the key to this value, whether it is present or not.
     Put(u64),
-    /// It gets this value if it is absent.
+    /// Set the key to this value if it is absent.
     Insert(u64),
-    /// It gets this value if it is present.
+    /// Set the key to this value if it is present.
     Update(u64),
-    /// It is removed.
+    /// Remove the key.
     Delete,
-    /// It gets the value `new` (`None`: it is removed) if its value is `expected` (`None`: if it is
+    /// Set the key to `new` (`None`: remove it) if its value is `expected` (`None`: if it is
     /// absent).
     CompareSwap {
-        /// What has to be there.
+        /// Expected value.
         expected: Option<u64>,
-        /// What is to be there then.
+        /// New value.
         new: Option<u64>,
     },
 }
 
 impl Change {
-    /// What becomes of a key of which this was found.
+    /// Returns the decision for a key with this value.
     pub fn decide(self, found: Option<u64>) -> Decision {
         let set = |value: Option<u64>| value.map_or(Decision::Remove, Decision::Set);
         match self {

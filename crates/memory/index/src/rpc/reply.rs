@@ -1,16 +1,17 @@
-//! Replies as bytes.
+//! Encoding of replies.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | 0, a [`Failure`] or 7 (8), whether there is a value (8), shape (16), how many (32) |
-//! | 1.. | the value; values, each behind whether there is one; records; or a number |
+//! | 0 | 0, a [`Failure`] or 7 (8), whether there is a value (8), shape (16), count (32) |
+//! | 1.. | the value; values, each after whether there is one; records; or a number |
 //!
-//! With 7, a node is lost, whose number is where there is how many.
+//! With 7, a node is lost, and its number is in place of the count.
 //!
-//! The shape "looked up" says how many words follow the value: the leaf, what there is that is
-//! newer (32 bits: 0 nothing, 1 a head, 2 a sub-model) and which sub-model (32), and that.
+//! The count of a "looked up" reply is the number of words after the value: the leaf, the kind of
+//! newer models (32 bits: 0 none, 1 a head, 2 a sub-model) with the sub-model's number (32), then
+//! the models.
 
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_base::{NodeId, RemoteAddr};
 use thiserror::Error;
 
 use super::words::{BadWords, Words, put};
@@ -19,78 +20,78 @@ use crate::xstore::record::RECORD_SIZE_WORDS;
 
 const HAS_VALUE: u64 = 1 << 8;
 
-/// What the node has answered.
+/// Message of the memory node to a client.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
-    /// What was found of a key: of a get, or before a write.
+pub enum WordReply {
+    /// Value of a key: of a get, or before a write.
     Found(Option<u64>),
-    /// The same of several.
+    /// Values of several keys.
     Several(Vec<Option<u64>>),
-    /// Records, ascending; fewer than were asked for only at the end.
+    /// Records, ascending; fewer than requested only at the end of the table.
     Records(Vec<(u64, u64)>),
-    /// A number of records.
+    /// Number of records.
     Count(u64),
-    /// What was found of a key that models have not led to (Y6).
-    Looked(Box<Looked>),
-    /// Nothing has changed, and why.
+    /// Value of a key that the client's models did not lead to.
+    LookUpReply(Box<LookUpReply>),
+    /// Nothing has changed, for this reason.
     Failed(Failure),
-    /// What was asked needs this node of the pool, which is lost (U4). Nobody knows whether a
-    /// change was done.
+    /// The request needs this node of the pool, which is lost. A change may or may not have taken
+    /// effect.
     NodeLost(NodeId),
 }
 
-/// The answer to who has not found a key by the models that it has.
+/// Result for a client whose models did not lead to a key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Looked {
-    /// The value.
+pub struct LookUpReply {
+    /// Value of the key.
     pub found: Option<u64>,
-    /// The leaf that it was found in, or is not in; null: it is not known.
+    /// Leaf that covers the key; null if unknown.
     pub leaf: RemoteAddr,
-    /// What is newer than what the client goes by.
+    /// Models that are newer than the client's.
     pub news: ModelNews,
 }
 
 /// Models that are newer than a client's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ModelNews {
-    /// There are none.
+    /// No newer models.
     #[default]
     None,
-    /// All of them are.
+    /// All models are newer.
     Head(ModelHead),
-    /// This one.
+    /// This sub-model is newer.
     SubModel {
-        /// Its number.
+        /// Number of the sub-model.
         number: u32,
-        /// Its record.
+        /// Words of its record.
         record: [u64; RECORD_SIZE_WORDS],
-        /// Its translation table.
+        /// Words of its translation table.
         table: Vec<u64>,
     },
 }
 
-/// Why nothing has changed.
+/// Reason why nothing has changed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Failure {
-    /// There is no such table any more.
+    /// The table was dropped.
     #[error("the table was dropped")]
     Dropped,
-    /// A load into a table that has records.
+    /// The load is into a table that has records.
     #[error("the table has records")]
     NotEmpty,
-    /// The node has no room for more records.
+    /// The node has no space for more records.
     #[error("the memory node has no room for more records in its own memory")]
     Full,
-    /// A load whose records do not ascend, or of which a part is missing.
+    /// The records of the load do not ascend, or some are missing.
     #[error("the records do not ascend, or some are missing")]
     Unsound,
-    /// The pool has no room for another leaf.
+    /// The pool has no space for another leaf.
     #[error("the pool has no room for another leaf")]
     PoolFull,
-    /// A table whose records are not the node's.
+    /// The records of the table are in leaves, not in the node's own memory.
     #[error("the table's records are not in the memory node's own memory")]
     OfLeaves,
-    /// A request about byte strings to a table of words, or the other way round.
+    /// The request is about byte strings and the table has words, or the reverse.
     #[error("the table has keys and values of another kind")]
     OfOtherKind,
 }
@@ -106,7 +107,7 @@ impl Failure {
         Self::OfOtherKind,
     ];
 
-    /// What a reply says that has nothing but this word.
+    /// Decodes the failure of a reply that has only this word.
     pub(super) fn decode(head: u64, rest: Words<'_>) -> Result<Self, BadWords> {
         rest.end()?;
         let failure = Self::ALL.into_iter().find(|it| it.number() == head);
@@ -121,28 +122,28 @@ impl Failure {
             Self::Unsound => 4,
             Self::OfLeaves => 5,
             Self::PoolFull => 6,
-            // 7 is taken, see below.
+            // 7 is taken by `NODE_LOST`.
             Self::OfOtherKind => 8,
         }
     }
 }
 
-/// In the place of a [`Failure`]; the node's number is where there is how many.
+/// Code of a lost node, in place of a [`Failure`]; the node's number is in place of the count.
 const NODE_LOST: u64 = 7;
 
-/// What shape of reply a request has.
+/// Shapes of replies.
 const FOUND: u64 = 0;
 const SEVERAL: u64 = 1;
 const RECORDS: u64 = 2;
 const COUNT: u64 = 3;
 const LOOKED: u64 = 4;
 
-/// What there is that is newer.
+/// Kinds of newer models.
 const NO_NEWS: u64 = 0;
 const HEAD: u64 = 1;
 const SUB_MODEL: u64 = 2;
 
-impl Looked {
+impl LookUpReply {
     fn put(&self, bytes: &mut Vec<u8>) {
         let mut words = vec![self.leaf.word()];
         match &self.news {
@@ -199,8 +200,8 @@ impl Looked {
     }
 }
 
-impl Reply {
-    /// The bytes, into a vector that is cleared.
+impl WordReply {
+    /// Encodes the reply into `bytes`, after clearing it.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         let head = |shape: u64, count: usize| shape << 16 | (count as u64) << 32;
@@ -220,21 +221,21 @@ impl Reply {
                 );
             }
             Self::Count(count) => put(bytes, [head(COUNT, 1), *count]),
-            Self::Looked(looked) => looked.put(bytes),
+            Self::LookUpReply(looked) => looked.put(bytes),
             Self::Failed(failure) => put(bytes, [failure.number()]),
             Self::NodeLost(node) => put(bytes, [NODE_LOST | u64::from(node.0) << 32]),
         }
     }
 
-    /// Bytes of a reply with so many values, or records.
+    /// Returns the largest size in bytes of a reply with `count` values or records.
     pub const fn size_bytes(count: usize) -> usize {
         8 + 16 * count
     }
 
-    /// What the node sent.
+    /// Decodes a reply that the node sent.
     ///
     /// # Errors
-    /// It is no reply.
+    /// The bytes are not a valid reply.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadWords> {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
@@ -280,8 +281,8 @@ impl Reply {
                 Ok(Self::Records(pairs(words).collect()))
             }
             LOOKED => {
-                let looked = Looked::read(words, has_value, count)?;
-                Ok(Self::Looked(Box::new(looked)))
+                let looked = LookUpReply::read(words, has_value, count)?;
+                Ok(Self::LookUpReply(Box::new(looked)))
             }
             COUNT if count == 1 => {
                 let count = words.next()?;
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn looked() -> impl Strategy<Value = Looked> {
+    fn looked() -> impl Strategy<Value = LookUpReply> {
         let head = any::<(u32, u32, u32)>().prop_map(|(generation, low, count)| {
             ModelNews::Head(ModelHead {
                 generation: generation.max(1),
@@ -321,51 +322,53 @@ mod tests {
             table,
         });
         let news = prop_oneof![Just(ModelNews::None), head, sub_model];
-        (any::<Option<u64>>(), any::<u32>(), news).prop_map(|(found, leaf, news)| Looked {
+        (any::<Option<u64>>(), any::<u32>(), news).prop_map(|(found, leaf, news)| LookUpReply {
             found,
             leaf: RemoteAddr::from_word(leaf.into()),
             news,
         })
     }
 
-    fn replies() -> impl Strategy<Value = Reply> {
+    fn replies() -> impl Strategy<Value = WordReply> {
         let pairs = || proptest::collection::vec(any::<(u64, u64)>(), 0..40);
         prop_oneof![
-            any::<Option<u64>>().prop_map(Reply::Found),
-            proptest::collection::vec(any::<Option<u64>>(), 0..40).prop_map(Reply::Several),
-            pairs().prop_map(Reply::Records),
-            any::<u64>().prop_map(Reply::Count),
-            looked().prop_map(|looked| Reply::Looked(Box::new(looked))),
-            (0..Failure::ALL.len()).prop_map(|index| Reply::Failed(Failure::ALL[index])),
-            any::<u8>().prop_map(|node| Reply::NodeLost(NodeId(node))),
+            any::<Option<u64>>().prop_map(WordReply::Found),
+            proptest::collection::vec(any::<Option<u64>>(), 0..40).prop_map(WordReply::Several),
+            pairs().prop_map(WordReply::Records),
+            any::<u64>().prop_map(WordReply::Count),
+            looked().prop_map(|looked| WordReply::LookUpReply(Box::new(looked))),
+            (0..Failure::ALL.len()).prop_map(|index| WordReply::Failed(Failure::ALL[index])),
+            any::<u8>().prop_map(|node| WordReply::NodeLost(NodeId(node))),
         ]
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Format: a later version that changes it must have another number.
     #[test]
     fn bytes_are_golden() {
         let mut bytes = Vec::new();
-        Reply::Several(vec![None, Some(7)]).encode(&mut bytes);
+        WordReply::Several(vec![None, Some(7)]).encode(&mut bytes);
         let words = [0x0000_0002_0001_0000_u64, 0, 0, 1, 7];
         assert_eq!(bytes, words.map(u64::to_le_bytes).concat());
-        assert_eq!(bytes.len(), Reply::size_bytes(2));
-        Reply::NodeLost(NodeId(3)).encode(&mut bytes);
+        assert_eq!(bytes.len(), WordReply::size_bytes(2));
+        WordReply::NodeLost(NodeId(3)).encode(&mut bytes);
         assert_eq!(bytes, 0x0000_0003_0000_0007_u64.to_le_bytes());
     }
 
     proptest! {
-        /// Promise: every reply comes back as it was, and none that is cut or longer is taken.
+        /// Checks that every reply is decoded as encoded, and that truncated or longer ones are
+        /// rejected.
         #[test]
         fn replies_come_back(reply in replies()) {
             let mut bytes = Vec::new();
             reply.encode(&mut bytes);
-            prop_assert_eq!(Reply::decode(&bytes), Ok(reply));
-            prop_assert!(Reply::decode(&bytes[..bytes.len() - 8]).is_err());
+            prop_assert_eq!(WordReply::decode(&bytes), Ok(reply));
+            prop_assert!(WordReply::decode(&bytes[..bytes.len() - 8]).is_err());
             bytes.extend([0; 8]);
-            prop_assert!(Reply::decode(&bytes).is_err());
+            prop_assert!(WordReply::decode(&bytes).is_err());
         }
 
-        /// Promise: any bytes are a reply or an error, and a reply is written as it was read.
+        /// Checks that decoding any bytes returns a reply or an error, and that a decoded reply is
+        /// encoded to the same bytes.
         #[test]
         fn any_bytes_can_be_read(
             head in 0..10_u64,
@@ -375,10 +378,10 @@ mod tests {
         ) {
             let words = core::iter::once(head | shape << 16 | count << 32).chain(rest);
             let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-            if let Ok(reply) = Reply::decode(&bytes) {
+            if let Ok(reply) = WordReply::decode(&bytes) {
                 let mut written = Vec::new();
                 reply.encode(&mut written);
-                prop_assert_eq!(Reply::decode(&written), Ok(reply));
+                prop_assert_eq!(WordReply::decode(&written), Ok(reply));
             }
         }
     }

@@ -1,33 +1,34 @@
-//! Requests as bytes.
+//! Encoding of requests.
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | kind (8), flags of a write (8), table id (32, from bit 32 on) |
 //! | 1.. | key and values; keys; first key and limit; a load's number, and its records or count |
 //!
-//! Flags: bit 8 and 9, whether a compare-and-swap has an expected and a new value; bit 10, whether
-//! a write ends with the place where its key is expected: generation (32, from bit 32) and version
-//! (32), the sub-model's number, the position.
+//! Flags: bits 8 and 9, whether a compare-and-swap has an expected and a new value; bit 10, whether
+//! a write ends with the position where its key is expected: generation (32, from bit 32) and
+//! version (32), the sub-model's number, the position.
 
-use farleaf_types::TableId;
+use farleaf_base::TableId;
 
 use super::change::Change;
 use super::words::{BadWords, Words, put};
-use crate::xstore::{ModelVersion, Place};
+use crate::xstore::{ModelVersion, TablePosition};
 
-/// Keys that one request asks for at the most. The reply takes no more than half a ring of 32 KiB,
-/// so nothing has to be kept until it is fetched.
+/// Largest number of keys of one request. The reply then takes at most half a ring of 32 KiB, so
+/// the node never has to keep part of it.
 pub const MULTI_GET_COUNT_MAX: usize = 900;
-/// Records that one request asks for at the most; as many for the same reason.
+/// Largest number of records that one request asks for, for the same reason as
+/// [`MULTI_GET_COUNT_MAX`].
 pub const SCAN_COUNT_MAX: u64 = 900;
-/// Records of a load that one request brings at the most.
+/// Largest number of records of a load in one request.
 pub const LOAD_PART_COUNT_MAX: usize = 512;
 
 const HAS_EXPECTED: u64 = 1 << 8;
 const HAS_NEW: u64 = 1 << 9;
 const HAS_PLACE: u64 = 1 << 10;
 
-/// The kinds of writes are side by side.
+/// First kind of write; the kinds of writes are adjacent numbers.
 const PUT: u64 = 3;
 const COMPARE_SWAP: u64 = 7;
 
@@ -96,50 +97,50 @@ fn read_u32(words: &mut Words<'_>) -> Result<u32, BadWords> {
     u32::try_from(words.next()?).map_err(|_| BadWords("a request of an unknown form"))
 }
 
-/// What a client asks of the node, about one table.
+/// Message of a client to the memory node, about one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// The value of a key.
+pub enum WordRequest {
+    /// Read the value of a key.
     Get(u64),
-    /// The values of so many keys.
+    /// Read the values of several keys.
     MultiGet(Vec<u64>),
-    /// A write.
+    /// Write to a key.
     Change(u64, Change),
-    /// A write to a key that is expected at a place (Y7).
-    ChangeAt(u64, Change, Place),
-    /// The value of a key, for who has not found it by these models (Y6).
+    /// Write to a key that is expected at a position.
+    ChangeAt(u64, Change, TablePosition),
+    /// Read the value of a key that these models did not lead to.
     LookUp(u64, ModelVersion),
-    /// So many of the first records from a key on.
+    /// Read the first records from a key on.
     Scan {
-        /// The smallest key.
+        /// Smallest key.
         from: u64,
-        /// How many, at the most.
+        /// Largest number of records.
         limit: u64,
     },
-    /// How many records there are.
+    /// Count the records.
     Count,
-    /// Records of a load that its session numbers so, behind those of earlier requests.
+    /// Add records to a load, after those of earlier requests.
     LoadPart {
-        /// The session's number of the load.
+        /// Number of the load in the session.
         load: u64,
-        /// The records.
+        /// Records to add.
         records: Vec<(u64, u64)>,
     },
-    /// The load is whole, and the table is what it brought, if it was empty.
+    /// Commit a complete load: if the table is empty, it gets the load's records.
     LoadCommit {
-        /// The session's number of the load.
+        /// Number of the load in the session.
         load: u64,
-        /// How many records it has.
+        /// Number of records of the load.
         record_count: u64,
     },
-    /// The load is given up.
+    /// Discard a load.
     LoadDrop {
-        /// The session's number of the load.
+        /// Number of the load in the session.
         load: u64,
     },
 }
 
-impl Request {
+impl WordRequest {
     fn kind(&self) -> u64 {
         match self {
             Self::Get(_) => 1,
@@ -154,7 +155,8 @@ impl Request {
         }
     }
 
-    /// How many records the node looks at for it, at the most: what it costs beside being a call.
+    /// Returns the largest number of records that the node accesses: the cost in addition to the
+    /// call.
     pub fn record_count_max(&self) -> u64 {
         match self {
             Self::MultiGet(keys) => keys.len() as u64,
@@ -164,7 +166,7 @@ impl Request {
         }
     }
 
-    /// The bytes.
+    /// Encodes the request into `bytes`, after clearing it.
     pub fn encode(&self, table: TableId, bytes: &mut Vec<u8>) {
         bytes.clear();
         put(
@@ -198,10 +200,10 @@ impl Request {
         }
     }
 
-    /// What a client sent.
+    /// Decodes a request that a client sent.
     ///
     /// # Errors
-    /// It is no request.
+    /// The bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<(TableId, Self), BadWords> {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
@@ -229,7 +231,7 @@ impl Request {
                 if has_place {
                     let of = read_version(&mut words)?;
                     let index = read_u32(&mut words)?;
-                    Self::ChangeAt(key, change, Place { of, index })
+                    Self::ChangeAt(key, change, TablePosition { of, index })
                 } else {
                     Self::Change(key, change)
                 }
@@ -254,7 +256,7 @@ impl Request {
         Ok((table, request))
     }
 
-    /// What the head says of a write.
+    /// Returns the flags of a write in the first word.
     fn flags(&self) -> u64 {
         let (change, place) = match self {
             Self::Change(_, change) => (*change, 0),
@@ -294,7 +296,7 @@ mod tests {
         })
     }
 
-    fn requests() -> impl Strategy<Value = Request> {
+    fn requests() -> impl Strategy<Value = WordRequest> {
         let change = prop_oneof![
             any::<u64>().prop_map(Change::Put),
             any::<u64>().prop_map(Change::Insert),
@@ -304,28 +306,29 @@ mod tests {
                 .prop_map(|(expected, new)| Change::CompareSwap { expected, new }),
         ];
         prop_oneof![
-            any::<u64>().prop_map(Request::Get),
-            proptest::collection::vec(any::<u64>(), 0..40).prop_map(Request::MultiGet),
-            (any::<u64>(), change.clone()).prop_map(|(key, change)| Request::Change(key, change)),
+            any::<u64>().prop_map(WordRequest::Get),
+            proptest::collection::vec(any::<u64>(), 0..40).prop_map(WordRequest::MultiGet),
+            (any::<u64>(), change.clone())
+                .prop_map(|(key, change)| WordRequest::Change(key, change)),
             (any::<u64>(), change, version(), any::<u32>()).prop_map(|(key, change, of, index)| {
-                Request::ChangeAt(key, change, Place { of, index })
+                WordRequest::ChangeAt(key, change, TablePosition { of, index })
             }),
-            (any::<u64>(), version()).prop_map(|(key, version)| Request::LookUp(key, version)),
+            (any::<u64>(), version()).prop_map(|(key, version)| WordRequest::LookUp(key, version)),
             (any::<u64>(), 0..=SCAN_COUNT_MAX)
-                .prop_map(|(from, limit)| Request::Scan { from, limit }),
-            Just(Request::Count),
+                .prop_map(|(from, limit)| WordRequest::Scan { from, limit }),
+            Just(WordRequest::Count),
             (
                 any::<u64>(),
                 proptest::collection::vec(any::<(u64, u64)>(), 1..40)
             )
-                .prop_map(|(load, records)| Request::LoadPart { load, records }),
+                .prop_map(|(load, records)| WordRequest::LoadPart { load, records }),
             any::<(u64, u64)>()
-                .prop_map(|(load, record_count)| Request::LoadCommit { load, record_count }),
-            any::<u64>().prop_map(|load| Request::LoadDrop { load }),
+                .prop_map(|(load, record_count)| WordRequest::LoadCommit { load, record_count }),
+            any::<u64>().prop_map(|load| WordRequest::LoadDrop { load }),
         ]
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Format: a later version that changes it must have another number.
     #[test]
     fn bytes_are_golden() {
         let mut bytes = Vec::new();
@@ -333,19 +336,19 @@ mod tests {
             expected: Some(3),
             new: None,
         };
-        Request::Change(0x0102, change).encode(TableId(9), &mut bytes);
+        WordRequest::Change(0x0102, change).encode(TableId(9), &mut bytes);
         let words = [0x0000_0009_0000_0107_u64, 0x0102, 3, 0];
         assert_eq!(bytes, words.map(u64::to_le_bytes).concat());
     }
 
-    /// Promise: what is too much, too little or of another version is refused.
+    /// Checks that requests that are too long, too short or of another version are rejected.
     #[test]
     fn what_is_no_request_is_refused() {
         let decode = |words: &[u64]| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            Request::decode(&bytes)
+            WordRequest::decode(&bytes)
         };
-        assert!(Request::decode(&[1, 0, 0]).is_err(), "no whole words");
+        assert!(WordRequest::decode(&[1, 0, 0]).is_err(), "no whole words");
         for words in [
             &[][..],
             &[1],
@@ -367,19 +370,20 @@ mod tests {
         }
         let scan = decode(&[8, 5, u64::MAX]).expect("a scan");
         let limit = SCAN_COUNT_MAX;
-        assert_eq!(scan, (TableId(0), Request::Scan { from: 5, limit }));
+        assert_eq!(scan, (TableId(0), WordRequest::Scan { from: 5, limit }));
     }
 
     proptest! {
-        /// Promise: every request comes back as it was.
+        /// Checks that every request is decoded as encoded.
         #[test]
         fn requests_come_back(request in requests(), table: u32) {
             let mut bytes = Vec::new();
             request.encode(TableId(table), &mut bytes);
-            prop_assert_eq!(Request::decode(&bytes), Ok((TableId(table), request)));
+            prop_assert_eq!(WordRequest::decode(&bytes), Ok((TableId(table), request)));
         }
 
-        /// Promise: any bytes are a request or an error, and a request is written as it was read.
+        /// Checks that decoding any bytes returns a request or an error, and that a decoded request
+        /// is encoded to the same bytes.
         #[test]
         fn any_bytes_can_be_read(
             words in proptest::collection::vec(
@@ -388,10 +392,10 @@ mod tests {
             ),
         ) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            if let Ok((table, request)) = Request::decode(&bytes) {
+            if let Ok((table, request)) = WordRequest::decode(&bytes) {
                 let mut written = Vec::new();
                 request.encode(table, &mut written);
-                prop_assert_eq!(Request::decode(&written), Ok((table, request)));
+                prop_assert_eq!(WordRequest::decode(&written), Ok((table, request)));
             }
         }
     }

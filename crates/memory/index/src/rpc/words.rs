@@ -1,20 +1,20 @@
-//! Words one after the other, as a peer has sent them.
+//! Decoding of words that a peer has sent.
 
 use thiserror::Error;
 
-/// Why bytes are no request, or no reply to one. The text completes "the peer sent ...".
+/// Reason why bytes are not a valid request or reply. The text completes "the peer sent ...".
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct BadWords(pub(super) &'static str);
 
 impl BadWords {
-    /// What was sent, in words.
+    /// Returns the description of what was sent.
     pub fn text(self) -> &'static str {
         self.0
     }
 }
 
-/// Reads words off.
+/// Decoder of words.
 #[derive(Clone, Debug)]
 pub(super) struct Words<'a>(&'a [u8]);
 
@@ -36,7 +36,7 @@ impl<'a> Words<'a> {
         Ok(u64::from_le_bytes(*word))
     }
 
-    /// So many.
+    /// Reads `COUNT` words.
     pub(super) fn array<const COUNT: usize>(&mut self) -> Result<[u64; COUNT], BadWords> {
         let mut words = [0; COUNT];
         for word in &mut words {
@@ -45,12 +45,12 @@ impl<'a> Words<'a> {
         Ok(words)
     }
 
-    /// So many bytes, which zeros fill up to whole words.
+    /// Reads a string of `size_bytes` bytes, which zeros pad to whole words.
     pub(super) fn bytes(&mut self, size_bytes: usize) -> Result<&'a [u8], BadWords> {
         if size_bytes > self.0.len() {
             return Err(BadWords("something that ends too early"));
         }
-        // What is left is whole words, so what fills the last one up is there, too.
+        // The rest is whole words, so it includes the padding.
         let (padded, rest) = self.0.split_at(size_bytes.next_multiple_of(8));
         let (bytes, padding) = padded.split_at(size_bytes);
         if padding.iter().any(|byte| *byte != 0) {
@@ -60,7 +60,7 @@ impl<'a> Words<'a> {
         Ok(bytes)
     }
 
-    /// All that are left.
+    /// Reads all remaining words.
     pub(super) fn rest(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         let word = |bytes: &[u8]| {
             let mut word = [0; 8];
@@ -89,7 +89,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// The bytes, filled up to whole words with zeros.
+/// Appends a string, padded to whole words with zeros.
 pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
     to.resize(to.len().next_multiple_of(8), 0);

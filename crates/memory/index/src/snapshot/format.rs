@@ -1,4 +1,4 @@
-//! The words of a snapshot.
+//! Format of a snapshot, in words.
 //!
 //! ```text
 //! header (2 blocks) | one block per model | page heads | residual pages
@@ -17,52 +17,54 @@
 //! | 7 | 1 if there is a leaf table (32), its checksum (32) | | 7 | checksum of words 0 to 6 |
 //! | 15 | checksum of words 0 to 14 | | | with the generation |
 //!
-//! Without a leaf table the leaves of a model lie side by side, from its first one on. With one,
-//! leaf i of the snapshot is where word i says, and a model's "first leaf" repeats its first word.
+//! Without a leaf table, the leaves of a model are adjacent, starting at its first one. With one,
+//! word i has the address of the snapshot's leaf i, and a model's "first leaf" repeats its first
+//! word.
 //!
 //! Page heads and residual pages are in `page.rs`. A synonym leaf table is two counters, then
-//! entries. The first counts its entries (`slot_use`), the second the model's leaves that deletes
-//! have made underfull. An entry is a leaf's address, with the number of the parent in its model in
-//! the spare bits.
+//! entries. The first counter is the number of entries (`slot_use`), the second the number of the
+//! model's leaves that deletes have made underfull. An entry is a leaf's address, with the number
+//! of the parent in its model in the spare bits.
 
-use farleaf_types::{RemoteAddr, TableId, crc32c};
+use farleaf_base::{RemoteAddr, TableId, crc32c};
 
 use crate::directory::Model;
-use crate::snapshot::page::Piece;
+use crate::snapshot::page::WordRange;
 
-/// Words of the header.
+/// Size of the header in words.
 pub const HEADER_SIZE_WORDS: usize = 16;
-/// Words of one model.
+/// Size of one model in words.
 pub(super) const MODEL_SIZE_WORDS: usize = 8;
-/// "FLSNAP" and the format's version: 2 since there are pages, and leaf tables.
+/// Magic word: "FLSNAP" and the format's version, which is 2 since there are pages and leaf tables.
 const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x02\0");
-/// Most models and leaves that a snapshot may claim; beyond them lies damage, not data.
+/// Largest number of models and of leaves that a snapshot may claim; larger numbers mean
+/// corruption.
 const COUNT_MAX: u64 = u32::MAX as u64;
 const SHIFT_MAX: u64 = 32;
-/// In the upper half of header word 7: there is a leaf table.
+/// Flag in the upper half of header word 7: there is a leaf table.
 const HAS_LEAF_TABLE: u64 = 1 << 32;
 
-/// What a snapshot's header says.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
-    /// Whose it is.
+    /// Table that the snapshot belongs to.
     pub table: TableId,
-    /// Which load made it.
+    /// Generation of the load that created it.
     pub generation: u16,
-    /// How many models follow.
+    /// Number of models.
     pub model_count: u32,
-    /// How many leaves they have together.
+    /// Number of leaves of all models.
     pub leaf_count: u32,
-    /// How many records they were trained on.
+    /// Number of records that the training saw.
     pub record_count: u64,
-    /// Positions are counted in 2^-shift leaves.
+    /// Scale of positions: their unit is 2^-shift leaves.
     pub shift: u32,
     /// CRC-32C of the leaf table's words, if there is one.
     pub leaf_table_checksum: Option<u32>,
 }
 
 impl SnapshotHeader {
-    /// The words.
+    /// Returns the words of the header.
     pub fn encode(&self) -> [u64; HEADER_SIZE_WORDS] {
         let mut words = [0; HEADER_SIZE_WORDS];
         words[0] = MAGIC;
@@ -77,10 +79,10 @@ impl SnapshotHeader {
         words
     }
 
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the corruption.
     pub fn decode(words: &[u64]) -> Result<Self, String> {
         if words[0] != MAGIC {
             return Err(format!("it starts with {:#018x}", words[0]));
@@ -110,26 +112,27 @@ impl SnapshotHeader {
         })
     }
 
-    /// Where the models are: behind the header.
-    pub fn models(&self) -> Piece {
-        Piece {
+    /// Returns where the models are: after the header.
+    pub fn models(&self) -> WordRange {
+        WordRange {
             start: HEADER_SIZE_WORDS,
             word_count: self.model_count as usize * MODEL_SIZE_WORDS,
         }
     }
 
-    /// Where the leaf table is, behind the residual pages; it has no words if there is none.
-    pub(super) fn leaf_table(&self) -> Piece {
+    /// Returns where the leaf table is: after the residual pages. The piece is empty if there is
+    /// none.
+    pub(super) fn leaf_table(&self) -> WordRange {
         let residuals = self.residuals();
         let has_table = self.leaf_table_checksum.is_some();
-        Piece {
+        WordRange {
             start: residuals.start + residuals.word_count,
             word_count: usize::from(has_table) * self.leaf_count as usize,
         }
     }
 }
 
-/// The words of one model.
+/// Returns the words of one model.
 pub fn encode_model(model: &Model, generation: u16) -> [u64; MODEL_SIZE_WORDS] {
     let mut words = [
         model.first_key,
@@ -145,10 +148,10 @@ pub fn encode_model(model: &Model, generation: u16) -> [u64; MODEL_SIZE_WORDS] {
     words
 }
 
-/// Reads one model.
+/// Decodes one model.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the corruption.
 pub fn decode_model(words: &[u64], generation: u16) -> Result<Model, String> {
     if words[7] != model_checksum(words, generation) {
         return Err("the checksum of a model does not match".to_owned());
@@ -185,7 +188,7 @@ fn model_checksum(words: &[u64], generation: u16) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
     fn header() -> SnapshotHeader {
@@ -252,8 +255,8 @@ mod tests {
         assert!(decode_model(&encode_model(&model(), 2), 3).is_err());
     }
 
-    /// A word that says neither that there is a leaf table nor that there is none is refused, with
-    /// a good checksum, too.
+    /// A word that is neither "no leaf table" nor "leaf table" is rejected, even with a valid
+    /// checksum.
     #[test]
     fn a_leaf_table_is_there_or_not() {
         for word in [1, 2 << 32, 1 << 33 | 7, u64::MAX] {
@@ -297,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies there, decoding answers and does not panic; damage is seen.
+        /// Decoding arbitrary words does not panic, and detects corruption.
         #[test]
         fn any_words_are_refused_or_decoded(
             mut words in proptest::collection::vec(any::<u64>(), HEADER_SIZE_WORDS),

@@ -1,21 +1,22 @@
-//! The leaf table (LT) of ROLEX in far memory: one address of 8 bytes per trained leaf. Only what
-//! was retrained without moving has one; elsewhere leaves lie side by side, and their places are
-//! computed.
+//! Leaf table (LT) of ROLEX in far memory: one address of 8 bytes per trained leaf. Only tables
+//! that were retrained without moving leaves have one. In others leaves are adjacent, and their
+//! addresses are computed.
 
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::{RemoteAddr, crc32c};
+use farleaf_base::{RemoteAddr, crc32c};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::PoolLayout;
 
 use crate::directory::Model;
 
-/// The words.
+/// Returns the words of a leaf table.
 pub(super) fn encode(leaves: &[RemoteAddr]) -> Vec<u64> {
     leaves.iter().map(|leaf| leaf.word()).collect()
 }
 
-/// Whether a leaf may be there: all of it lies in chunks, and the pointer is nothing but a place.
+/// Returns whether an address is a valid place for a leaf: all of the leaf is in chunks, and the
+/// pointer has no spare bits or flags set.
 pub(crate) fn is_place(layout: &PoolLayout, geometry: LeafGeometry, leaf: RemoteAddr) -> bool {
     let last = leaf.block() + geometry.stride_blocks() - 1;
     leaf == leaf.place()
@@ -26,10 +27,10 @@ pub(crate) fn is_place(layout: &PoolLayout, geometry: LeafGeometry, leaf: Remote
             .is_some()
 }
 
-/// Reads a leaf table whose checksum the header has, over models that have together as many leaves.
+/// Decodes a leaf table whose checksum is in the header. Its leaves must be as many as the models'.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the corruption.
 pub(super) fn decode(
     words: &[u64],
     checksum: u32,
@@ -65,13 +66,13 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_region::layout::ChunkIndex;
-    use farleaf_region::{RegionLayout, Superblock};
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
+    use farleaf_pool::layout::ChunkIndex;
+    use farleaf_pool::{NodeLayout, Superblock};
     use proptest::prelude::*;
 
     fn layout() -> PoolLayout {
-        PoolLayout::from(RegionLayout {
+        PoolLayout::from(NodeLayout {
             node: NodeId(0),
             superblock: Superblock::new(3 << 20, 1).expect("large enough"),
         })
@@ -81,7 +82,7 @@ mod tests {
         LeafGeometry::new(8).expect("there are such leaves")
     }
 
-    /// Five leaves, none beside the next, of two models.
+    /// Returns five leaves of two models, none adjacent to the next.
     fn table() -> (Vec<RemoteAddr>, Vec<Model>) {
         let start = layout().chunk_start(ChunkIndex(0));
         let leaf = |number: u64| start.offset_blocks(number * geometry().stride_blocks());
@@ -115,8 +116,8 @@ mod tests {
         assert_eq!(decoded(&encode(&leaves)).as_deref(), Ok(&leaves[..]));
     }
 
-    /// An address that is no place for a leaf is refused although the checksum is right: outside of
-    /// the chunks, across their end, retired, or with something in the spare bits.
+    /// An address that is not a place for a leaf is rejected even if the checksum matches: outside
+    /// of the chunks, across their end, retired, or with spare bits set.
     #[test]
     fn every_address_must_lie_inside_a_chunk() {
         let layout = layout();
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A table that has more or fewer leaves than the models, or other first leaves, is refused.
+    /// A table that has more or fewer leaves than the models, or other first leaves, is rejected.
     #[test]
     fn it_must_agree_with_the_models() {
         let leaves = table().0;
@@ -154,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies there, decoding answers and does not panic; damage is seen.
+        /// Decoding arbitrary words does not panic, and detects corruption.
         #[test]
         fn any_words_are_refused_or_decoded(
             words in proptest::collection::vec(any::<u64>(), 0..9),

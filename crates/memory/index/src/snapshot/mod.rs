@@ -1,18 +1,18 @@
-//! The directory in far memory: how a training reaches other processes.
+//! Snapshots: the directory in far memory, from which other processes get the result of a training.
 //!
-//! A snapshot is written whole before anything names it, and never changed; the root word of the
-//! table's catalog entry names it. Only the synonym leaf tables inside it live on: their counters
-//! are advanced by FAA and their entries are written once each.
+//! A snapshot is written whole before anything names it, and never changed. The root word of the
+//! table's catalog entry names it. Only the synonym leaf tables in it change: FAAs advance their
+//! counters, and each of their entries is written once.
 //!
-//! It is read whole, or page by page by sessions that must not hold all of it.
+//! A session reads it whole, or page by page if it has a metadata budget.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `format` | header and models, word by word |
+//! | `format` | words of header and models |
 //! | `page` | page heads and residual pages |
-//! | `leaf_table` | addresses of leaves that do not lie side by side |
-//! | `transfer` | snapshots to far memory and back |
-//! | `paged` | snapshots page by page |
+//! | `leaf_table` | addresses of leaves that are not adjacent |
+//! | `transfer` | writing and reading whole snapshots |
+//! | `paged` | reading snapshots page by page |
 
 mod format;
 mod leaf_table;
@@ -24,7 +24,7 @@ pub(crate) use leaf_table::is_place;
 
 pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
 pub use page::{
-    PAGE_LEAF_COUNT, PAGE_MODEL_COUNT, PageHead, Piece, decode_residual_page, encode_residuals,
+    PAGE_LEAF_COUNT, PAGE_MODEL_COUNT, PageHead, WordRange, decode_residual_page, encode_residuals,
 };
 pub use paged::{PageRead, PagedSnapshot, read_paged};
 pub(crate) use transfer::table_size_words;

@@ -1,47 +1,47 @@
-//! Pages of a snapshot: what a session with a metadata budget reads piece by piece (L3).
+//! Pages of a snapshot, which a session with a metadata budget reads one by one.
 //!
-//! A *model page* is [`PAGE_MODEL_COUNT`] models side by side; each has a checksum of its own. A
-//! *head* per model page says which keys and leaves begin in it:
+//! A *model page* is [`PAGE_MODEL_COUNT`] adjacent models, each with its own checksum. A *head* per
+//! model page says which keys and leaves begin in it:
 //!
 //! | head word | meaning |
 //! |---|---|
 //! | 0 | first key |
-//! | 1 | first leaf |
+//! | 1 | address of the first leaf |
 //! | 2 | number of the first leaf |
 //! | 3 | checksum of words 0 to 2 with the generation and the page's number |
 //!
-//! A *residual page* is [`PAGE_LEAF_COUNT`] residuals, eight to a word, and behind them a word with
-//! their checksum, which covers the generation and the page's number, too. The last page of each
-//! sort is as short as it can be.
+//! A *residual page* is [`PAGE_LEAF_COUNT`] residuals, eight to a word, and a word with their
+//! checksum, which also covers the generation and the page's number. The last page of each kind is
+//! as short as possible.
 
-use farleaf_types::{RemoteAddr, crc32c};
+use farleaf_base::{RemoteAddr, crc32c};
 
 use crate::directory::Model;
 use crate::snapshot::format::{MODEL_SIZE_WORDS, SnapshotHeader};
 
-/// Models of one page: 2 KiB in far memory.
+/// Number of models of one page: 2 KiB in far memory.
 pub const PAGE_MODEL_COUNT: usize = 32;
-/// Words of a head.
+/// Size of a head in words.
 pub(super) const HEAD_SIZE_WORDS: usize = 4;
-/// Words of a whole residual page, its checksum among them: 512 bytes.
+/// Size of a whole residual page in words, including its checksum: 512 bytes.
 const RESIDUAL_PAGE_SIZE_WORDS: usize = 64;
 const RESIDUALS_PER_WORD: usize = size_of::<u64>();
-/// Leaves whose residuals are in one page.
+/// Number of leaves whose residuals are in one page.
 pub const PAGE_LEAF_COUNT: usize = (RESIDUAL_PAGE_SIZE_WORDS - 1) * RESIDUALS_PER_WORD;
 
-/// Where a model page begins.
+/// Head of a model page: where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHead {
-    /// The first key of its first model.
+    /// First key of the page's first model.
     pub first_key: u64,
-    /// The first leaf of its first model.
+    /// Address of the first model's first leaf.
     pub base: RemoteAddr,
     /// Number of that leaf in the directory.
     pub first_leaf: u32,
 }
 
 impl PageHead {
-    /// The heads of all pages of these models, in order.
+    /// Returns the heads of all pages of these models, in order.
     pub fn of_models(models: &[Model]) -> Vec<Self> {
         let mut first_leaf = 0;
         let head = |page: &[Model]| {
@@ -56,7 +56,7 @@ impl PageHead {
         models.chunks(PAGE_MODEL_COUNT).map(head).collect()
     }
 
-    /// The words.
+    /// Returns the words of the head.
     pub fn encode(&self, generation: u16, page: u32) -> [u64; HEAD_SIZE_WORDS] {
         let mut words = [
             self.first_key,
@@ -68,10 +68,10 @@ impl PageHead {
         words
     }
 
-    /// Reads a head.
+    /// Decodes a head.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the corruption.
     pub fn decode(words: &[u64], generation: u16, page: u32) -> Result<Self, String> {
         let head = Self {
             first_key: words[0],
@@ -86,12 +86,12 @@ impl PageHead {
     }
 }
 
-/// What a checksum covers besides the words: a page that is another's is seen.
+/// Returns the additional input of a checksum, which detects another page's words.
 fn tag(generation: u16, page: u32) -> u64 {
     u64::from(page) << 32 | u64::from(generation)
 }
 
-/// The words of all residual pages.
+/// Returns the words of all residual pages.
 pub fn encode_residuals(residuals: &[i8], generation: u16) -> Vec<u64> {
     let word = |bytes: &[i8]| {
         let bytes = bytes.iter().rev();
@@ -108,10 +108,10 @@ pub fn encode_residuals(residuals: &[i8], generation: u16) -> Vec<u64> {
     words
 }
 
-/// Reads a residual page: the residuals of its leaves, and as many zeros as fill its last word.
+/// Decodes a residual page: the residuals of its leaves, and zeros that fill its last word.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the corruption.
 pub fn decode_residual_page(
     words: &[u64],
     generation: u16,
@@ -134,60 +134,61 @@ fn residual_size_words(leaf_count: usize) -> usize {
     leaf_count.div_ceil(RESIDUALS_PER_WORD) + leaf_count.div_ceil(PAGE_LEAF_COUNT)
 }
 
-/// A piece of a snapshot, in words from its start.
+/// Range of a snapshot, in words from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Its first word.
+pub struct WordRange {
+    /// Offset of the first word.
     pub start: usize,
-    /// How many words it has.
+    /// Number of words.
     pub word_count: usize,
 }
 
 impl SnapshotHeader {
-    /// How many model pages there are.
+    /// Returns the number of model pages.
     pub fn model_page_count(&self) -> u32 {
         self.model_count.div_ceil(PAGE_MODEL_COUNT as u32)
     }
 
-    /// How many residual pages there are.
+    /// Returns the number of residual pages.
     pub fn residual_page_count(&self) -> u32 {
         self.leaf_count.div_ceil(PAGE_LEAF_COUNT as u32)
     }
 
-    /// Where the models of a page are, and of those behind it: of `page_count` pages at the most.
-    pub fn model_pages(&self, page: u32, page_count: u32) -> Piece {
+    /// Returns where the models of a page are, and those of the following pages: at most
+    /// `page_count` pages.
+    pub fn model_pages(&self, page: u32, page_count: u32) -> WordRange {
         let first = page as usize * PAGE_MODEL_COUNT;
         let wanted = page_count as usize * PAGE_MODEL_COUNT;
         let count = (self.model_count as usize - first).min(wanted);
-        Piece {
+        WordRange {
             start: self.models().start + first * MODEL_SIZE_WORDS,
             word_count: count * MODEL_SIZE_WORDS,
         }
     }
 
-    /// Where the heads of all model pages are: behind the models.
-    pub fn heads(&self) -> Piece {
+    /// Returns where the heads of all model pages are: after the models.
+    pub fn heads(&self) -> WordRange {
         let models = self.models();
-        Piece {
+        WordRange {
             start: models.start + models.word_count,
             word_count: self.model_page_count() as usize * HEAD_SIZE_WORDS,
         }
     }
 
-    /// Where all residual pages are: behind the heads.
-    pub fn residuals(&self) -> Piece {
+    /// Returns where all residual pages are: after the heads.
+    pub fn residuals(&self) -> WordRange {
         let heads = self.heads();
-        Piece {
+        WordRange {
             start: heads.start + heads.word_count,
             word_count: residual_size_words(self.leaf_count as usize),
         }
     }
 
-    /// Where a residual page is.
-    pub fn residual_page(&self, page: u32) -> Piece {
+    /// Returns where a residual page is.
+    pub fn residual_page(&self, page: u32) -> WordRange {
         let first = page as usize * PAGE_LEAF_COUNT;
         let count = (self.leaf_count as usize - first).min(PAGE_LEAF_COUNT);
-        Piece {
+        WordRange {
             start: self.residuals().start + page as usize * RESIDUAL_PAGE_SIZE_WORDS,
             word_count: residual_size_words(count),
         }
@@ -197,7 +198,7 @@ impl SnapshotHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::{NodeId, TableId};
+    use farleaf_base::{NodeId, TableId};
     use proptest::prelude::*;
 
     fn header(model_count: u32, leaf_count: u32) -> SnapshotHeader {
@@ -225,13 +226,13 @@ mod tests {
         assert_eq!(words, [0xFC04_FD03_FE02_FF01, 5, 0xD9DE_B764]);
     }
 
-    /// Pages lie side by side in the order that the header promises, whole ones and the last.
+    /// Pages are adjacent in the order of the header, whole ones and the last.
     #[test]
     fn pieces_lie_side_by_side() {
         for (model_count, leaf_count) in [(1, 1), (31, 504), (32, 505), (33, 4032), (97, 9999)] {
             let header = header(model_count, leaf_count);
             let mut next = header.models().start;
-            let mut follow = |piece: Piece| {
+            let mut follow = |piece: WordRange| {
                 assert_eq!(
                     piece.start, next,
                     "{model_count} models, {leaf_count} leaves"
@@ -248,7 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// Residuals survive the way page by page; damage, and a page in another's place, are seen.
+        /// Residuals are decoded as encoded, page by page; corruption, and a page in another's
+        /// place, are detected.
         #[test]
         fn pages_survive_the_way_and_damage_is_seen(
             residuals in proptest::collection::vec(any::<i8>(), 1..1600),
@@ -279,7 +281,7 @@ mod tests {
             prop_assert!(read.len() < residuals.len() + 8);
         }
 
-        /// Whatever lies there, decoding answers and does not panic.
+        /// Decoding arbitrary words returns an error and does not panic.
         #[test]
         fn any_words_are_refused(words in proptest::collection::vec(any::<u64>(), 0..70)) {
             prop_assert!(decode_residual_page(&words, 1, 0).is_err());
@@ -288,7 +290,7 @@ mod tests {
             }
         }
 
-        /// Heads survive the way; damage, and a head in another's place, are seen.
+        /// Heads are decoded as encoded; corruption, and a head in another's place, are detected.
         #[test]
         fn heads_survive_the_way_and_damage_is_seen(
             first_key in any::<u64>(), first_leaf in any::<u32>(), page in 0_u32..9,

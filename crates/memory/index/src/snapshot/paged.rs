@@ -1,45 +1,45 @@
-//! A snapshot of which only the page heads are read at first.
+//! Snapshot that is read page by page: at first only its page heads.
 
+use farleaf_base::{RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_types::{RemoteAddr, TableId, WordAddr};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::PoolLayout;
 
 use crate::IndexError;
 use crate::directory::Model;
 use crate::snapshot::format::SnapshotHeader;
-use crate::snapshot::page::{HEAD_SIZE_WORDS, PageHead, Piece, decode_residual_page};
+use crate::snapshot::page::{HEAD_SIZE_WORDS, PageHead, WordRange, decode_residual_page};
 use crate::snapshot::transfer::{damage, decode_models, read_header, read_words};
 use crate::snapshot::{PAGE_LEAF_COUNT, PAGE_MODEL_COUNT};
 
-/// The header and the page heads of the snapshot behind one root. Pages that are read by it belong
-/// to that root: whoever takes another drops them.
+/// Header and page heads of the snapshot behind one root. Pages belong to that root: a session that
+/// takes another root drops them.
 ///
-/// Where the heads of all model pages are too many, it keeps one of every 2, 4, 8... and reads so
-/// many pages, which lie side by side, as one.
+/// If there are too many heads, it keeps every 2nd, 4th, 8th... head, and reads as many adjacent
+/// pages as one.
 #[derive(Debug)]
 pub struct PagedSnapshot {
     root: RemoteAddr,
     geometry: LeafGeometry,
     header: SnapshotHeader,
     heads: Box<[PageHead]>,
-    /// Model pages from one head to the next.
+    /// Number of model pages from one head to the next.
     step: u32,
 }
 
-/// What to read for one page.
+/// Place in far memory of one page to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRead {
-    /// The page's number, among those of its sort.
+    /// Number of the page among those of its kind.
     pub page: u32,
-    /// Where it begins.
+    /// Address of the first word.
     pub from: WordAddr,
-    /// Its words.
+    /// Number of words.
     pub word_count: usize,
 }
 
-/// Reads the header and the page heads of the snapshot that a root names, and keeps of the heads
-/// what fits in `head_bytes_max`, at least one: two round trips, and 32 bytes for every 32 models.
+/// Reads the header and the page heads of the snapshot that a root names. Keeps as many heads as
+/// fit in `head_bytes_max`, at least one. Costs two round trips, and 32 bytes for every 32 models.
 ///
 /// # Errors
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -89,56 +89,56 @@ pub async fn read_paged<E: Endpoint>(
 }
 
 impl PagedSnapshot {
-    /// What its header says.
+    /// Returns the header.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// Of its leaves.
+    /// Returns the geometry of the leaves.
     pub fn geometry(&self) -> LeafGeometry {
         self.geometry
     }
 
-    /// The heads that it keeps, in order; there is at least one.
+    /// Returns the heads that it keeps, in order; at least one.
     pub fn heads(&self) -> &[PageHead] {
         &self.heads
     }
 
-    /// Models of a page, at the most.
+    /// Returns the largest number of models of a page.
     pub fn page_model_count(&self) -> usize {
         let wanted = self.step as usize * PAGE_MODEL_COUNT;
         wanted.min(self.header.model_count as usize)
     }
 
-    /// Bytes that the heads take.
+    /// Returns the bytes of the heads.
     pub fn head_bytes(&self) -> u64 {
         size_of_val(&*self.heads) as u64
     }
 
-    /// The model page that a key is routed to.
+    /// Returns the model page that a key is routed to.
     pub fn page_of_key(&self, key: u64) -> u32 {
         let behind = self.heads.partition_point(|head| head.first_key <= key);
         behind.saturating_sub(1) as u32
     }
 
-    /// The model page that a trained leaf belongs to; `None` behind the last leaf.
+    /// Returns the model page that a trained leaf belongs to; `None` if there is no such leaf.
     pub fn page_of_leaf(&self, leaf: u32) -> Option<u32> {
         let behind = self.heads.partition_point(|head| head.first_leaf <= leaf);
         (leaf < self.header.leaf_count).then_some(behind as u32 - 1)
     }
 
-    /// What to read for a model page.
+    /// Returns the place of a model page.
     pub fn model_page(&self, page: u32) -> PageRead {
         let piece = self.header.model_pages(page * self.step, self.step);
         self.read_of(page, piece)
     }
 
-    /// What to read for a residual page.
+    /// Returns the place of a residual page.
     pub fn residual_page(&self, page: u32) -> PageRead {
         self.read_of(page, self.header.residual_page(page))
     }
 
-    fn read_of(&self, page: u32, piece: Piece) -> PageRead {
+    fn read_of(&self, page: u32, piece: WordRange) -> PageRead {
         PageRead {
             page,
             from: self.root.place().word_at(piece.start as u64),
@@ -146,8 +146,8 @@ impl PagedSnapshot {
         }
     }
 
-    /// The models of a page, checked, as they were read: each intact, and together exactly what the
-    /// heads promise.
+    /// Decodes and verifies the models of a page that was read: each must be intact, and together
+    /// they must agree with the heads.
     ///
     /// # Errors
     /// [`IndexError::SnapshotDamaged`].
@@ -180,7 +180,7 @@ impl PagedSnapshot {
         }
     }
 
-    /// The residuals of a page, checked, as they were read.
+    /// Decodes and verifies the residuals of a page that was read.
     ///
     /// # Errors
     /// [`IndexError::SnapshotDamaged`].

@@ -1,16 +1,16 @@
-//! Snapshots to far memory and back.
+//! Writing snapshots to far memory, and reading them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::PoolError;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 
 use super::leaf_table;
 use crate::directory::{Directory, Model};
@@ -18,44 +18,44 @@ use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::snapshot::format::{
     HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
 };
-use crate::snapshot::page::{PageHead, Piece, decode_residual_page, encode_residuals};
+use crate::snapshot::page::{PageHead, WordRange, decode_residual_page, encode_residuals};
 use crate::{IndexError, SnapshotDamage};
 
-/// Words that go over the fabric with one verb.
+/// Largest number of words that one verb transfers.
 pub const TRANSFER_SIZE_WORDS: usize = 64 << 10;
 
-/// What a training found, before it has a place in far memory.
+/// Result of a training, before it has a place in far memory.
 #[derive(Clone, Debug)]
 pub struct SnapshotContents {
-    /// Whose it is.
+    /// Table that the models belong to.
     pub table: TableId,
-    /// Which load made it.
+    /// Generation of the load that created the table's contents.
     pub generation: u16,
-    /// How many records it was trained on.
+    /// Number of records that the training saw.
     pub record_count: u64,
-    /// Positions are counted in 2^-shift leaves.
+    /// Scale of positions: their unit is 2^-shift leaves.
     pub shift: u32,
-    /// The models, in order. Those with room for synonyms and no place for them get one behind the
-    /// snapshot.
+    /// Models in order. A model with synonym capacity but no synonym leaf table gets a table after
+    /// the snapshot.
     pub models: Vec<Model>,
-    /// One per leaf.
+    /// Residual of each leaf.
     pub residuals: Vec<i8>,
-    /// Where each leaf is; `None`: those of a model lie side by side, from its base on. With a leaf
-    /// table a model's base is its first leaf.
+    /// Address of each leaf; `None` if the leaves of a model are adjacent, starting at its base.
+    /// With a leaf table, a model's base is its first leaf.
     pub leaf_table: Option<Arc<[RemoteAddr]>>,
 }
 
-/// Claims room for a snapshot and writes it, with empty synonym leaf tables. Returns the root word
-/// to install: the place, with the generation in the spare bits.
+/// Claims space for a snapshot and writes it, with empty synonym leaf tables. Returns the root word
+/// to install: the address, with the generation in the spare bits.
 ///
 /// # Errors
-/// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
+/// The pool is full, or the fabric failed; then the claimed chunks are released if possible.
 pub async fn write_snapshot<E: Endpoint>(
     endpoint: &E,
     allocator: &ChunkAllocator<'_, E>,
     layout: &PoolLayout,
     mut contents: SnapshotContents,
-) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+) -> Result<(RemoteAddr, ChunkRange), PoolError> {
     let tables_start = own_size_words(&contents.header());
     let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let wanting = contents.models.iter().filter(|model| wants_table(model));
@@ -99,7 +99,7 @@ fn encode_heads(models: &[Model], generation: u16) -> Vec<u64> {
         .collect()
 }
 
-/// Words before the synonym leaf tables.
+/// Returns the number of words before the synonym leaf tables.
 fn own_size_words(header: &SnapshotHeader) -> usize {
     let leaf_table = header.leaf_table();
     leaf_table.start + leaf_table.word_count
@@ -109,13 +109,13 @@ fn wants_table(model: &Model) -> bool {
     model.synonym_table.is_null() && model.synonym_capacity > 0
 }
 
-/// Words of a model's synonym leaf table: whole blocks.
+/// Returns the size of a model's synonym leaf table in words: whole blocks.
 pub(crate) fn table_size_words(model: &Model) -> usize {
     let words = SYNONYM_TABLE_HEADER_SIZE_WORDS as usize + model.synonym_capacity as usize;
     words.next_multiple_of(BLOCK_SIZE_WORDS as usize)
 }
 
-/// Reads the snapshot that a root names, and checks all of it.
+/// Reads the snapshot that a root names, and verifies all of it.
 ///
 /// # Errors
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -131,7 +131,7 @@ pub async fn read_snapshot<E: Endpoint>(
 }
 
 impl SnapshotContents {
-    /// Chunks that it takes.
+    /// Returns the number of chunks that the snapshot takes.
     pub(crate) fn chunk_count(&self) -> u64 {
         (own_size_words(&self.header()) as u64 * 8).div_ceil(CHUNK_SIZE_BYTES)
     }
@@ -152,8 +152,8 @@ impl SnapshotContents {
         self.leaf_table.as_deref().map(leaf_table::encode)
     }
 
-    /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
-    /// synonym leaf tables, and itself. What else a table has of such chunks is garbage (R7).
+    /// Returns the chunks of everything that the snapshot at `root` names: runs, synonym leaf
+    /// tables, and itself. Other such chunks of the table are garbage.
     pub fn named_chunks(
         &self,
         layout: &PoolLayout,
@@ -186,7 +186,7 @@ impl SnapshotContents {
             .collect()
     }
 
-    /// The directory that it describes.
+    /// Returns the directory that the contents describe.
     pub fn into_directory(self, geometry: LeafGeometry) -> Directory {
         let directory = Directory::new(
             geometry,
@@ -202,7 +202,7 @@ impl SnapshotContents {
         }
     }
 
-    /// Where the leaves of some models are, in order.
+    /// Returns the addresses of some models' leaves, in order.
     pub fn leaves_of(
         &self,
         geometry: LeafGeometry,
@@ -237,7 +237,7 @@ impl SnapshotContents {
     }
 }
 
-/// [`read_snapshot`], as it was written.
+/// Does [`read_snapshot`], and returns the contents as they were written.
 ///
 /// # Errors
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -251,7 +251,7 @@ pub async fn read_contents<E: Endpoint>(
     let place = root.place();
     let damaged = |what: String| damage(place, table, what);
     let header = read_header(endpoint, table, root).await?;
-    let at = |piece: Piece| place.word_at(piece.start as u64);
+    let at = |piece: WordRange| place.word_at(piece.start as u64);
     let is_listed = header.leaf_table_checksum.is_some();
     let piece = header.models();
     let words = read_words(endpoint, at(piece), piece.word_count).await?;
@@ -297,7 +297,7 @@ pub async fn read_contents<E: Endpoint>(
     })
 }
 
-/// Reads and checks the header of the snapshot that a root names.
+/// Reads and verifies the header of the snapshot that a root names.
 pub(super) async fn read_header<E: Endpoint>(
     endpoint: &E,
     table: TableId,
@@ -313,16 +313,16 @@ pub(super) async fn read_header<E: Endpoint>(
     Ok(header)
 }
 
-/// What is wrong with the snapshot at a place.
+/// Returns the error for a corrupted snapshot.
 pub(super) fn damage(addr: RemoteAddr, table: TableId, what: String) -> IndexError {
     IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
 }
 
-/// Reads models that lie side by side: each intact, inside the region, and beginning behind the one
-/// before it.
+/// Decodes adjacent models: each must be intact, inside the memory, and begin after the previous
+/// one.
 ///
 /// # Errors
-/// What is wrong with them.
+/// A description of the corruption.
 pub(super) fn decode_models(
     words: &[u64],
     generation: u16,
@@ -334,7 +334,7 @@ pub(super) fn decode_models(
         .collect::<Result<_, _>>()?;
     let is_outside = |model: &&Model| !is_inside(model, layout, geometry, is_listed);
     if let Some(model) = models.iter().find(is_outside) {
-        return Err(format!("the model at {} leaves the region", model.base));
+        return Err(format!("the model at {} leaves the pool", model.base));
     }
     let mut pairs = models.windows(2);
     if pairs.all(|pair| pair[0].first_key < pair[1].first_key) {
@@ -344,8 +344,8 @@ pub(super) fn decode_models(
     }
 }
 
-/// Whether all that a model points to lies in chunks of the region; leaves that a leaf table lists
-/// are checked there.
+/// Returns whether all that a model points to is in chunks of the memory. Leaves in a leaf table
+/// are checked with that table.
 fn is_inside(model: &Model, layout: &PoolLayout, geometry: LeafGeometry, is_listed: bool) -> bool {
     let spans = |start: RemoteAddr, block_count: u64| {
         let last = start.block() + block_count.max(1) - 1;
@@ -362,7 +362,7 @@ fn is_inside(model: &Model, layout: &PoolLayout, geometry: LeafGeometry, is_list
             || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
-/// Writes words side by side. One round trip for each 512 KiB.
+/// Writes adjacent words. Costs one round trip per 512 KiB.
 ///
 /// # Errors
 /// The fabric failed.
@@ -383,7 +383,7 @@ pub async fn write_words<E: Endpoint>(
     Ok(())
 }
 
-/// Reads words that lie side by side. One round trip for each 512 KiB.
+/// Reads adjacent words. Costs one round trip per 512 KiB.
 ///
 /// # Errors
 /// The fabric failed.

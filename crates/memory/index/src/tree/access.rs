@@ -1,28 +1,28 @@
-//! One inner node through the fabric: reading it, locking it, recovering it (I1, I4, I6).
+//! Access to one inner node through the fabric: reading, locking and recovering it.
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Critical, LeafAccess, LeafError};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::{Critical, LeafAccess, LeafError};
 
 use super::node::{IMAGE_SIZE_WORDS, InnerNode, NODE_SIZE_BLOCKS, image_addr, lock_addr};
 use crate::IndexError;
 
-/// So many torn reads before the lock is looked at.
+/// Number of torn reads after which the lock is checked.
 const TORN_READ_COUNT_MAX: u32 = 8;
-/// So many attempts at a lock between two looks at its owner's life.
+/// Number of attempts at a lock between two checks of whether its owner is alive.
 const LOCK_ATTEMPT_COUNT_PER_LOOK: u32 = 4;
-/// So many looks at what nobody holds and is no node before it counts as none.
+/// Number of checks after which unlocked words that are not a node count as no node.
 const UNUSABLE_LOOK_COUNT: u32 = 16;
 
-/// What is needed to work on the inner nodes of one table in the name of one session.
+/// Access of one session to the inner nodes of one table.
 #[derive(Debug)]
 pub struct TreeAccess<'a, E> {
-    /// To the table's leaves.
+    /// Access to the table's leaves.
     pub leaves: LeafAccess<'a, E>,
-    /// The session's, see [`LeafAccess::lock`].
+    /// Flag of the session that an operation was interrupted; see [`LeafAccess::lock`].
     pub broken: &'a Cell<bool>,
 }
 
@@ -33,15 +33,15 @@ impl<E> Clone for TreeAccess<'_, E> {
 }
 impl<E> Copy for TreeAccess<'_, E> {}
 
-/// What became of one attempt at a lock.
-enum Attempt {
+/// Result of one attempt at a lock.
+enum LockAttempt {
     Locked(InnerNode),
-    /// Who held it; nobody: it was ours, what is there is no node, and it is ours no more.
+    /// Owner of the lock. If none: this session locked it, found no node there, and released it.
     Failed(OwnerWord),
 }
 
 impl<E: Endpoint> TreeAccess<'_, E> {
-    /// Whether all of a node lies in a chunk that is known; else it must not be read.
+    /// Returns whether all of a node is in a known chunk; otherwise it must not be read.
     pub fn is_inside(&self, addr: RemoteAddr) -> bool {
         let layout = self.leaves.layout;
         let last = addr.block().checked_add(NODE_SIZE_BLOCKS - 1);
@@ -54,15 +54,18 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         })
     }
 
-    /// D4 for an inner node.
+    /// Returns whether a node's checksum matches, as LEAF-4 requires for leaves.
     pub(super) fn is_intact(&self, node: &InnerNode, addr: RemoteAddr) -> bool {
         node.is_intact(addr, self.leaves.table)
-            || self.leaves.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
+            || self
+                .leaves
+                .endpoint
+                .skips_check(ProtocolCheck::LeafIsIntact)
     }
 
-    /// Reads a node. One round trip, 1016 bytes. Torn: reads it again; after some times it looks at
-    /// the lock, recovers the node from a dead owner and waits for a living one. `None`: there is
-    /// no node at this place, or its memory node is lost.
+    /// Reads a node. Costs one round trip, 1016 bytes. A torn node is read again. After several
+    /// torn reads the lock is checked: a dead owner's node is recovered, a living owner is awaited.
+    /// `None` if there is no node at this address, or its memory node is lost.
     ///
     /// # Errors
     /// The fabric failed.
@@ -115,7 +118,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
                 }
             } else if attempt >= TORN_READ_COUNT_MAX && self.leaves.is_fenced(batch, owner).await? {
                 match self.recover(batch, addr, owner).await {
-                    // F7: who may only read waits until somebody else does it.
+                    // A session that may only read waits until another one recovers the node
+                    // (FABRIC-7).
                     Err(IndexError::Fabric(error)) if error.is_forbidden() => {}
                     recovered => recovered?,
                 }
@@ -125,14 +129,14 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(None)
     }
 
-    /// Takes the lock of a node and reads it in the same batch. Waits for a living owner, recovers
-    /// from a fenced one. One round trip when the lock is free. `None`: there is no node at this
-    /// place. Once it has returned, the caller holds the lock, and enters a [`Critical`] of its own
+    /// Locks a node and reads it in the same batch. Waits for a living owner, and recovers the node
+    /// from a fenced one. Costs one round trip if the lock is free. `None` if there is no node at
+    /// this address. On return the caller holds the lock, and must enter its own [`Critical`]
     /// before it awaits anything.
     ///
     /// # Errors
-    /// [`LeafError::SessionBroken`]: another operation was cut off while this one waited. Or the
-    /// fabric failed.
+    /// [`LeafError::SessionBroken`]: another operation was interrupted while this one waited. Or
+    /// the fabric failed.
     pub async fn lock(
         &self,
         batch: &mut Batch,
@@ -144,14 +148,14 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         let mut unusable_count = 0;
         for attempt in 0.. {
             match self.try_lock(batch, addr).await? {
-                Attempt::Locked(node) => return Ok(Some(node)),
-                Attempt::Failed(owner) if owner.is_free() => {
+                LockAttempt::Locked(node) => return Ok(Some(node)),
+                LockAttempt::Failed(owner) if owner.is_free() => {
                     unusable_count += 1;
                     if unusable_count >= UNUSABLE_LOOK_COUNT {
                         return Ok(None);
                     }
                 }
-                Attempt::Failed(owner) => {
+                LockAttempt::Failed(owner) => {
                     if attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1
                         && self.leaves.is_fenced(batch, owner).await?
                     {
@@ -169,7 +173,11 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         unreachable!("there is always another attempt")
     }
 
-    async fn try_lock(&self, batch: &mut Batch, addr: RemoteAddr) -> Result<Attempt, IndexError> {
+    async fn try_lock(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<LockAttempt, IndexError> {
         let critical = Critical::enter(self.broken);
         let (previous, node) = match self.swap_owner(batch, addr, OwnerWord::FREE).await {
             Ok(swapped) => swapped,
@@ -179,18 +187,18 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             Self::post_unlock(batch, addr);
             self.leaves.endpoint.execute(batch).await?;
             critical.passed();
-            return Ok(Attempt::Failed(previous));
+            return Ok(LockAttempt::Failed(previous));
         }
         critical.passed();
         Ok(if previous.is_free() {
-            Attempt::Locked(node)
+            LockAttempt::Locked(node)
         } else {
-            Attempt::Failed(previous)
+            LockAttempt::Failed(previous)
         })
     }
 
-    /// Makes the lock this session's if it is `from`'s, and reads the node in the same batch.
-    /// Returns whose it was, and the node as it was read.
+    /// Takes the lock if `from` owns it, and reads the node in the same batch. Returns the previous
+    /// owner, and the node as read.
     async fn swap_owner(
         &self,
         batch: &mut Batch,
@@ -206,13 +214,13 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok((previous, InnerNode::from_words(batch.words(read))))
     }
 
-    /// A batch that gives a lock back, and nothing else.
+    /// Makes a batch that only releases a lock.
     pub(super) fn post_unlock(batch: &mut Batch, addr: RemoteAddr) {
         batch.clear();
         batch.write_word(lock_addr(addr), OwnerWord::FREE.word());
     }
 
-    /// Gives the lock of a node back that the caller holds. One round trip.
+    /// Releases the lock of a node that the caller holds. Costs one round trip.
     ///
     /// # Errors
     /// The fabric failed.
@@ -226,9 +234,9 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(())
     }
 
-    /// I6: takes the lock over from `dead`, whose session is fenced, repairs the node and unlocks
-    /// it; nothing if somebody else was faster. What never was a node is unlocked and stays as it
-    /// is. Waits for nobody.
+    /// Takes the lock over from `dead`, whose session is fenced, repairs the node and unlocks it.
+    /// Does nothing if another session was faster. A place without a node is only unlocked. Waits
+    /// for no lock.
     ///
     /// # Errors
     /// The fabric failed.
@@ -259,7 +267,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(())
     }
 
-    /// The batch that makes a torn node whole, and unlocks it.
+    /// Repairs a torn node and unlocks it, in one batch.
     async fn repair(
         &self,
         batch: &mut Batch,
@@ -268,7 +276,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
     ) -> Result<(), IndexError> {
         let link = node.link();
         if !link.is_null() && self.is_inside(link) {
-            // Its lower fence never changes, and it was complete before anything linked to it.
+            // The sibling's lower fence never changes, and it was complete before anything linked
+            // to it.
             batch.clear();
             let read = batch.read(image_addr(link.place()), IMAGE_SIZE_WORDS);
             match self.leaves.endpoint.execute(batch).await {
@@ -289,7 +298,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(())
     }
 
-    /// Adds the verbs that write all of a node, and its lock last.
+    /// Posts the verbs that write a whole node, with its lock last.
     pub(super) fn post_whole(&self, batch: &mut Batch, addr: RemoteAddr, node: &mut InnerNode) {
         node.seal(addr, self.leaves.table);
         let words = node.node_words(OwnerWord::FREE.word());
@@ -299,7 +308,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         batch.write_word(lock_addr(addr), OwnerWord::FREE.word());
     }
 
-    /// Adds the verbs that commit a change of a locked node and unlock it.
+    /// Posts the verbs that commit a change of a locked node and unlock it.
     pub(super) fn post_commit(&self, batch: &mut Batch, addr: RemoteAddr, node: &mut InnerNode) {
         node.seal(addr, self.leaves.table);
         let (bitmap_addr, bitmap) = node.bitmap_word(addr);
@@ -310,8 +319,9 @@ impl<E: Endpoint> TreeAccess<'_, E> {
     }
 }
 
-/// A batch of a critical time has failed. U4: the lock is lost with its memory node. F7: of verbs
-/// that are forbidden none took effect, which matters if the lock was still to be had.
+/// Handles the failure of a batch while a lock may be held. The lock is lost with its memory node.
+/// If verbs were forbidden, none took effect (FABRIC-7), which matters if the lock was not held
+/// yet.
 #[cold]
 fn ended(
     error: BatchError,

@@ -1,49 +1,51 @@
-//! A whole tree at once, over leaves that ascend: from the level above them to the root.
+//! Building a whole tree over ascending leaves, from the level above them to the root.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use super::head::Head;
 use super::node::{
-    ENTRY_COUNT_MAX, Entry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lease_shape, lock_addr,
+    ChildEntry, ENTRY_COUNT_MAX, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lease_shape,
+    lock_addr,
 };
 use super::pieces::Pieces;
 use crate::IndexError;
 
-/// Nodes that are written with one verb: 64 KiB.
+/// Number of nodes that one verb writes: 64 KiB.
 const WRITE_NODE_COUNT: u64 = 64;
 
-/// A tree that nothing points to yet.
+/// Tree that nothing points to yet.
 #[derive(Debug)]
 pub struct NewTree {
-    /// What the catalog's root is to be.
+    /// Future root word of the catalog entry.
     pub root: RemoteAddr,
     head_range: ChunkRange,
     pieces: Pieces,
     generation: u16,
 }
 
-/// What a tree is built over.
+/// Parameters of a tree to build.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// The load that makes it.
+pub struct TreePlan {
+    /// Generation of the load that builds the tree.
     pub generation: u16,
-    /// Its records.
+    /// Number of records.
     pub record_count: u64,
-    /// How full nodes become, in percent.
+    /// Fill of nodes in percent.
     pub fill_percent: u8,
-    /// Entries that a node gets at the most.
+    /// Largest number of entries of a node.
     pub entry_count_max: u32,
-    /// Whether it may take what is kept for making room (A6).
+    /// True if the tree may use the chunks that are reserved for retraining.
     pub takes_reserve: bool,
-    /// What its head says of compactions: whether one made it, or what it replaces.
+    /// Value of `is_compacted` in the head: whether a compaction builds the tree, or built the one
+    /// that it replaces.
     pub is_compacted: bool,
 }
 
-impl Plan {
+impl TreePlan {
     fn entry_count(&self) -> usize {
         let most = (self.entry_count_max as usize).min(ENTRY_COUNT_MAX);
         let count = most * usize::from(self.fill_percent) / 100;
@@ -51,15 +53,15 @@ impl Plan {
     }
 }
 
-/// Writes a tree over these leaves, whose lower fences ascend from 0. Its chunks are this session's
+/// Writes a tree over leaves whose lower fences ascend from 0. Its chunks belong to this session
 /// until [`NewTree::give_back`].
 ///
 /// # Errors
-/// The pool is full; then nothing is left of it. Or the fabric failed.
+/// The pool is full: then all its chunks are free again. Or the fabric failed.
 pub async fn build<E: Endpoint>(
     access: &LeafAccess<'_, E>,
-    plan: Plan,
-    leaves: &[Entry],
+    plan: TreePlan,
+    leaves: &[ChildEntry],
 ) -> Result<NewTree, IndexError> {
     assert_eq!(leaves[0].low, 0, "the first leaf begins with the first key");
     let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -69,7 +71,7 @@ pub async fn build<E: Endpoint>(
     let purpose = ChunkPurpose::Snapshot {
         generation: plan.generation,
     };
-    // U1: what leads to leaves begins on the home node.
+    // The head must be on the home node.
     let head_range = allocator.claim(1, purpose, access.table).await?;
     let addr = access.layout.chunk_start(head_range.first);
     let mut tree = NewTree {
@@ -89,8 +91,8 @@ pub async fn build<E: Endpoint>(
 
 async fn write<E: Endpoint>(
     access: &LeafAccess<'_, E>,
-    plan: Plan,
-    leaves: &[Entry],
+    plan: TreePlan,
+    leaves: &[ChildEntry],
     (addr, pieces): (RemoteAddr, &mut Pieces),
 ) -> Result<(), IndexError> {
     let mut batch = Batch::new();
@@ -118,15 +120,15 @@ async fn write<E: Endpoint>(
     Ok(executed?)
 }
 
-/// Writes one level over the children of the one below, and returns its nodes.
+/// Writes one level over the children below it, and returns its nodes.
 async fn write_level<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (plan, level): (Plan, u16),
-    children: &[Entry],
+    (plan, level): (TreePlan, u16),
+    children: &[ChildEntry],
     pieces: &mut Pieces,
-) -> Result<Vec<Entry>, IndexError> {
-    let groups: Vec<&[Entry]> = children.chunks(plan.entry_count()).collect();
+) -> Result<Vec<ChildEntry>, IndexError> {
+    let groups: Vec<&[ChildEntry]> = children.chunks(plan.entry_count()).collect();
     let mut nodes = Vec::with_capacity(groups.len());
     while nodes.len() < groups.len() {
         let wanted = (groups.len() - nodes.len()) as u64;
@@ -158,7 +160,7 @@ async fn write_level<E: Endpoint>(
         access.endpoint.execute(batch).await?;
         start += count;
     }
-    let entries = groups.iter().zip(&nodes).map(|(group, node)| Entry {
+    let entries = groups.iter().zip(&nodes).map(|(group, node)| ChildEntry {
         low: group[0].low,
         child: *node,
     });
@@ -166,10 +168,10 @@ async fn write_level<E: Endpoint>(
 }
 
 impl NewTree {
-    /// Gives the chunks back: to the table if its root was installed, else as free.
+    /// Releases the chunks: to the table if its root was installed, otherwise as free.
     ///
     /// # Errors
-    /// The fabric failed; the memory node then sweeps them when the session ends.
+    /// The fabric failed; the memory node then sweeps the chunks when the session ends.
     pub async fn give_back<E: Endpoint>(
         self,
         access: &LeafAccess<'_, E>,

@@ -1,46 +1,45 @@
-//! Listing a child in its parent (I1 to I5).
+//! Listing a child in its parent, by the rules of [`tree`](crate::tree).
 
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::Critical;
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, WordAddr};
+use farleaf_leaf::words::Critical;
 
 use super::access::TreeAccess;
 use super::head::Head;
-use super::node::{Entry, InnerNode, Way, lock_addr};
+use super::node::{ChildEntry, InnerNode, KeyPosition, lock_addr};
 use crate::IndexError;
 
-/// Neighbours that one listing looks at before it gives up.
+/// Number of neighbors that one listing reads before it gives up.
 const HOP_COUNT_MAX: u32 = 1 << 12;
 
-/// What became of listing a child.
+/// Result of listing a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
-    /// It is listed, be it that it was before.
+pub enum ListingResult {
+    /// The child is listed, or was already.
     Done,
-    /// It is listed, and this new sibling of its parent has to be, one level further up.
-    Split(Entry),
-    /// The parent is full, and there is no room for another node. Nothing has changed.
+    /// The child is listed, and its parent's new sibling must be listed one level further up.
+    Split(ChildEntry),
+    /// The parent is full, and no spare node is available. Nothing has changed.
     NeedsNode,
-    /// The parent is full, and the node that there was room for is lost with its memory node (U4).
-    /// Nothing has changed.
+    /// The parent is full, and the spare node is lost with its memory node. Nothing has changed.
     SpareLost(NodeId),
-    /// Whoever led here was wrong, or the node is lost. Nothing has changed.
+    /// The hint was wrong, or the node is lost. Nothing has changed.
     Nowhere,
 }
 
-/// What a listing may use.
+/// Resources for a listing.
 #[derive(Debug)]
-pub struct Room {
-    /// An inner node that nothing points to; taken when it is used.
+pub struct ListingResources {
+    /// Inner node that nothing points to; taken when it is used.
     pub spare: Option<RemoteAddr>,
-    /// Where to count a new child (FAA), if it has to be.
+    /// Address of the counter of new children (FAA), if they are to be counted.
     pub counter: Option<WordAddr>,
-    /// Entries that a node gets at the most.
+    /// Largest number of entries of a node.
     pub entry_count_max: usize,
 }
 
-impl Room {
-    /// Adds the verb that counts a new child.
+impl ListingResources {
+    /// Posts the verb that counts a new child.
     fn post_count(&self, batch: &mut Batch) {
         if let Some(counter) = self.counter {
             batch.fetch_add(counter, 1);
@@ -49,9 +48,9 @@ impl Room {
 }
 
 impl<E: Endpoint> TreeAccess<'_, E> {
-    /// Lists a child in the node of its parents' level that its lower fence is in, from `at` on.
-    /// Two round trips; one more if the parent splits onto another memory node. Waits for the
-    /// parent's lock.
+    /// Lists a child in the node of its parents' level that covers its lower fence, searching from
+    /// `at` on. Costs two round trips; one more if the parent splits onto another memory node.
+    /// Waits for the parent's lock.
     ///
     /// # Errors
     /// The fabric failed, or the session is broken.
@@ -59,12 +58,12 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         at: RemoteAddr,
-        (level, entry): (u16, Entry),
-        room: &mut Room,
-    ) -> Result<Listed, IndexError> {
+        (level, entry): (u16, ChildEntry),
+        room: &mut ListingResources,
+    ) -> Result<ListingResult, IndexError> {
         let Some((addr, mut node)) = self.lock_covering(batch, at, (level, entry.low)).await?
         else {
-            return Ok(Listed::Nowhere);
+            return Ok(ListingResult::Nowhere);
         };
         let critical = Critical::enter(self.broken);
         let listed = self.list_in(batch, (addr, &mut node), entry, room).await;
@@ -78,19 +77,19 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         listed
     }
 
-    /// [`list`](Self::list) in a node that is locked, and is no more afterwards.
+    /// Does [`list`](Self::list) in a locked node, and unlocks it.
     async fn list_in(
         &self,
         batch: &mut Batch,
         (addr, node): (RemoteAddr, &mut InnerNode),
-        entry: Entry,
-        room: &mut Room,
-    ) -> Result<Listed, IndexError> {
+        entry: ChildEntry,
+        room: &mut ListingResources,
+    ) -> Result<ListingResult, IndexError> {
         batch.clear();
         if node.lists(entry.low) {
             Self::post_unlock(batch, addr);
             self.leaves.endpoint.execute(batch).await?;
-            return Ok(Listed::Done);
+            return Ok(ListingResult::Done);
         }
         let has_room = node.entry_count() < room.entry_count_max;
         let slot = has_room.then(|| node.add(entry)).flatten();
@@ -100,32 +99,32 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             self.post_commit(batch, addr, node);
             room.post_count(batch);
             self.leaves.endpoint.execute(batch).await?;
-            return Ok(Listed::Done);
+            return Ok(ListingResult::Done);
         }
         let Some(spare) = room.spare.take() else {
             Self::post_unlock(batch, addr);
             self.leaves.endpoint.execute(batch).await?;
-            return Ok(Listed::NeedsNode);
+            return Ok(ListingResult::NeedsNode);
         };
         let split = self.split(batch, (addr, node), (entry, spare), room);
         Ok(match split.await? {
-            Some(low) => Listed::Split(Entry { low, child: spare }),
-            None => Listed::SpareLost(spare.node()),
+            Some(low) => ListingResult::Split(ChildEntry { low, child: spare }),
+            None => ListingResult::SpareLost(spare.node()),
         })
     }
 
-    /// I2: splits a full node that is locked, with a new entry in one of the halves, and unlocks
-    /// it. Returns the new sibling's lower fence; `None`: the sibling is lost with its memory node,
-    /// and nothing has changed.
+    /// Splits a locked full node with a new entry in one of the halves, and unlocks it. Returns the
+    /// new sibling's lower fence; `None` if the sibling is lost with its memory node, and nothing
+    /// has changed.
     async fn split(
         &self,
         batch: &mut Batch,
         (addr, node): (RemoteAddr, &mut InnerNode),
-        (entry, spare): (Entry, RemoteAddr),
-        room: &Room,
+        (entry, spare): (ChildEntry, RemoteAddr),
+        room: &ListingResources,
     ) -> Result<Option<u64>, IndexError> {
         let entries = node.sorted_entries();
-        // What comes in order leaves full nodes behind.
+        // Ascending entries leave full nodes behind.
         let is_last = entries.last().is_some_and(|last| last.low < entry.low);
         let is_append = is_last && node.high() == u64::MAX;
         let middle = if is_append {
@@ -143,7 +142,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         }
         self.post_new(batch, spare, &mut sibling);
         if spare.node() != addr.node() {
-            // Nothing orders verbs to different nodes (F2).
+            // Verbs to different nodes are not ordered (FABRIC-2).
             match self.leaves.endpoint.execute(batch).await {
                 Err(error) if error.lost_node() == Some(spare.node()) => {
                     Self::post_unlock(batch, addr);
@@ -162,7 +161,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         let (high_addr, high) = node.high_word(addr);
         batch.write_word(high_addr, high);
         if !goes_right {
-            // A second change, as the first one's state lists what was in the slot.
+            // This is a second change, because the first one's state lists the slot's old entry.
             node.seal(addr, self.leaves.table);
             let (bitmap_addr, bitmap) = node.bitmap_word(addr);
             batch.write_word(bitmap_addr, bitmap);
@@ -178,14 +177,14 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(Some(low))
     }
 
-    /// Adds the verbs of a whole new node that nothing points to yet.
+    /// Posts the verbs that write a whole new node, which nothing points to yet.
     pub(super) fn post_new(&self, batch: &mut Batch, addr: RemoteAddr, node: &mut InnerNode) {
         node.seal(addr, self.leaves.table);
         batch.write(lock_addr(addr), &node.node_words(OwnerWord::FREE.word()));
     }
 
-    /// Locks the node of a level that covers a key, from `at` on (I4). `None`: there is none on the
-    /// way; nothing is held.
+    /// Locks the node of a level that covers a key, searching from `at` on. `None` if there is none
+    /// on the path; then no lock is held.
     async fn lock_covering(
         &self,
         batch: &mut Batch,
@@ -201,17 +200,17 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             let Some(node) = locked else {
                 return Ok(None);
             };
-            let way = if node.level() == level {
-                node.way(key)
+            let key_position = if node.level() == level {
+                node.key_position(key)
             } else {
-                Way::Lost
+                KeyPosition::Lost
             };
-            if way == Way::Here {
+            if key_position == KeyPosition::Here {
                 return Ok(Some((addr, node)));
             }
             self.unlock(batch, addr).await?;
-            match way {
-                Way::On(next) => {
+            match key_position {
+                KeyPosition::On(next) => {
                     batch.cost_mut().links += 1;
                     addr = next;
                 }
@@ -221,8 +220,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(None)
     }
 
-    /// I5: puts a node above the top, over the old top and its new sibling. Two round trips. False:
-    /// somebody else was faster, and the room is still there.
+    /// Creates a node above the top, over the old top and its new sibling. Costs two round trips.
+    /// Returns false if another session was faster; then the spare node is still available.
     ///
     /// # Errors
     /// The fabric failed.
@@ -230,12 +229,12 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         head: &Head,
-        (top, sibling): (RemoteAddr, Entry),
+        (top, sibling): (RemoteAddr, ChildEntry),
         spare: RemoteAddr,
     ) -> Result<bool, IndexError> {
         let level = top.spare() + 1;
         let mut node = InnerNode::new(level, 0, u64::MAX, RemoteAddr::NULL);
-        let first = Entry {
+        let first = ChildEntry {
             low: 0,
             child: top.place(),
         };

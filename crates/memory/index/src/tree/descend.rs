@@ -1,30 +1,29 @@
-//! From the root to the node that covers a key on some level.
+//! Descent from the root to the node that covers a key on some level.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::RemoteAddr;
 
 use super::access::TreeAccess;
 use super::head::Head;
-use super::node::{IMAGE_SIZE_WORDS, InnerNode, Way, image_addr};
+use super::node::{IMAGE_SIZE_WORDS, InnerNode, KeyPosition, image_addr};
 use crate::IndexError;
 
-/// Nodes that one descent reads at the most: links of a level are followed for as long as a tree
+/// Largest number of nodes that one descent reads: links of a level are followed as long as a tree
 /// that lacks half of its entries would need.
 const HOP_COUNT_MAX: u32 = 1 << 12;
 
-/// A node that covers a key.
+/// Node that covers a key.
 #[derive(Clone, Debug)]
 pub struct Descent {
-    /// Where it is.
+    /// Address of the node.
     pub addr: RemoteAddr,
-    /// As it was read.
+    /// Node as read.
     pub node: InnerNode,
-    /// Whether the node that was started from does not cover the key any more: if it was the root,
-    /// there is a newer one.
+    /// True if the start node no longer covers the key: if it was the root, there is a newer root.
     pub is_start_old: bool,
 }
 
-/// One key of many.
+/// Descent of one of many keys.
 #[derive(Clone, Debug)]
 struct Walker {
     start: RemoteAddr,
@@ -34,7 +33,8 @@ struct Walker {
 }
 
 impl<E: Endpoint> TreeAccess<'_, E> {
-    /// The node at the top now, its level in the spare bits. One round trip.
+    /// Reads the address of the node at the top, with its level in the spare bits. Costs one round
+    /// trip.
     ///
     /// # Errors
     /// The fabric failed.
@@ -45,10 +45,10 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(RemoteAddr::from_word(batch.words(read)[0]))
     }
 
-    /// The node of a level whose range a key is in, from `start` on, telling `met` of each node on
-    /// the way that covers it. One round trip, 1016 bytes, per level, and one per link. `None`: the
-    /// way ends before, in a tree that is damaged or whose nodes are lost; or `start` is below that
-    /// level.
+    /// Returns the node of a level that covers a key, searching from `start` on. Calls `met` with
+    /// each node on the path that covers the key. Costs one round trip and 1016 bytes per level,
+    /// and one round trip per link. `None` if the path ends early because nodes are corrupted or
+    /// lost, or if `start` is below that level.
     ///
     /// # Errors
     /// The fabric failed.
@@ -64,25 +64,25 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             let Some(node) = self.read(batch, addr).await? else {
                 return Ok(None);
             };
-            let way = node.way(key);
-            if way == Way::Here {
+            let key_position = node.key_position(key);
+            if key_position == KeyPosition::Here {
                 met(&node);
             }
-            match way {
-                Way::On(next) => {
+            match key_position {
+                KeyPosition::On(next) => {
                     batch.cost_mut().links += 1;
                     is_start_old |= addr == start.place();
                     addr = next;
                 }
-                Way::Lost => return Ok(None),
-                Way::Here if node.level() == level => {
+                KeyPosition::Lost => return Ok(None),
+                KeyPosition::Here if node.level() == level => {
                     return Ok(Some(Descent {
                         addr,
                         node,
                         is_start_old,
                     }));
                 }
-                Way::Here => match node.child_of(key) {
+                KeyPosition::Here => match node.child_of(key) {
                     Some(entry) if node.level() > level => addr = entry.child.place(),
                     _ => return Ok(None),
                 },
@@ -91,9 +91,9 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(None)
     }
 
-    /// [`descend`](Self::descend) to the level above the leaves for many keys, each from its own
-    /// start, telling `met` of every node: one round trip per level for all of them. What is
-    /// torn, or has split, costs its own.
+    /// Does [`descend`](Self::descend) to the level above the leaves for many keys, each from its
+    /// own start, and calls `met` with every node. Costs one round trip per level for all keys
+    /// together, and more for nodes that are torn or have split.
     ///
     /// # Errors
     /// The fabric failed.
@@ -124,7 +124,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(walkers.into_iter().map(|walker| walker.found).collect())
     }
 
-    /// Reads nodes with one batch; those that are torn once more, one by one.
+    /// Reads nodes in one batch, and torn ones again, one by one.
     ///
     /// # Errors
     /// The fabric failed.
@@ -180,14 +180,14 @@ impl Walker {
         let (Some(addr), Some(node)) = (self.at.take(), node) else {
             return;
         };
-        self.at = match node.way(key) {
-            Way::On(next) => {
+        self.at = match node.key_position(key) {
+            KeyPosition::On(next) => {
                 batch.cost_mut().links += 1;
                 self.is_start_old |= addr == self.start;
                 Some(next)
             }
-            Way::Lost => None,
-            Way::Here if node.level() == 1 => {
+            KeyPosition::Lost => None,
+            KeyPosition::Here if node.level() == 1 => {
                 self.found = Some(Descent {
                     addr,
                     node: node.clone(),
@@ -195,7 +195,7 @@ impl Walker {
                 });
                 None
             }
-            Way::Here => node.child_of(key).map(|entry| entry.child.place()),
+            KeyPosition::Here => node.child_of(key).map(|entry| entry.child.place()),
         };
     }
 }

@@ -1,26 +1,26 @@
-//! The head of a tree: one block that says where its root is (I5).
+//! Head of a tree: one block that names its root.
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | format (16), generation (16), table id (32) |
-//! | 1 | records when the tree was made |
-//! | 2 | the table's first leaf when the tree was made |
-//! | 3 | entries of a node at the most (32), CRC-32C of the address and words 0 to 3 but it |
-//! | 4 | root: the inner node at the top, its level in the spare bits. CAS |
-//! | 5 | leaves: when the tree was made, and one for each split. FAA |
-//! | 6 | 1: a compaction made the tree, or one that a load has replaced with it |
+//! | 1 | number of records when the tree was built |
+//! | 2 | address of the table's first leaf when the tree was built |
+//! | 3 | largest number of entries of a node (32), CRC-32C of address and words 0 to 3 without it |
+//! | 4 | root: the inner node at the top, with its level in the spare bits. CAS |
+//! | 5 | number of leaves when the tree was built, plus one for each split. FAA |
+//! | 6 | 1: a compaction built the tree, or built one that a load has replaced with it |
 //! | 7 | 0 |
 //!
-//! The head lies at the start of its chunk, and the table's root word names it.
+//! The head is at the start of its chunk, and the table's root word names it.
 
+use farleaf_base::{RemoteAddr, TableId, WordAddr, crc32c};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_types::{RemoteAddr, TableId, WordAddr, crc32c};
+use farleaf_leaf::words::LeafAccess;
 
 use super::node::ENTRY_COUNT_MAX;
 use crate::{IndexError, SnapshotDamage};
 
-/// Entries of a node that may hold the fewest: one for each of the nodes that it is split into, and
+/// Smallest permitted maximum of entries of a node: one for each of the two nodes of a split, and
 /// one more.
 pub const ENTRY_COUNT_MIN: u32 = 3;
 const HEAD_SIZE_WORDS: usize = 8;
@@ -29,50 +29,50 @@ const ROOT_WORD: u64 = 4;
 const LEAF_COUNT_WORD: u64 = 5;
 const COMPACTED_WORD: usize = 6;
 
-/// A tree's head, as it was read.
+/// Head of a tree, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Where it is.
+    /// Address of the head.
     pub addr: RemoteAddr,
-    /// The load, or compaction, that made the tree.
+    /// Generation of the load or compaction that built the tree.
     pub generation: u16,
-    /// Records then.
+    /// Number of records when the tree was built.
     pub record_count: u64,
-    /// The first leaf then.
+    /// Address of the first leaf when the tree was built.
     pub first_leaf: RemoteAddr,
-    /// Entries that a node gets at the most.
+    /// Largest number of entries that a node gets.
     pub entry_count_max: u32,
-    /// The inner node at the top; its level stands in the spare bits.
+    /// Address of the inner node at the top, with its level in the spare bits.
     pub root: RemoteAddr,
-    /// Leaves when the tree was made, and one for each split.
+    /// Number of leaves when the tree was built, plus one for each split.
     pub leaf_count: u64,
-    /// Whether a compaction made the tree, or one that a load has replaced with it, so that there
-    /// may be sessions in older ones.
+    /// True if a compaction built the tree, or built one that a load has replaced with it. If so,
+    /// sessions may be using older trees.
     pub is_compacted: bool,
 }
 
 impl Head {
-    /// Where the root's address stands.
+    /// Returns the address of the word with the root's address.
     pub fn root_addr(&self) -> WordAddr {
         self.addr.word_at(ROOT_WORD)
     }
 
-    /// Where leaves are counted.
+    /// Returns the address of the counter of leaves.
     pub fn leaf_count_addr(&self) -> WordAddr {
         self.addr.word_at(LEAF_COUNT_WORD)
     }
 
-    /// The root word that names it.
+    /// Returns the table's root word that names the head.
     pub fn root_word(&self) -> RemoteAddr {
         self.addr.with_spare(self.generation)
     }
 
-    /// The level of the node at the top.
+    /// Returns the level of the node at the top.
     pub fn height(&self) -> u16 {
         self.root.spare()
     }
 
-    /// The words of a new head.
+    /// Returns the words of a new head.
     pub fn encode(&self, table: TableId) -> [u64; HEAD_SIZE_WORDS] {
         let mut words = [0; HEAD_SIZE_WORDS];
         words[0] = FORMAT << 48 | u64::from(self.generation) << 32 | u64::from(table.0);
@@ -126,13 +126,13 @@ impl Head {
     }
 }
 
-/// Where the head that a root names says whether there may be sessions in older trees. Changed only
-/// before the root is in force.
+/// Returns the address of the word of a head that says whether sessions may use older trees. It is
+/// changed only before the root is in force.
 pub(crate) fn compacted_addr(root: RemoteAddr) -> WordAddr {
     root.place().word_at(COMPACTED_WORD as u64)
 }
 
-/// Reads the head that a table's root names. One round trip.
+/// Reads the head that a table's root names. Costs one round trip.
 ///
 /// # Errors
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
@@ -146,7 +146,7 @@ pub async fn read_head<E: Endpoint>(
         IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
     };
     if access.layout.chunk_of(addr).is_none() {
-        return Err(damaged("its root leads out of the region".to_owned()));
+        return Err(damaged("its root leads out of the pool".to_owned()));
     }
     let mut batch = Batch::new();
     let read = batch.read(addr.word_at(0), HEAD_SIZE_WORDS);
@@ -165,9 +165,10 @@ pub async fn read_head<E: Endpoint>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
-    /// The format: a later version that changes it must say so; and any other words are refused.
+    /// Format: a later version that changes it must have another number, and other words are
+    /// rejected.
     #[test]
     fn words_are_golden_and_damage_is_seen() {
         let at = |block| RemoteAddr::new(NodeId(0), block);

@@ -1,36 +1,35 @@
-//! Reading all of the level above the leaves, as the search layer cache of a compute node wants it
-//! (RF-tree: SLC): chunks of the tree whole, many with one batch, whatever lies in them.
+//! Reading the whole level above the leaves, for the search layer cache of a compute node (RF-tree:
+//! SLC). Whole chunks of the tree are read, many in one batch, whatever they contain.
 
 use std::collections::BTreeSet;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::access::TreeAccess;
 use super::node::{
-    CHUNK_NODE_COUNT, Entry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, image_addr,
+    CHUNK_NODE_COUNT, ChildEntry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, image_addr,
 };
 use crate::IndexError;
 
-/// chunks that one batch reads: 512 KiB.
+/// Number of chunks that one batch reads: 512 KiB.
 const BATCH_CHUNK_COUNT: usize = 8;
 const CHUNK_SIZE_WORDS: usize = CHUNK_NODE_COUNT as usize * NODE_SIZE_WORDS;
 
-/// What the level above the leaves says.
+/// Contents of the level above the leaves.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
-    /// Every leaf that is listed, by lower fence, each fence once.
-    pub entries: Vec<Entry>,
-    /// The nodes that list them, and are linked to, by lower fence: where a split of a leaf is
-    /// listed.
-    pub nodes: Vec<Entry>,
+    /// All listed leaves by lower fence, each fence once.
+    pub entries: Vec<ChildEntry>,
+    /// Linked nodes that list the leaves, by lower fence: a split of a leaf is listed there.
+    pub nodes: Vec<ChildEntry>,
 }
 
 impl<E: Endpoint> TreeAccess<'_, E> {
-    /// The chunks of a tree, on all nodes that can be reached.
+    /// Returns the chunks of a tree, on all nodes that can be reached.
     ///
     /// # Errors
     /// The fabric failed.
@@ -45,9 +44,9 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(own.map(|(index, _)| index).collect())
     }
 
-    /// Every node of a tree that is intact, with its place: as they are met, not at one moment;
-    /// what is torn is left out. One round trip per 8 chunks of 64 KiB, and those that reading the
-    /// chunk table takes. A sibling may be among them that nothing links to yet.
+    /// Calls `visit` with every intact node of a tree and its address. Nodes are read one after the
+    /// other, not at one moment, and torn ones are skipped. Costs one round trip per 8 chunks of 64
+    /// KiB, and those for the chunk table. Siblings that are not linked yet may be included.
     ///
     /// # Errors
     /// The fabric failed.
@@ -59,7 +58,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         let chunks = self.chunks(generation).await?;
         let access = &self.leaves;
         let mut batch = Batch::new();
-        // Each batch is for one memory node, so that a lost one hides no other's.
+        // Each batch is for one memory node, so that a lost node hides no other's chunks.
         let of_one_node = |left: &ChunkIndex, right: &ChunkIndex| left.node() == right.node();
         let of_nodes = chunks.chunk_by(of_one_node);
         for part in of_nodes.flat_map(|chunks| chunks.chunks(BATCH_CHUNK_COUNT)) {
@@ -67,11 +66,11 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             let reads: Vec<_> = part
                 .iter()
                 .map(|chunk| access.layout.chunk_start(*chunk))
-                // From the first node's image on: nobody needs its lock.
+                // The read starts at the first node's image, because its lock is not needed.
                 .map(|start| (start, batch.read(image_addr(start), CHUNK_SIZE_WORDS - 1)))
                 .collect();
             match access.endpoint.execute(&mut batch).await {
-                // What was on it is gone.
+                // The nodes on it are lost.
                 Err(error) if error.lost_node().is_some() => continue,
                 executed => executed?,
             }
@@ -91,7 +90,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         Ok(())
     }
 
-    /// Reads the level above the leaves; costs as [`nodes`](Self::nodes).
+    /// Reads the level above the leaves. Costs the same as [`nodes`](Self::nodes).
     ///
     /// # Errors
     /// The fabric failed.
@@ -104,15 +103,15 @@ impl<E: Endpoint> TreeAccess<'_, E> {
                 let fences = node.low()..=node.high();
                 let own = node.entries().filter(|entry| fences.contains(&entry.low));
                 level.entries.extend(own);
-                level.nodes.push(Entry {
+                level.nodes.push(ChildEntry {
                     low: node.low(),
                     child: addr,
                 });
             }
         };
         self.nodes(generation, visit).await?;
-        // I3: somebody may be about to link to the others, or may have died before. Whatever a node
-        // links to is in the chain: a new node's link is its left neighbour's.
+        // Other nodes may be about to be linked, or their creator may have died before. Every node
+        // that a node links to is in the chain: a new node's link is its left neighbor's.
         level
             .nodes
             .retain(|node| node.low == 0 || linked.contains(&node.child));

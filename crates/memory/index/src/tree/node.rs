@@ -1,32 +1,31 @@
-//! The inner node codec: the one place that knows how entries lie in an inner node and what its
-//! checksum covers (I1).
+//! Codec of inner nodes. Only this module knows the layout of entries and what the checksum covers.
 //!
 //! | word | name | meaning |
 //! |---|---|---|
-//! | 0 | lock | as a leaf's |
+//! | 0 | lock | like a leaf's lock |
 //! | 1 | state | version (16), level (16), CRC-32C (32) over all that follows, address and table |
-//! | 2 | low | inclusive lower fence, fixed for the node's life |
+//! | 2 | low | inclusive lower fence, never changes |
 //! | 3 | high | inclusive upper fence |
 //! | 4 | link | the right sibling |
-//! | 5 | bitmap | which entries count |
+//! | 5 | bitmap | valid entries |
 //! | 6.. | entries | 61 times a child's lower fence and its address |
 //!
-//! Entries that the bitmap does not list may hold anything and count as zero.
+//! Entries outside the bitmap may have any content; the checksum counts them as zero.
 
-use farleaf_leaf::LeaseShape;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
+use farleaf_leaf::words::LeaseShape;
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
-/// Most entries of a node.
+/// Largest number of entries of a node.
 pub const ENTRY_COUNT_MAX: usize = 61;
-/// Words of a node.
+/// Size of a node in words.
 pub const NODE_SIZE_WORDS: usize = 128;
-/// Words of an image, which is a node without its lock.
+/// Size of an image, which is a node without its lock, in words.
 pub const IMAGE_SIZE_WORDS: usize = NODE_SIZE_WORDS - 1;
-/// Blocks of a node.
+/// Size of a node in blocks.
 pub const NODE_SIZE_BLOCKS: u64 = NODE_SIZE_WORDS as u64 / BLOCK_SIZE_WORDS;
-/// Nodes of a chunk.
+/// Number of nodes in a chunk.
 pub const CHUNK_NODE_COUNT: u64 = CHUNK_SIZE_BLOCKS / NODE_SIZE_BLOCKS;
 
 const ENTRIES_WORD: usize = 6;
@@ -41,7 +40,7 @@ const LINK: usize = 3;
 const BITMAP: usize = 4;
 const ENTRIES: usize = ENTRIES_WORD - 1;
 
-/// What inner nodes are leased in.
+/// Returns the shape in which inner nodes are leased.
 pub fn lease_shape(generation: u16) -> LeaseShape {
     LeaseShape {
         purpose: ChunkPurpose::Inner { generation },
@@ -50,48 +49,48 @@ pub fn lease_shape(generation: u16) -> LeaseShape {
     }
 }
 
-/// The lock of a node.
+/// Returns the address of a node's lock.
 pub fn lock_addr(node: RemoteAddr) -> WordAddr {
     node.word_at(0)
 }
 
-/// Where a node's image begins.
+/// Returns the address of a node's image.
 pub fn image_addr(node: RemoteAddr) -> WordAddr {
     node.word_at(1)
 }
 
-/// One word of an image, in far memory.
+/// Returns the address in far memory of one word of an image.
 fn word_addr(node: RemoteAddr, word: usize) -> WordAddr {
     node.word_at(word as u64 + 1)
 }
 
-/// A child, as its parent lists it.
+/// Child, as its parent lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
-    /// The child's lower fence.
+pub struct ChildEntry {
+    /// Lower fence of the child.
     pub low: u64,
-    /// Where it is: a hint, as everything that a search layer says.
+    /// Address of the child: a hint, like everything in a search layer.
     pub child: RemoteAddr,
 }
 
-/// Where a key is, as seen from one intact node.
+/// Position of a key relative to one intact node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// In this node's range.
+pub enum KeyPosition {
+    /// The key is in this node's range.
     Here,
-    /// To the right: this node is next.
+    /// The key is further right: continue with this node.
     On(RemoteAddr),
-    /// To the left, or nowhere: whoever led here was wrong.
+    /// The key is further left, or there is no link: the hint was wrong.
     Lost,
 }
 
-/// A private copy of a node's words without its lock. What it says means nothing before
-/// [`is_intact`](Self::is_intact) was asked.
+/// Private copy of a node's words without its lock. Its contents are meaningless until
+/// [`is_intact`](Self::is_intact) has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InnerNode(Box<[u64; IMAGE_SIZE_WORDS]>);
 
 impl InnerNode {
-    /// A node without entries, whose checksum is still to be computed ([`seal`](Self::seal)).
+    /// Creates a node without entries. Its checksum must be computed by [`seal`](Self::seal).
     pub fn new(level: u16, low: u64, high: u64, link: RemoteAddr) -> Self {
         let mut words = Box::new([0; IMAGE_SIZE_WORDS]);
         words[STATE] = u64::from(level) << 32;
@@ -101,19 +100,22 @@ impl InnerNode {
         Self(words)
     }
 
-    /// Words as they were read: [`IMAGE_SIZE_WORDS`] of them (asserted).
+    /// Copies words that were read.
+    ///
+    /// # Panics
+    /// If there are not exactly [`IMAGE_SIZE_WORDS`] words.
     pub fn from_words(words: &[u64]) -> Self {
         let mut own = Box::new([0; IMAGE_SIZE_WORDS]);
         own.copy_from_slice(words);
         Self(own)
     }
 
-    /// Whether it is what a node of this table at this address can be.
+    /// Returns whether the words are a valid node of this table at this address.
     pub fn is_intact(&self, addr: RemoteAddr, table: TableId) -> bool {
         self.0[STATE] as u32 == self.checksum(addr, table) && self.level() > 0
     }
 
-    /// Whether there never was a node.
+    /// Returns whether no node was ever written here.
     pub fn was_never_written(&self) -> bool {
         self.0[STATE] == 0
     }
@@ -130,22 +132,22 @@ impl InnerNode {
         crc32c(&input)
     }
 
-    /// 1 is the level above the leaves.
+    /// Returns the level; 1 is the level above the leaves.
     pub fn level(&self) -> u16 {
         (self.0[STATE] >> 32) as u16
     }
 
-    /// Inclusive lower fence.
+    /// Returns the inclusive lower fence.
     pub fn low(&self) -> u64 {
         self.0[LOW]
     }
 
-    /// Inclusive upper fence.
+    /// Returns the inclusive upper fence.
     pub fn high(&self) -> u64 {
         self.0[HIGH]
     }
 
-    /// The right sibling.
+    /// Returns the right sibling.
     pub fn link(&self) -> RemoteAddr {
         RemoteAddr::from_word(self.0[LINK])
     }
@@ -159,59 +161,59 @@ impl InnerNode {
         (0..ENTRY_COUNT_MAX).filter(move |slot| bitmap >> slot & 1 != 0)
     }
 
-    fn entry(&self, slot: usize) -> Entry {
+    fn entry(&self, slot: usize) -> ChildEntry {
         let at = ENTRIES + 2 * slot;
-        Entry {
+        ChildEntry {
             low: self.0[at],
             child: RemoteAddr::from_word(self.0[at + 1]),
         }
     }
 
-    /// How many entries count.
+    /// Returns the number of valid entries.
     pub fn entry_count(&self) -> usize {
         self.bitmap().count_ones() as usize
     }
 
-    /// The entries, in no order.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    /// Returns the entries in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = ChildEntry> + '_ {
         self.slots().map(|slot| self.entry(slot))
     }
 
-    /// The entries by their lower fences.
-    pub fn sorted_entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.entries().collect();
+    /// Returns the entries by their lower fences.
+    pub fn sorted_entries(&self) -> Vec<ChildEntry> {
+        let mut entries: Vec<ChildEntry> = self.entries().collect();
         entries.sort_unstable();
         entries
     }
 
-    /// The child that a key is in: that with the highest lower fence not above the key. `None` when
-    /// all lie to the right, which a damaged node may say.
-    pub fn child_of(&self, key: u64) -> Option<Entry> {
+    /// Returns the child that has a key: the one with the highest lower fence not above the key.
+    /// `None` if all are further right, as can happen in a corrupted node.
+    pub fn child_of(&self, key: u64) -> Option<ChildEntry> {
         let entries = self.entries().filter(|entry| entry.low <= key);
         entries.max_by_key(|entry| entry.low)
     }
 
-    /// Whether a child with this lower fence is listed.
+    /// Returns whether a child with this lower fence is listed.
     pub fn lists(&self, low: u64) -> bool {
         self.entries().any(|entry| entry.low == low)
     }
 
-    /// Where a key is, as far as this node tells.
-    pub fn way(&self, key: u64) -> Way {
+    /// Returns where a key is relative to this node.
+    pub fn key_position(&self, key: u64) -> KeyPosition {
         if key < self.low() {
-            return Way::Lost;
+            return KeyPosition::Lost;
         }
         if key <= self.high() {
-            return Way::Here;
+            return KeyPosition::Here;
         }
         if self.link().is_null() {
-            return Way::Lost;
+            return KeyPosition::Lost;
         }
-        Way::On(self.link().place())
+        KeyPosition::On(self.link().place())
     }
 
-    /// Puts a child on the list, in a free slot. Returns the slot; `None`: all are taken.
-    pub fn add(&mut self, entry: Entry) -> Option<usize> {
+    /// Adds an entry in a free slot and returns the slot; `None` if all slots are used.
+    pub fn add(&mut self, entry: ChildEntry) -> Option<usize> {
         let slot = (!self.bitmap()).trailing_zeros() as usize;
         if slot >= ENTRY_COUNT_MAX {
             return None;
@@ -221,36 +223,36 @@ impl InnerNode {
         Some(slot)
     }
 
-    fn set(&mut self, slot: usize, entry: Entry) {
+    fn set(&mut self, slot: usize, entry: ChildEntry) {
         let at = ENTRIES + 2 * slot;
         self.0[at] = entry.low;
         self.0[at + 1] = entry.child.word();
     }
 
-    /// Takes entries off the list.
-    pub fn retain(&mut self, mut keep: impl FnMut(Entry) -> bool) {
+    /// Removes the entries for which `keep` returns false.
+    pub fn retain(&mut self, mut keep: impl FnMut(ChildEntry) -> bool) {
         let kept = self.slots().filter(|slot| keep(self.entry(*slot)));
         self.0[BITMAP] = kept.fold(0, |bitmap, slot| bitmap | 1 << slot);
     }
 
-    /// Ends the node elsewhere.
+    /// Sets the upper fence.
     pub fn set_high(&mut self, high: u64) {
         self.0[HIGH] = high;
     }
 
-    /// Links it to another node.
+    /// Sets the link.
     pub fn set_link(&mut self, link: RemoteAddr) {
         self.0[LINK] = link.word();
     }
 
-    /// Computes the state anew, with the next version.
+    /// Computes the state with the next version.
     pub fn seal(&mut self, addr: RemoteAddr, table: TableId) {
         let version = (self.0[STATE] >> 48).wrapping_add(1) & 0xFFFF;
         self.0[STATE] = version << 48 | u64::from(self.level()) << 32;
         self.0[STATE] |= u64::from(self.checksum(addr, table));
     }
 
-    /// The whole node as it is written, with this word as its lock.
+    /// Returns the words of the whole node, with this word as its lock.
     pub fn node_words(&self, lock: u64) -> [u64; NODE_SIZE_WORDS] {
         let mut words = [0; NODE_SIZE_WORDS];
         words[0] = lock;
@@ -258,27 +260,27 @@ impl InnerNode {
         words
     }
 
-    /// Where the state lies, and the word.
+    /// Returns the address of the state, and its word.
     pub fn state_word(&self, addr: RemoteAddr) -> (WordAddr, u64) {
         (word_addr(addr, STATE), self.0[STATE])
     }
 
-    /// Where the upper fence lies, and the word.
+    /// Returns the address of the upper fence, and its word.
     pub fn high_word(&self, addr: RemoteAddr) -> (WordAddr, u64) {
         (word_addr(addr, HIGH), self.0[HIGH])
     }
 
-    /// Where the link lies, and the word.
+    /// Returns the address of the link, and its word.
     pub fn link_word(&self, addr: RemoteAddr) -> (WordAddr, u64) {
         (word_addr(addr, LINK), self.0[LINK])
     }
 
-    /// Where the bitmap lies, and the word.
+    /// Returns the address of the bitmap, and its word.
     pub fn bitmap_word(&self, addr: RemoteAddr) -> (WordAddr, u64) {
         (word_addr(addr, BITMAP), self.0[BITMAP])
     }
 
-    /// Where an entry lies, and its words.
+    /// Returns the address of an entry, and its words.
     pub fn entry_words(&self, addr: RemoteAddr, slot: usize) -> (WordAddr, &[u64]) {
         let at = ENTRIES + 2 * slot;
         (word_addr(addr, at), &self.0[at..at + 2])
@@ -288,7 +290,7 @@ impl InnerNode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn at(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
@@ -297,7 +299,7 @@ mod tests {
     fn node(count: u64) -> InnerNode {
         let mut node = InnerNode::new(1, 10, 999, at(64));
         for index in (0..count).rev() {
-            let entry = Entry {
+            let entry = ChildEntry {
                 low: 10 + index * 10,
                 child: at(1000 + index),
             };
@@ -306,7 +308,7 @@ mod tests {
         node
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Format: a later version that changes it must have another number.
     #[test]
     fn words_are_golden() {
         let mut node = node(2);
@@ -321,7 +323,7 @@ mod tests {
 
     const GOLDEN_CHECKSUM: u32 = 0x2698_B07C;
 
-    /// I1: any change of a word that counts is seen; what the bitmap does not list does not count.
+    /// The checksum detects any change of a valid word, and ignores entries outside the bitmap.
     #[test]
     fn the_checksum_covers_what_counts() {
         let (addr, table) = (at(32), TableId(7));
@@ -338,8 +340,8 @@ mod tests {
         }
     }
 
-    /// A key is led to the child with the highest fence that is not above it, in whatever order the
-    /// entries lie.
+    /// A key is led to the child with the highest fence not above it, in whatever order the entries
+    /// are.
     #[test]
     fn children_are_found_by_their_fences() {
         let node = node(5);
@@ -347,16 +349,16 @@ mod tests {
             assert_eq!(node.child_of(key).map(|it| it.child), Some(at(child)));
         }
         assert_eq!(node.child_of(9), None);
-        assert_eq!(node.way(999), Way::Here);
-        assert_eq!(node.way(1000), Way::On(at(64)));
-        assert_eq!(node.way(9), Way::Lost);
+        assert_eq!(node.key_position(999), KeyPosition::Here);
+        assert_eq!(node.key_position(1000), KeyPosition::On(at(64)));
+        assert_eq!(node.key_position(9), KeyPosition::Lost);
     }
 
-    /// A node takes 61 entries, and one more after one was taken off.
+    /// A node takes 61 entries, and one more after one was removed.
     #[test]
     fn slots_are_used_again() {
         let mut node = node(61);
-        let more = Entry {
+        let more = ChildEntry {
             low: 11,
             child: at(5),
         };

@@ -1,31 +1,32 @@
-//! Room for leaves and inner nodes of a load: chunks cut into pieces of one size, on all nodes of
-//! the pool by turns.
+//! Far memory for leaves and inner nodes of a load: chunks cut into pieces of one size, on all
+//! nodes of the pool in turn.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::Endpoint;
-use farleaf_leaf::{LeafAccess, LeaseShape};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Placement};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{LeafAccess, LeaseShape};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange, NodeChoice};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
-/// Chunks claimed ahead of need, so that claiming costs little: 1 MiB.
+/// Number of chunks claimed ahead, so that claiming costs little: 1 MiB.
 const AHEAD_CHUNK_COUNT: u64 = 16;
 
-/// The chunks of one load that are for one thing.
+/// Chunks of one load for pieces of one kind.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     shape: LeaseShape,
     ranges: Vec<ChunkRange>,
-    /// Chunks of the last range that pieces were taken of, and pieces of the last of those.
+    /// Number of chunks of the last range that pieces were taken from.
     used_chunk_count: u64,
     used_piece_count: u64,
-    placement: Option<Placement>,
+    placement: Option<NodeChoice>,
     takes_reserve: bool,
 }
 
 impl Pieces {
-    /// No chunks yet; of those that are kept for making room (A6), if it `takes_reserve`.
+    /// Creates pieces without chunks; `takes_reserve` permits use of the chunks reserved for
+    /// retraining.
     pub(crate) fn new(shape: LeaseShape, takes_reserve: bool) -> Self {
         Self {
             shape,
@@ -37,7 +38,7 @@ impl Pieces {
         }
     }
 
-    /// Room for so many pieces side by side, or fewer: as many as the chunk has left.
+    /// Takes up to `wanted` adjacent pieces; fewer if the chunk has fewer left.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
@@ -45,7 +46,7 @@ impl Pieces {
         &mut self,
         access: &LeafAccess<'_, E>,
         wanted: u64,
-    ) -> Result<(RemoteAddr, u64), RegionError> {
+    ) -> Result<(RemoteAddr, u64), PoolError> {
         let is_full = self.used_piece_count == self.shape.piece_count;
         if self.ranges.is_empty() || is_full {
             let last = self.ranges.last();
@@ -69,16 +70,16 @@ impl Pieces {
     async fn claim<E: Endpoint>(
         &mut self,
         access: &LeafAccess<'_, E>,
-    ) -> Result<ChunkRange, RegionError> {
+    ) -> Result<ChunkRange, PoolError> {
         let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         if self.takes_reserve {
             allocator = allocator.taking_reserve();
         }
         let mut placement = match self.placement.take() {
             Some(placement) => placement,
-            None => Placement::read(&allocator, access.layout).await?,
+            None => NodeChoice::read(&allocator, access.layout).await?,
         };
-        // The first of a small table should not take more than it needs.
+        // The first chunk of a small table should not claim more than needed.
         let ahead = if self.ranges.is_empty() {
             1
         } else {
@@ -88,7 +89,7 @@ impl Pieces {
         let claim = async |node| {
             let allocator = allocator.on(node);
             match allocator.claim(ahead, purpose, table).await {
-                Err(RegionError::Full { .. }) if ahead > 1 => {
+                Err(PoolError::Full { .. }) if ahead > 1 => {
                     allocator.claim(1, purpose, table).await
                 }
                 claimed => claimed,
@@ -100,8 +101,8 @@ impl Pieces {
         Ok(range)
     }
 
-    /// Gives all chunks back: to the table if the load was committed, with what is free in the last
-    /// one, else as free.
+    /// Releases all chunks: to the table if the load was committed, with the free pieces of the
+    /// last chunk, otherwise as free.
     ///
     /// # Errors
     /// The fabric failed.
@@ -109,14 +110,14 @@ impl Pieces {
         self,
         access: &LeafAccess<'_, E>,
         committed: bool,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let give_back = async |range, purpose, free| {
             match allocator
                 .give_back(range, purpose, access.table, free)
                 .await
             {
-                // U4: what is on a lost node is gone.
+                // The chunks on a lost node are lost.
                 Err(error) if error.lost_node() == Some(range.first.node()) => Ok(()),
                 given_back => given_back,
             }

@@ -1,18 +1,19 @@
-//! The memory node's tree over the leaves of a table, in its own memory (Y2).
+//! Tree over the leaves of a table in the memory node's own memory.
 
 use core::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_skiplist::SkipMap;
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
 use crate::hint::{Hint, SearchLayer};
 
-/// Hops to the left from a hint that was a client's: to what the tree says, and to the first leaf.
+/// Number of hops to the left from a client's hint: to the leaf in the tree, then to the first
+/// leaf.
 const LEFT_HOP_COUNT: u32 = 2;
 
-/// Where leaves are, by their lower fences. Threads of the node share it.
+/// Addresses of leaves by their lower fences, shared by threads of the node.
 #[derive(Debug)]
 pub struct InnerTree {
     leaves: SkipMap<u64, RemoteAddr>,
@@ -21,7 +22,7 @@ pub struct InnerTree {
 }
 
 impl InnerTree {
-    /// With the leaf that all others are linked from.
+    /// Creates a tree with the leaf from which links lead to all others.
     pub fn new(first_leaf: RemoteAddr) -> Self {
         let leaves = SkipMap::new();
         leaves.insert(0, first_leaf);
@@ -32,27 +33,27 @@ impl InnerTree {
         }
     }
 
-    /// Adds a leaf. A lower fence is one leaf's for ever, so who comes second changes nothing.
-    /// Whether it was added.
+    /// Adds a leaf, and returns whether it was added. A lower fence always belongs to the same
+    /// leaf, so a second insertion changes nothing.
     pub fn insert(&self, low: u64, leaf: RemoteAddr) -> bool {
         if self.leaves.contains_key(&low) {
             return false;
         }
-        // Two threads may have met the same leaf: it is counted twice then, and found once.
+        // Two threads may have met the same leaf: it is then counted twice, but listed once.
         self.leaves.insert(low, leaf);
         self.leaf_count.fetch_add(1, Ordering::SeqCst);
         true
     }
 
-    /// The leaf that covers a key, or one to its left.
+    /// Returns the leaf that covers a key, or one to its left.
     #[inline]
     pub fn find(&self, key: u64) -> RemoteAddr {
         let found = self.leaves.upper_bound(core::ops::Bound::Included(&key));
         found.map_or(self.first_leaf, |entry| *entry.value())
     }
 
-    /// The leaves that cover some of the keys `first..=last`, as far as the tree knows, in order:
-    /// lower fences and places.
+    /// Returns the known leaves that cover some of the keys `first..=last`, in order: lower fences
+    /// and addresses.
     pub fn overlapping(&self, first: u64, last: u64) -> (Vec<u64>, Vec<RemoteAddr>) {
         let before = self.leaves.upper_bound(core::ops::Bound::Included(&first));
         let from = before.map_or(0, |entry| *entry.key());
@@ -60,8 +61,8 @@ impl InnerTree {
         range.map(|entry| (*entry.key(), *entry.value())).unzip()
     }
 
-    /// The lower fences of the leaves on either side of the one that begins at `low`: the first key
-    /// that the left one may have had before, and the last that this one has.
+    /// Returns the range of keys affected by the split that created the leaf at `low`: from the
+    /// left leaf's lower fence to this leaf's last key.
     pub fn around(&self, low: u64) -> (u64, u64) {
         let left = self.leaves.upper_bound(core::ops::Bound::Excluded(&low));
         let right = self.leaves.lower_bound(core::ops::Bound::Excluded(&low));
@@ -69,24 +70,24 @@ impl InnerTree {
         (first, right.map_or(u64::MAX, |entry| *entry.key() - 1))
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub fn leaf_count(&self) -> u64 {
         self.leaf_count.load(Ordering::SeqCst)
     }
 }
 
-/// The search layer of a session of the node.
+/// Search layer of one of the node's sessions.
 #[derive(Debug)]
 pub struct InnerLayer {
     tree: Arc<InnerTree>,
-    /// Where the next key is to be looked for first.
+    /// Leaf where the next search starts.
     suggested: Cell<Option<RemoteAddr>>,
-    /// Lower fences of leaves that the session has added, until they are asked for.
+    /// Lower fences of leaves that the session has added and not returned yet.
     added: Vec<u64>,
 }
 
 impl InnerLayer {
-    /// Over a tree that threads share.
+    /// Creates a layer over a tree that threads share.
     pub fn new(tree: Arc<InnerTree>) -> Self {
         Self {
             tree,
@@ -95,17 +96,17 @@ impl InnerLayer {
         }
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn tree(&self) -> &Arc<InnerTree> {
         &self.tree
     }
 
-    /// The next key that is located is probably in this leaf, which is one of the table's (Y7).
+    /// Makes the next search start at this leaf, which must be one of the table's.
     pub fn suggest(&self, leaf: RemoteAddr) {
         self.suggested.set(Some(leaf));
     }
 
-    /// The lower fences of leaves that were added since this was asked last.
+    /// Returns the lower fences of leaves that were added since the last call.
     pub fn take_added(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.added)
     }
@@ -133,7 +134,7 @@ impl SearchLayer for InnerLayer {
     }
 
     fn metadata_bytes(&self) -> u64 {
-        // A key, a value and the links of a node of the skip list, about.
+        // Approximate size of a key, a value and the links of a node of the skip list.
         self.tree.leaf_count() * 64
     }
 }

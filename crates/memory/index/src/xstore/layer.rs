@@ -1,4 +1,4 @@
-//! What a client caches of the models, and how it finds leaves by them.
+//! Models that a client caches, and finding leaves by them.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -6,46 +6,47 @@ use core::str::FromStr;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::RemoteAddr;
 use farleaf_model::recursive::SubModel;
-use farleaf_types::RemoteAddr;
 
-use super::record::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};
+use super::record::{Generation, ModelHead, ModelVersion, SubModelRecord, TablePosition};
 use crate::hint::{Candidates, Hint, SearchLayer};
 
-/// Positions that a key may be at, at the most; a model that is wrong by more is no help.
+/// Largest number of positions that a key may have; a model with a larger error is useless.
 const RANGE_LENGTH_MAX: u32 = 64;
-/// Entries of a translation table that is kept, at the most; of a longer one they are read for each
-/// key.
+/// Largest number of entries of a cached translation table. Entries of a longer table are read for
+/// each key.
 pub const TABLE_LENGTH_MAX: usize = 1 << 13;
 
-/// What of the models a client keeps (XStore, section 6.4).
+/// Parts of the models that a client caches (XStore, section 6.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelCache {
     /// Sub-models and translation tables: one round trip per get.
     #[default]
     All,
-    /// Sub-models: entries of translation tables are read for each key, one round trip more.
+    /// Sub-models. Entries of translation tables are read for each key, which costs one more round
+    /// trip.
     Models,
-    /// The top model: sub-models are read, too, two round trips more. What is kept grows with the
-    /// clusters that keys lie in, and not with their number.
+    /// The top model. Sub-models are also read for each key, which costs two more round trips. Its
+    /// size grows with the number of clusters of keys, not with the number of keys.
     Top,
 }
 
-/// A name that is no way to cache models.
+/// Error for a name that is not a [`ModelCache`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{0}' is no part of XStore's models; there are 'all', 'models' and 'top'")]
 pub struct UnknownModelCache(String);
 
 impl ModelCache {
-    /// All of them.
+    /// All kinds of caches.
     pub const ALL: [Self; 3] = [Self::All, Self::Models, Self::Top];
 
-    /// Whether translation tables are kept.
+    /// Returns whether translation tables are cached.
     pub const fn keeps_tables(self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// The name for users.
+    /// Returns the name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -70,12 +71,12 @@ impl FromStr for ModelCache {
     }
 }
 
-/// A sub-model as a client has read it.
+/// Sub-model as a client has read it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CachedSubModel {
-    /// What its record says.
+    /// Contents of the record.
     pub record: SubModelRecord,
-    /// Its translation table; empty if that is not kept.
+    /// Translation table; empty if it is not cached.
     pub table: Vec<RemoteAddr>,
 }
 
@@ -85,24 +86,25 @@ impl CachedSubModel {
     }
 }
 
-/// What the sessions of a process have read of a table's models.
+/// Models of a table that the sessions of a process have read.
 #[derive(Debug, Default)]
 pub struct SharedModels {
-    kept: Mutex<Kept>,
+    kept: Mutex<SharedModelsState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SharedModelsState {
     newest: Option<Arc<Generation>>,
     sub_models: HashMap<u32, Arc<CachedSubModel>>,
 }
 
 impl SharedModels {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, SharedModelsState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a sub-model unless there is a newer one, or another generation; returns what there is.
+    /// Keeps a sub-model unless there is a newer one, or another generation; returns the one to
+    /// use.
     fn keep(&self, number: u32, sub_model: CachedSubModel) -> Arc<CachedSubModel> {
         let mut kept = self.kept();
         let generation = kept.newest.as_ref().map(|newest| newest.head.generation);
@@ -120,27 +122,27 @@ impl SharedModels {
     }
 }
 
-/// What has to be read before a key's leaves are known.
+/// Reads that are necessary before a key's leaves are known.
 #[derive(Clone, Debug)]
-pub enum Need {
-    /// Nothing: these.
+pub enum RequiredRead {
+    /// No read: these are the candidates.
     Nothing(Candidates),
-    /// The node's answer: the head is not known, or the model is no help.
+    /// A call to the node: the head is not known, or the model is useless.
     Node,
-    /// This sub-model's record, of this generation.
+    /// The record of a sub-model.
     Record {
-        /// Of the top model.
+        /// Generation of the top model.
         generation: u32,
-        /// The sub-model's number.
+        /// Number of the sub-model.
         number: u32,
-        /// Where it is.
+        /// Address of the record.
         place: RemoteAddr,
     },
-    /// Entries of a translation table that is not kept.
+    /// Entries of a translation table that is not cached.
     Entries(Arc<CachedSubModel>),
 }
 
-/// One session's XStore layer on one table.
+/// XStore layer of one session on one table.
 #[derive(Debug)]
 pub struct XstoreLayer {
     cache: ModelCache,
@@ -151,7 +153,8 @@ pub struct XstoreLayer {
 }
 
 impl XstoreLayer {
-    /// Nothing read yet but what others of the process have; the table begins at this leaf, or did.
+    /// Creates a layer that has only what other sessions of the process have read. `first_leaf` is,
+    /// or was, the table's first leaf.
     pub fn new(cache: ModelCache, first_leaf: RemoteAddr, shared: Arc<SharedModels>) -> Self {
         let mut layer = Self {
             cache,
@@ -164,7 +167,7 @@ impl XstoreLayer {
         layer
     }
 
-    /// Goes by the newest generation that the process knows.
+    /// Takes over the newest generation that the process knows.
     fn take_newest(&mut self) {
         let newest = self.shared.kept().newest.clone();
         let generation = newest.as_ref().map(|newest| newest.head.generation);
@@ -179,17 +182,17 @@ impl XstoreLayer {
         }
     }
 
-    /// What is known of all models.
+    /// Returns the head of the models, if known.
     pub fn head(&self) -> Option<&ModelHead> {
         self.newest.as_ref().map(|newest| &newest.head)
     }
 
-    /// What it caches.
+    /// Returns which parts the layer caches.
     pub fn cache(&self) -> ModelCache {
         self.cache
     }
 
-    /// Where the table begins, or did before it was loaded.
+    /// Returns the table's first leaf, or the one before it was loaded.
     pub fn first_leaf(&self) -> RemoteAddr {
         self.first_leaf
     }
@@ -198,7 +201,7 @@ impl XstoreLayer {
         self.sub_models.get(number as usize)?.as_ref()
     }
 
-    /// The leaf that a key is in, if what is held predicts one.
+    /// Returns the leaf of a key, if held models predict a single one.
     #[inline]
     pub fn one_leaf(&self, key: u64) -> Option<Hint> {
         let number = self.newest.as_ref()?.top.sub_model_of(key);
@@ -215,24 +218,24 @@ impl XstoreLayer {
         }
     }
 
-    /// The leaves to read for a key, or what has to be read before.
-    pub fn need(&mut self, key: u64, stride_blocks: u64) -> Need {
+    /// Returns the leaves to read for a key, or what has to be read first.
+    pub fn need(&mut self, key: u64, stride_blocks: u64) -> RequiredRead {
         let Some(newest) = &self.newest else {
-            return Need::Node;
+            return RequiredRead::Node;
         };
         let (head, number) = (newest.head, newest.top.sub_model_of(key));
         if self.held(number).is_none() && self.cache != ModelCache::Top {
             self.take_shared(number);
         }
         let Some(sub_model) = self.held(number) else {
-            return Need::Record {
+            return RequiredRead::Record {
                 generation: head.generation,
                 number,
                 place: head.record(number),
             };
         };
         if sub_model.table.is_empty() {
-            return Need::Entries(Arc::clone(sub_model));
+            return RequiredRead::Entries(Arc::clone(sub_model));
         }
         let model = &sub_model.record.model;
         let range = indices(model, key);
@@ -241,7 +244,7 @@ impl XstoreLayer {
             let entries = narrow(model, key, first, sub_model.table.get(range)?);
             candidates(entries, stride_blocks)
         });
-        found.map_or(Need::Node, Need::Nothing)
+        found.map_or(RequiredRead::Node, RequiredRead::Nothing)
     }
 
     fn take_shared(&mut self, number: u32) {
@@ -270,8 +273,8 @@ impl XstoreLayer {
         self.head().map(|head| head.generation)
     }
 
-    /// Keeps a sub-model that was read, unless the session goes by another generation by now, or
-    /// keeps none. Returns it, or a newer one.
+    /// Caches a sub-model that was read, unless the session uses another generation by now, or
+    /// caches none. Returns it, or a newer one.
     pub fn keep(&mut self, number: u32, mut sub_model: CachedSubModel) -> Arc<CachedSubModel> {
         let is_same = Some(sub_model.record.generation) == self.generation_if_any();
         let held = self.sub_models.get_mut(number as usize);
@@ -281,7 +284,7 @@ impl XstoreLayer {
         let kept = if self.cache.keeps_tables() {
             self.shared.keep(number, sub_model)
         } else {
-            // Others of the process may want the table.
+            // Other sessions of the process may cache the table.
             sub_model.table = Vec::new();
             Arc::new(sub_model)
         };
@@ -289,7 +292,7 @@ impl XstoreLayer {
         kept
     }
 
-    /// There is a newer sub-model, which is to be read.
+    /// Removes a sub-model for which there is a newer one to read.
     pub fn forget(&mut self, number: u32) {
         if let Some(held) = self.sub_models.get_mut(number as usize) {
             *held = None;
@@ -297,19 +300,19 @@ impl XstoreLayer {
         self.shared.kept().sub_models.remove(&number);
     }
 
-    /// Whether the session goes by this generation, or a newer one: perhaps from now on, as others
-    /// of the process do.
+    /// Returns whether the session uses this generation or a newer one, after taking over the
+    /// newest that the process knows.
     pub fn is_known(&mut self, generation: u32) -> bool {
         self.take_newest();
         self.generation_if_any() >= Some(generation)
     }
 
-    /// Goes by another generation from now on, if that is newer.
+    /// Takes over another generation, if it is newer.
     pub fn take_generation(&mut self, read: Generation) {
         let mut kept = self.shared.kept();
         let known = kept.newest.as_ref().map(|newest| newest.head.generation);
         if known < Some(read.head.generation) {
-            *kept = Kept {
+            *kept = SharedModelsState {
                 newest: Some(Arc::new(read)),
                 sub_models: HashMap::new(),
             };
@@ -318,14 +321,14 @@ impl XstoreLayer {
         self.take_newest();
     }
 
-    /// What the session goes by for a key; the node answers with what is newer than that.
+    /// Returns the version of what the session uses for a key; the node replies with what is newer.
     pub fn version_for(&self, key: u64) -> ModelVersion {
         let Some(newest) = &self.newest else {
             return ModelVersion::default();
         };
         let number = newest.top.sub_model_of(key);
         let version = match self.cache {
-            // It is read for each key anyhow.
+            // The sub-model is read for each key anyway.
             ModelCache::Top => u32::MAX,
             _ => self.held(number).map_or(0, |held| held.record.version),
         };
@@ -336,16 +339,16 @@ impl XstoreLayer {
         }
     }
 
-    /// Where a key most probably is, for a write to it (Y7).
-    pub fn place_of(&self, key: u64) -> Option<Place> {
+    /// Returns the most probable position of a key, for a write to it.
+    pub fn place_of(&self, key: u64) -> Option<TablePosition> {
         let of = self.version_for(key);
         let sub_model = self.held(of.number)?;
         let index = sub_model.record.model.position(key);
-        Some(Place { of, index })
+        Some(TablePosition { of, index })
     }
 
-    /// The leaves from a key on that sub-models lead to, as far as these are held side by side: at
-    /// the most so many, if the key is in the first of those that it may be in.
+    /// Returns the leaves from a key on that sub-models lead to, as far as adjacent sub-models are
+    /// held: at most `count_max`, if the first predicted leaf has the key.
     pub fn leaves_from(&self, key: u64, count_max: usize) -> Vec<RemoteAddr> {
         let Some(newest) = &self.newest else {
             return Vec::new();
@@ -371,7 +374,7 @@ impl XstoreLayer {
                 .map(RemoteAddr::place)
                 .filter(|leaf| !leaf.is_null())
             {
-                // The last leaf of a sub-model is mostly the first of the next one, too.
+                // The last leaf of a sub-model is usually the first of the next one, too.
                 if leaves.last() != Some(&leaf) {
                     leaves.push(leaf);
                 }
@@ -386,14 +389,15 @@ impl XstoreLayer {
     }
 }
 
-/// The entries of a translation table that a key may be at; `None`: there are too many.
+/// Returns the indices of a translation table's entries that a key may be at; `None` if there are
+/// too many.
 pub fn indices(model: &SubModel, key: u64) -> Option<RangeInclusive<usize>> {
     let range = model.range(key);
     let is_short = range.end() - range.start() < RANGE_LENGTH_MAX;
     is_short.then(|| *range.start() as usize..=*range.end() as usize)
 }
 
-/// Which of the entries from `first` on a key may be at, as their residuals tell.
+/// Returns which of the entries from `first` on a key may be at, according to their residuals.
 fn narrowed(
     model: &SubModel,
     key: u64,
@@ -403,14 +407,14 @@ fn narrowed(
     let Some(last) = entries.len().checked_sub(1) else {
         return 0..0;
     };
-    // No table is longer.
+    // The conversion is exact: no table is longer.
     let range = first as u32..=(first + last) as u32;
     let residuals = entries.iter().map(|entry| entry.spare());
     let narrow = model.narrow(key, range, residuals);
     *narrow.start() as usize - first..*narrow.end() as usize - first + 1
 }
 
-/// The same, as entries.
+/// Returns the entries from `first` on that a key may be at, according to their residuals.
 pub fn narrow<'a>(
     model: &SubModel,
     key: u64,
@@ -420,8 +424,8 @@ pub fn narrow<'a>(
     &entries[narrowed(model, key, first, entries)]
 }
 
-/// The leaves that entries name, of which those that lie side by side from the first on are read
-/// with one verb; `None`: none.
+/// Returns the leaves that entries name; the adjacent ones at the start are read with one verb.
+/// `None` if there are none.
 pub fn candidates(entries: &[RemoteAddr], stride_blocks: u64) -> Option<Candidates> {
     let leaves = entries.iter().filter(|leaf| !leaf.is_null());
     let hint = |addr: &RemoteAddr| Hint {
@@ -461,7 +465,7 @@ impl SearchLayer for XstoreLayer {
         (failed.addr != first.addr).then_some(first)
     }
 
-    /// What the session holds, shared or not.
+    /// Returns the bytes that the session uses, shared or not.
     fn metadata_bytes(&self) -> u64 {
         let top = self.newest.as_ref().map_or(0, |it| it.top.size_bytes());
         let own = (top + size_of_val(&*self.sub_models)) as u64;

@@ -1,14 +1,14 @@
-//! Models as they lie in far memory, and as replies bring them.
+//! Format of models in far memory and in replies.
 //!
-//! A generation's models lie in one place, in blocks: first the top model's lines, two in each, and
-//! then the records of the sub-models, by number. A block of lines:
+//! A generation's models are adjacent, in blocks: first the top model's lines, two per block, then
+//! the records of the sub-models, by number. A block of lines:
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | CRC-32C (32) over place, table id, the generation and words 1 to 7; generation (32) |
 //! | 1 to 3 | a line: its first key, slope and intercept, as the bits of an `f64` |
 //! | 4 to 6 | the next one, or zeros |
-//! | 7 | the first sub-model of either (32 each) |
+//! | 7 | the first sub-model of each (32 each) |
 //!
 //! A record:
 //!
@@ -18,105 +18,105 @@
 //! | 1 | the first key that it was fitted to |
 //! | 2, 3 | slope and intercept, as the bits of an `f64` |
 //! | 4 | leaves that it covers (32), generation (32) |
-//! | 5 | by how much a prediction can be less than a leaf's number, and greater, as bits of `f32` |
-//! | 6 | where its translation table is |
+//! | 5 | largest errors below and above a leaf's number, as bits of `f32` |
+//! | 6 | address of its translation table |
 //! | 7 | 0 |
 //!
-//! An entry of a translation table is a word: where the leaf is, and in the 16 bits that addresses
-//! leave, where it begins as the model predicts it ([`SubModel::residual`]).
+//! An entry of a translation table is a word: the leaf's address, and in its 16 spare bits, where
+//! the leaf begins according to the model ([`SubModel::residual`]).
 
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 use farleaf_model::recursive::{SUB_MODEL_SIZE_WORDS, SubModel, TopLine, TopModel};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 
-/// Words of a sub-model's record: a block.
+/// Size of a sub-model's record in words: a block.
 pub const RECORD_SIZE_WORDS: usize = 8;
-/// Words of a head.
+/// Size of a head in words.
 pub const HEAD_SIZE_WORDS: usize = 5;
-/// Lines of a top model that a block holds.
+/// Number of lines of a top model in a block.
 const LINES_PER_BLOCK: usize = 2;
-/// What the checksum of a block of lines begins with, so that none is taken for a record.
+/// First input of the checksum of a block of lines, so that it is never taken for a record.
 const LINES_MARK: u64 = 0x4C49_4E45_5300_0000;
 
 const _: () = assert!(RECORD_SIZE_WORDS as u64 == BLOCK_SIZE_WORDS);
 
-/// Which state of a sub-model.
+/// Version of a sub-model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelVersion {
-    /// Of the top model, from 1; 0: none.
+    /// Generation of the top model, from 1; 0 if there is none.
     pub generation: u32,
-    /// The sub-model's number.
+    /// Number of the sub-model.
     pub number: u32,
-    /// Of the sub-model, from 1; 0: none.
+    /// Version of the sub-model, from 1; 0 if there is none.
     pub version: u32,
 }
 
-/// Where a client expects a key: a position in a sub-model's translation table.
+/// Position in a sub-model's translation table where a client expects a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Of which state of which sub-model.
+pub struct TablePosition {
+    /// Version of the sub-model.
     pub of: ModelVersion,
-    /// The position.
+    /// Position in the table.
     pub index: u32,
 }
 
-/// What a client needs to find the models of a generation.
+/// Address and size of a generation's models, as a client needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelHead {
-    /// Greater than that of all heads before.
+    /// Generation, higher than in all previous heads.
     pub generation: u32,
-    /// How many sub-models there are.
+    /// Number of sub-models.
     pub sub_model_count: u32,
-    /// How many lines the top model has, no more than there are sub-models.
+    /// Number of lines of the top model, at most that of sub-models.
     pub line_count: u32,
-    /// Where the models are, the lines first.
+    /// Address of the models, lines first.
     pub records: RemoteAddr,
-    /// How many leaves there were.
+    /// Number of leaves at the time of the training.
     pub leaf_count: u64,
-    /// And how many records.
+    /// Number of records at the time of the training.
     pub record_count: u64,
 }
 
-/// What a client goes by before it reads sub-models.
+/// Generation of models as a client holds it before it reads sub-models.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// Where they are.
+    /// Address and size of the models.
     pub head: ModelHead,
-    /// Sends keys to them.
+    /// Top model, which sends keys to sub-models.
     pub top: TopModel,
 }
 
-/// A sub-model, as clients read it.
+/// Sub-model, as clients read it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SubModelRecord {
-    /// Greater than that of all before with its number, of its generation.
+    /// Version, higher than in all previous records of its number and generation.
     pub version: u32,
-    /// Of the top model that sends keys to it.
+    /// Generation of the top model that sends keys to it.
     pub generation: u32,
-    /// Predicts positions.
+    /// Model that predicts positions.
     pub model: SubModel,
-    /// Where they lead.
+    /// Address of the translation table.
     pub table: RemoteAddr,
 }
 
 impl ModelHead {
-    /// The record of a sub-model.
+    /// Returns the address of a sub-model's record.
     pub fn record(&self, number: u32) -> RemoteAddr {
         let lines_block_count = (self.lines_size_words() / RECORD_SIZE_WORDS) as u64;
         self.records
             .offset_blocks(lines_block_count + u64::from(number))
     }
 
-    /// Words of the lines, whole blocks.
+    /// Returns the size of the lines in words, whole blocks.
     pub fn lines_size_words(&self) -> usize {
         (self.line_count as usize).div_ceil(LINES_PER_BLOCK) * RECORD_SIZE_WORDS
     }
 
-    /// Blocks of all models.
+    /// Returns the number of blocks of all models.
     pub fn block_count(&self) -> u64 {
         (self.lines_size_words() / RECORD_SIZE_WORDS) as u64 + u64::from(self.sub_model_count)
     }
 
-    /// The lines of the top model, as they lie at the beginning of the models' place.
+    /// Returns the words of the top model's lines, which are first in the models' place.
     pub fn encode_lines(&self, top: &TopModel, table: TableId) -> Vec<u64> {
         let pairs = top.lines().chunks(LINES_PER_BLOCK).zip(0..);
         let blocks = pairs.map(|(pair, index)| {
@@ -134,8 +134,8 @@ impl ModelHead {
         blocks.flatten().collect()
     }
 
-    /// Adds the lines in some blocks, the first of which has this number, to those in the blocks
-    /// before; `None`: they are not of this generation of the table, or more than it has.
+    /// Adds the lines in some blocks, the first of which has number `first_block`, to those of the
+    /// previous blocks. `None` if they are not of this generation of the table, or too many.
     pub fn take_lines(
         &self,
         (first_block, words): (u64, &[u64]),
@@ -158,7 +158,7 @@ impl ModelHead {
         Some(())
     }
 
-    /// The top model, given all its lines; `None`: these are not all, or make none.
+    /// Returns the top model made of all its lines; `None` if lines are missing or invalid.
     pub fn top_of(&self, lines: Vec<TopLine>) -> Option<TopModel> {
         let is_all = lines.len() == self.line_count as usize;
         let top = TopModel::from_lines(lines, self.sub_model_count);
@@ -175,7 +175,7 @@ impl ModelHead {
         crc32c(&covered)
     }
 
-    /// As words of a reply.
+    /// Returns the words of the head in a reply.
     pub fn encode(&self) -> [u64; HEAD_SIZE_WORDS] {
         let line_count = u64::from(self.line_count);
         [
@@ -187,7 +187,7 @@ impl ModelHead {
         ]
     }
 
-    /// The head that was written so; `None`: none was.
+    /// Decodes a head; `None` if the words are invalid.
     pub fn decode(words: &[u64; HEAD_SIZE_WORDS]) -> Option<Self> {
         let [generation, counts, records, leaf_count, record_count] = *words;
         let head = Self {
@@ -207,7 +207,7 @@ impl ModelHead {
 }
 
 impl SubModelRecord {
-    /// As a block at a place.
+    /// Returns the words of the record at an address.
     pub fn encode(&self, place: RemoteAddr, table: TableId) -> [u64; RECORD_SIZE_WORDS] {
         let [first_x, slope, intercept, count, errors] = self.model.words();
         let count = count | u64::from(self.generation) << 32;
@@ -218,7 +218,7 @@ impl SubModelRecord {
         words
     }
 
-    /// The sub-model at a place; `None`: it is torn, or there is none of the table.
+    /// Decodes the record at an address; `None` if it is torn, or not of the table.
     pub fn decode(
         words: &[u64; RECORD_SIZE_WORDS],
         place: RemoteAddr,
@@ -253,7 +253,7 @@ fn checksum(words: &[u64; RECORD_SIZE_WORDS], place: RemoteAddr, table: TableId)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
     fn model() -> SubModel {
@@ -274,7 +274,7 @@ mod tests {
 
     const PLACE: RemoteAddr = RemoteAddr::new(NodeId(1), 500);
 
-    /// The format: a later version that changes it must say so.
+    /// Format: a later version that changes it must have another number.
     #[test]
     fn records_are_golden() {
         let words = record().encode(PLACE, TableId(9));
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(words[0] as u32, 0xBC95_E745);
     }
 
-    /// Promise (Y5): a record is read as it was written, and not as one of another place, another
+    /// Checks that a record is decoded as encoded, and rejected at another place, for another
     /// table, or with any word changed.
     #[test]
     fn records_are_of_their_place() {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn generation() -> Generation {
-        // Clusters far from each other, so that one line does not serve.
+        // Clusters far from each other, so that one line does not suffice.
         let clusters = [1_u64 << 20, 1 << 30, 1 << 50, 1 << 51, 1 << 62].into_iter();
         let lows = clusters.flat_map(|from| (0..1000).map(move |step| from + step * 30));
         let lows: Vec<u64> = core::iter::once(0).chain(lows).collect();
@@ -323,7 +323,7 @@ mod tests {
         Generation { head, top }
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Format: a later version that changes it must have another number.
     #[test]
     fn heads_and_lines_are_golden() {
         let lines = [[5, 1.0_f64.to_bits(), 0, 0], [9, 0, 0, 3], [70, 0, 0, 4]];
@@ -349,9 +349,8 @@ mod tests {
         assert_eq!(head.block_count(), 8);
     }
 
-    /// Promise (Y7): a top model is read as it was written, and not from another place, as another
-    /// table's, as another generation's, in part, or with any word changed; nor is it taken for
-    /// records.
+    /// Checks that a top model is decoded as encoded. It is rejected from another place, for
+    /// another table or generation, in part, or with any word changed. It is not taken for records.
     #[test]
     fn lines_are_of_their_place() {
         let Generation { head, top } = generation();
@@ -400,7 +399,7 @@ mod tests {
 
     fn decode_lines(head: &ModelHead, words: &[u64], table: TableId) -> Option<TopModel> {
         let mut lines = Vec::new();
-        // In two transfers.
+        // The lines come in two transfers.
         let (first, second) = words.split_at(RECORD_SIZE_WORDS.min(words.len()));
         head.take_lines((0, first), table, &mut lines)?;
         head.take_lines((1, second), table, &mut lines)?;
@@ -408,7 +407,8 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: any words are a head or none, and a head is written as it was read.
+        /// Checks that any words are a valid or invalid head, and that a decoded head is encoded to
+        /// the same words.
         #[test]
         fn any_words_can_be_a_head(mut words: [u64; HEAD_SIZE_WORDS], small: bool) {
             if small {

@@ -1,28 +1,28 @@
-//! A table's value blocks in the name of one session: the verbs on one block.
+//! Verbs on one value block of a table, for one session.
 
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{Batch, BatchError, CountedBatch, Endpoint, OperationKind, ProtocolCheck};
-use farleaf_region::PoolLayout;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::layout::ChunkIndex;
 
-use crate::content::Content;
-use crate::error::BlockError;
-use crate::header::{BODY_WORD, HEADER_SIZE_WORDS, HOLDER_WORD, Shape, checked_locator};
-use crate::list::{self, CHUNK_SIZE_WORDS, ListPart};
-use crate::pointer::{FatPointer, Form, Site};
-use crate::words::word_count;
+use crate::blobs::content::Content;
+use crate::blobs::error::BlockError;
+use crate::blobs::header::{BODY_WORD, HEADER_SIZE_WORDS, HOLDER_WORD, Shape, checked_locator};
+use crate::blobs::list::{self, CHUNK_SIZE_WORDS, ListPart};
+use crate::blobs::pointer::{FatPointer, Form, Site};
+use crate::blobs::words::word_count;
 
-/// What one session needs to work on the value blocks of one table.
+/// Context for operations on the value blocks of one table by one session.
 #[derive(Debug)]
 pub struct BlockAccess<'a, E> {
-    /// Its way to the pool.
+    /// Endpoint of the session.
     pub endpoint: &'a E,
-    /// Where things are.
+    /// Layout of the pool.
     pub layout: &'a PoolLayout,
-    /// Whose blocks.
+    /// Table of the blocks.
     pub table: TableId,
-    /// The session.
+    /// Owner word of the session.
     pub owner: OwnerWord,
 }
 
@@ -33,25 +33,25 @@ impl<E> Clone for BlockAccess<'_, E> {
 }
 impl<E> Copy for BlockAccess<'_, E> {}
 
-/// What a block says of itself, if its words are those that it was written with.
+/// Verified header of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct VerifiedBlock {
     pub(crate) shape: Shape,
     pub(crate) locator: Vec<u8>,
-    /// Of a list.
+    /// Parts, if the block is a list.
     pub(crate) parts: Vec<ListPart>,
 }
 
 impl<'a, E: Endpoint> BlockAccess<'a, E> {
-    /// Where a pointer leads.
+    /// Returns the place that a pointer leads to.
     ///
     /// # Errors
-    /// No block can be there, or none with a string of this size.
+    /// No block, or none with a string of this size, can be there.
     pub(crate) fn site(&self, pointer: FatPointer, size_bytes: u32) -> Result<Site, BlockError> {
         let word_count = HEADER_SIZE_WORDS + word_count(size_bytes as usize);
         let has_room = match pointer.form() {
             Form::Piece(class) => word_count as u64 <= class.size_words(),
-            Form::List(_) => size_bytes as usize <= crate::STRING_SIZE_BYTES_MAX,
+            Form::List(_) => size_bytes as usize <= crate::blobs::STRING_SIZE_BYTES_MAX,
             Form::Extent => {
                 let chunk_count = (word_count as u64).div_ceil(CHUNK_SIZE_WORDS);
                 u16::try_from(chunk_count).is_ok_and(|chunk_count| {
@@ -68,11 +68,14 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         })
     }
 
-    /// BV1: posts the WRITE of a block into a piece that this session holds
-    /// ([`BlockStore::take`](crate::BlockStore::take)); before what refers to it, in the same batch
-    /// if that is on the same node. One verb, the block's words but the holder.
+    /// Posts the WRITE of a block into a piece that this session holds
+    /// ([`BlockStore::take`](crate::blobs::BlockStore::take)). Must precede the reference to it, in
+    /// the same batch if both are on the same node. One verb for all words of the block but the
+    /// holder.
     ///
-    /// Panics if the pointer's form is not the one that the content takes.
+    /// # Panics
+    ///
+    /// If the pointer's form is not the one that the contents need.
     pub fn post_write(&self, batch: &mut Batch, pointer: FatPointer, content: &Content<'_>) {
         let Form::Piece(class) = pointer.form() else {
             panic!("{pointer} is no piece: what takes more is written ahead");
@@ -86,21 +89,24 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         batch.write(at, &words);
     }
 
-    /// BV3: posts the WRITE of this session's owner word into a block that is about to be unlinked;
-    /// before the page's switching word, in the same batch if that is on the same node. One verb of
-    /// one word, whatever the block's form.
+    /// Posts the WRITE of this session's owner word into a block that is about to be unlinked. Must
+    /// precede the page's switching word, in the same batch if both are on the same node. One verb
+    /// of one word, for any form of block.
     ///
     /// # Errors
     /// No block can be there; nothing has been posted.
     pub fn post_unlink(&self, batch: &mut Batch, pointer: FatPointer) -> Result<(), BlockError> {
         self.site(pointer, 0)?;
-        if !self.endpoint.leaves_out(ProtocolCheck::UnlinkedBlockIsHeld) {
+        if !self
+            .endpoint
+            .skips_check(ProtocolCheck::UnlinkedBlockIsHeld)
+        {
             batch.write_word(pointer.place().word_at(HOLDER_WORD), self.owner.word());
         }
         Ok(())
     }
 
-    /// A batch that is counted by itself, and not with an operation's.
+    /// Returns a batch that is counted separately from operations.
     pub(crate) fn control_batch(&self) -> CountedBatch<'a, E> {
         CountedBatch::new(self.endpoint, OperationKind::Control)
     }
@@ -109,14 +115,14 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         ChunkAllocator::new(self.endpoint, self.layout, self.owner).on(node)
     }
 
-    /// What the block at a place says of itself, which has room for so many words; `None`: it is
-    /// not whole. Two round trips: header, then list and locator.
+    /// Reads and verifies the header of the block at a place with space for this many words; `None`
+    /// if it is not intact. Two round trips: header, then list and locator.
     pub(crate) async fn look(
         &self,
         batch: &mut Batch,
         place: RemoteAddr,
         room_word_count: u64,
-    ) -> Result<Option<Looked>, BatchError> {
+    ) -> Result<Option<VerifiedBlock>, BatchError> {
         batch.clear();
         let read = batch.read(place.word_at(0), HEADER_SIZE_WORDS + 1);
         self.endpoint.execute(batch).await?;
@@ -153,14 +159,14 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         } else {
             Some(Vec::new())
         };
-        Ok(parts.map(|parts| Looked {
+        Ok(parts.map(|parts| VerifiedBlock {
             shape,
             locator,
             parts,
         }))
     }
 
-    /// The parts of the list at a pointer, if that is what is there.
+    /// Returns the parts of the list at a pointer, if there is such a list.
     pub(crate) async fn list_parts(
         &self,
         batch: &mut Batch,
@@ -181,7 +187,7 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         }))
     }
 
-    /// The chunk that an extent begins with.
+    /// Returns the chunk at whose start an extent begins.
     pub(crate) fn first_chunk(&self, place: RemoteAddr) -> Option<ChunkIndex> {
         let chunk = self.layout.chunk_of(place)?;
         (self.layout.chunk_start(chunk) == place).then_some(chunk)

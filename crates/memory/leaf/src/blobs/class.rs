@@ -1,14 +1,14 @@
-//! Into how many equal pieces a chunk is cut.
+//! Size classes: numbers of equal pieces in a chunk.
 
-use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::BLOCK_SIZE_WORDS;
+use farleaf_base::BLOCK_SIZE_WORDS;
+use farleaf_pool::chunk::CHUNK_LEAF_COUNT_MAX;
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
-/// How many size classes there are.
+/// Number of size classes.
 pub const CLASS_COUNT: u8 = 23;
 
-/// Pieces of a chunk, by class, from the smallest pieces on. Each class wastes less than a third
-/// of a piece, large ones less than a quarter.
+/// Pieces of a chunk, by class, the smallest pieces first. Each class wastes less than a third of a
+/// piece, large ones less than a quarter.
 const PIECE_COUNTS: [u64; CLASS_COUNT as usize] = [
     341, 256, 204, 170, 128, 102, 85, 64, 51, 42, 32, 25, 21, 16, 12, 10, 8, 6, 5, 4, 3, 2, 1,
 ];
@@ -24,12 +24,12 @@ const _: () = {
     assert!(PIECE_COUNTS[PIECE_COUNTS.len() - 1] == 1);
 };
 
-/// A size of pieces. Its number, 1 to [`CLASS_COUNT`], stands in fat pointers and chunk blocks.
+/// Size of pieces. Fat pointers and chunk blocks contain its number, 1 to [`CLASS_COUNT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SizeClass(u8);
 
 impl SizeClass {
-    /// The class with this number, if there is one.
+    /// Returns the class with this number, if any.
     pub const fn from_number(number: u8) -> Option<Self> {
         if number == 0 || number > CLASS_COUNT {
             None
@@ -38,32 +38,33 @@ impl SizeClass {
         }
     }
 
-    /// Its number.
+    /// Returns the class's number.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// All of them, from the smallest pieces on.
+    /// Iterates over all classes, the smallest pieces first.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=CLASS_COUNT).map(Self)
     }
 
-    /// Pieces of a chunk.
+    /// Returns the number of pieces in a chunk.
     pub const fn piece_count(self) -> u64 {
         PIECE_COUNTS[self.0 as usize - 1]
     }
 
-    /// Blocks from one piece to the next, which are all that a piece has.
+    /// Returns the distance between adjacent pieces in blocks, which is also the size of a piece.
     pub const fn stride_blocks(self) -> u64 {
         CHUNK_SIZE_BLOCKS / self.piece_count()
     }
 
-    /// Words of a piece.
+    /// Returns the size of a piece in words.
     pub const fn size_words(self) -> u64 {
         self.stride_blocks() * BLOCK_SIZE_WORDS
     }
 
-    /// The smallest class whose pieces have so many words; `None`: not even a chunk has.
+    /// Returns the smallest class whose pieces have at least this many words; `None` if a chunk has
+    /// fewer.
     pub fn fitting(word_count: u64) -> Option<Self> {
         Self::all().find(|class| class.size_words() >= word_count)
     }
@@ -73,7 +74,7 @@ impl SizeClass {
 mod tests {
     use super::*;
 
-    /// Promise: the sizes of pieces are these, in blocks of 64 bytes, and no chunk is overfull.
+    /// Promise: pieces have these sizes in blocks of 64 bytes, and fit into a chunk.
     #[test]
     fn strides_are_golden() {
         let strides: Vec<u64> = SizeClass::all().map(SizeClass::stride_blocks).collect();

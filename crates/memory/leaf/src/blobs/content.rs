@@ -1,18 +1,18 @@
-//! What is written into a value block, and how much room it takes.
+//! Contents of a value block, and the space that they need.
 
-use farleaf_types::{TableId, WordAddr};
+use farleaf_base::{TableId, WordAddr};
 use thiserror::Error;
 
-use crate::class::SizeClass;
-use crate::header::{
+use crate::blobs::class::SizeClass;
+use crate::blobs::header::{
     HEADER_SIZE_WORDS, LOCATOR_SIZE_BYTES_MAX, Role, SHAPE_WORD, STRING_SIZE_BYTES_MAX, Shape,
     check_word,
 };
-use crate::list::CHUNK_SIZE_WORDS;
-use crate::pointer::{FatPointer, Generation};
-use crate::words::{extend_words, word_count};
+use crate::blobs::list::CHUNK_SIZE_WORDS;
+use crate::blobs::pointer::{FatPointer, Generation};
+use crate::blobs::words::{extend_words, word_count};
 
-/// A string, and how the page that refers to it is found.
+/// String of a value block, and its locator, by which the page that refers to it is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
     role: Role,
@@ -20,7 +20,7 @@ pub struct Content<'a> {
     string: &'a [u8],
 }
 
-/// Why something cannot be written.
+/// Reason why a string cannot be written.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContentError {
@@ -30,7 +30,7 @@ pub enum ContentError {
          {STRING_SIZE_BYTES_MAX} at the most; cut it into several records"
     )]
     StringTooLong {
-        /// How long.
+        /// Size of the string in bytes.
         size_bytes: usize,
     },
     /// The locator is too long.
@@ -39,26 +39,26 @@ pub enum ContentError {
          {LOCATOR_SIZE_BYTES_MAX} at the most"
     )]
     LocatorTooLong {
-        /// How long.
+        /// Size of the locator in bytes.
         size_bytes: usize,
     },
 }
 
-/// What a block takes.
+/// Space that a block needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum SpaceNeed {
     /// A piece of this size.
     Piece(SizeClass),
-    /// So many whole chunks, if they lie side by side.
+    /// This number of adjacent chunks.
     Chunks(u64),
 }
 
 impl<'a> Content<'a> {
-    /// `locator`: a key that the page covers which refers to the string (BV5): the record's whole
-    /// key; of a fence or a prefix, the smallest key that the page covers.
+    /// Creates contents. `locator` is a key covered by the page that refers to the string: the
+    /// record's whole key; for a fence or a prefix, the smallest key that the page covers.
     ///
     /// # Errors
-    /// One of them is too long.
+    /// The string or the locator is too long.
     pub fn new(role: Role, locator: &'a [u8], string: &'a [u8]) -> Result<Self, ContentError> {
         if string.len() > STRING_SIZE_BYTES_MAX {
             let size_bytes = string.len();
@@ -75,7 +75,7 @@ impl<'a> Content<'a> {
         })
     }
 
-    /// The string.
+    /// Returns the string.
     pub const fn string(&self) -> &'a [u8] {
         self.string
     }
@@ -85,11 +85,11 @@ impl<'a> Content<'a> {
     }
 
     fn is_locator_the_string(&self) -> bool {
-        // A part's locator is where a list's holder looks for it.
+        // Holders of lists look for a part by its locator.
         self.locator == self.string && self.role != Role::Part
     }
 
-    /// Words of a block that has the string itself.
+    /// Returns the size in words of a block that contains the string itself.
     pub fn block_word_count(&self) -> u64 {
         let locator_word_count = if self.is_locator_the_string() {
             0
@@ -99,18 +99,18 @@ impl<'a> Content<'a> {
         (HEADER_SIZE_WORDS + word_count(self.string.len()) + locator_word_count) as u64
     }
 
-    /// What it takes.
-    pub fn room(&self) -> Room {
+    /// Returns the space that the block needs.
+    pub fn room(&self) -> SpaceNeed {
         let words = self.block_word_count();
         match SizeClass::fitting(words) {
-            Some(class) => Room::Piece(class),
-            None => Room::Chunks(words.div_ceil(CHUNK_SIZE_WORDS)),
+            Some(class) => SpaceNeed::Piece(class),
+            None => SpaceNeed::Chunks(words.div_ceil(CHUNK_SIZE_WORDS)),
         }
     }
 
-    /// Word 1 of the block.
+    /// Returns word 1 of the block.
     pub(crate) fn shape(&self, is_list: bool, generation: Generation) -> Shape {
-        // A list has no string to be the locator.
+        // A list contains no string that could be the locator.
         let is_same = self.is_locator_the_string() && !is_list;
         Shape {
             string_size_bytes: self.string.len(),
@@ -121,8 +121,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The words of a block from word 1 on, and where that is: the holder is there already (BV3).
-    /// `list`: the body, if it is one.
+    /// Returns the words of a block from word 1 on, and the index of the first: the holder is
+    /// already written. `list` is the body of a list, if the block is one.
     pub(crate) fn encode(
         &self,
         pointer: FatPointer,
@@ -140,7 +140,7 @@ impl<'a> Content<'a> {
         (pointer.place().word_at(SHAPE_WORD), words)
     }
 
-    /// Words 1 and 2.
+    /// Returns words 1 and 2.
     pub(crate) fn header(
         &self,
         pointer: FatPointer,
@@ -157,10 +157,10 @@ impl<'a> Content<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pointer::Form;
-    use farleaf_types::{NodeId, RemoteAddr};
+    use crate::blobs::pointer::Form;
+    use farleaf_base::{NodeId, RemoteAddr};
 
-    /// Promise: a block's words are these.
+    /// Promise: the words of blocks are these.
     #[test]
     fn blocks_are_golden() {
         let place = RemoteAddr::new(NodeId(0), 0x800);
@@ -190,15 +190,16 @@ mod tests {
         );
     }
 
-    /// Promise: the room is that of header, string and locator; what is too long is refused.
+    /// Promise: the space includes header, string and locator; strings that are too long are
+    /// rejected.
     #[test]
-    fn room_is_told_and_limits_are_kept() {
+    fn space_is_computed_and_limits_are_checked() {
         let room = |locator: usize, string: usize| {
             let (locator, string) = (vec![1; locator], vec![2; string]);
             Content::new(Role::Value, &locator, &string).map(|content| content.room())
         };
         let class = |number| {
-            Ok(Room::Piece(
+            Ok(SpaceNeed::Piece(
                 SizeClass::from_number(number).expect("a class"),
             ))
         };
@@ -206,8 +207,8 @@ mod tests {
         assert_eq!(room(8, 160), class(1));
         assert_eq!(room(8, 161), class(2));
         assert_eq!(room(8, 65536 - 32), class(23));
-        assert_eq!(room(8, 65536 - 31), Ok(Room::Chunks(2)));
-        assert_eq!(room(4097, 64 << 20), Ok(Room::Chunks(1025)));
+        assert_eq!(room(8, 65536 - 31), Ok(SpaceNeed::Chunks(2)));
+        assert_eq!(room(4097, 64 << 20), Ok(SpaceNeed::Chunks(1025)));
         let long = room(0, (64 << 20) + 1);
         assert!(matches!(long, Err(ContentError::StringTooLong { .. })));
         let long = room(4098, 0);

@@ -1,70 +1,70 @@
-//! What can go wrong with value blocks.
+//! Errors of value blocks.
 
+use farleaf_base::{NodeId, TableId};
 use farleaf_fabric::BatchError;
-use farleaf_region::RegionError;
-use farleaf_types::{NodeId, TableId};
+use farleaf_pool::PoolError;
 use thiserror::Error;
 
-use crate::content::ContentError;
-use crate::pointer::FatPointer;
+use crate::blobs::content::ContentError;
+use crate::blobs::pointer::FatPointer;
 
-/// An operating failure of value blocks.
+/// Operating failure of value blocks.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The fabric failed; the outcome of what was written is unknown (F5).
+    /// The fabric failed; the outcome of what was written is unknown (FABRIC-5).
     #[error(transparent)]
     Fabric(#[from] BatchError),
-    /// Chunks could not be claimed or given back, for another reason than that there are none.
+    /// Claiming or returning chunks failed, but not for lack of space.
     #[error(transparent)]
-    Region(Box<RegionError>),
-    /// What was to be written is too long.
+    Pool(Box<PoolError>),
+    /// The string or locator is too long.
     #[error(transparent)]
     Content(#[from] ContentError),
-    /// There is no room for a string, in however many pieces. All that was claimed for it has been
-    /// given back.
+    /// No space for a string, even in several parts. All chunks claimed for it were given back.
     #[error("no room on {node} for a value block of {asked_bytes} bytes: {source}")]
     Full {
-        /// Where.
+        /// Node that is full.
         node: NodeId,
-        /// What was asked for: whole chunks, or one for pieces; in bytes.
+        /// Requested bytes: whole chunks, or one chunk for pieces.
         asked_bytes: u64,
-        /// What the pool says.
-        source: Box<RegionError>,
+        /// Error of the pool.
+        source: Box<PoolError>,
     },
-    /// A page that can be trusted refers to where no block of that size can be: it is damaged.
+    /// A trusted page refers to a place that cannot hold a block of that size: the page is
+    /// corrupted.
     #[error(
         "a page of {table} refers to a string of {size_bytes} bytes in a value block at {pointer}, \
          where there can be none; the page is damaged: save the records that can still be read, \
          and drop the table"
     )]
     Impossible {
-        /// Whose page.
+        /// Table of the page.
         table: TableId,
-        /// What it refers to.
+        /// Pointer in the page.
         pointer: FatPointer,
-        /// Of what size it says that is.
+        /// Size of the string in bytes, according to the page.
         size_bytes: u32,
     },
 }
 
 impl BlockError {
-    /// The node of the pool that is gone for good, if that is why.
+    /// Returns the permanently lost node that caused the error, if any.
     pub fn lost_node(&self) -> Option<NodeId> {
         match self {
             Self::Fabric(error) => error.lost_node(),
-            Self::Region(error) => error.lost_node(),
+            Self::Pool(error) => error.lost_node(),
             _ => None,
         }
     }
 
-    /// Whether there is no room on a node; there may be on another.
+    /// Returns whether the node is full; another one may have space.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }
 
-    /// The same, where what had no room was part of something larger.
-    pub(crate) fn asking_for(self, asked_bytes: u64) -> Self {
+    /// Returns the error with the size of the whole request, of which the failed one was a part.
+    pub(crate) fn for_request_of(self, asked_bytes: u64) -> Self {
         match self {
             Self::Full { node, source, .. } => Self::Full {
                 node,
@@ -75,8 +75,8 @@ impl BlockError {
         }
     }
 
-    /// The same, if there was no room, as what another claim was told of the room that there is.
-    pub(crate) fn with_figures_of(self, full: RegionError) -> Self {
+    /// Returns the error, if it is for lack of space, with another claim's figures of free space.
+    pub(crate) fn with_free_space_of(self, full: PoolError) -> Self {
         match self {
             Self::Full {
                 node, asked_bytes, ..
@@ -89,10 +89,10 @@ impl BlockError {
         }
     }
 
-    /// What claiming chunks has ended with, as an answer to who asked for so many bytes.
-    pub(crate) fn of_claim(error: RegionError, node: NodeId, asked_bytes: u64) -> Self {
+    /// Converts an error of claiming chunks for a request of this many bytes.
+    pub(crate) fn of_claim(error: PoolError, node: NodeId, asked_bytes: u64) -> Self {
         match error {
-            RegionError::Full { .. } => Self::Full {
+            PoolError::Full { .. } => Self::Full {
                 node,
                 asked_bytes,
                 source: Box::new(error),
@@ -102,11 +102,11 @@ impl BlockError {
     }
 }
 
-impl From<RegionError> for BlockError {
-    fn from(error: RegionError) -> Self {
+impl From<PoolError> for BlockError {
+    fn from(error: PoolError) -> Self {
         match error {
-            RegionError::Fabric(error) => Self::Fabric(error),
-            other => Self::Region(Box::new(other)),
+            PoolError::Fabric(error) => Self::Fabric(error),
+            other => Self::Pool(Box::new(other)),
         }
     }
 }

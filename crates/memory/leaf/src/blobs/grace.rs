@@ -1,44 +1,44 @@
-//! How far all sessions have followed (D7).
+//! Progress of all sessions (LEAF-7).
 
+use farleaf_base::{BLOCK_SIZE_WORDS, OwnerWord, SequenceNumber};
 use farleaf_fabric::{Batch, ReadSlot};
-use farleaf_region::RegionLayout;
-use farleaf_region::session::{SESSION_COUNT, SESSION_SIZE_WORDS, SessionRecord, session_ids};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, SequenceNumber};
+use farleaf_pool::NodeLayout;
+use farleaf_pool::session::{SESSION_COUNT, SESSION_SIZE_WORDS, SessionRecord, session_ids};
 
 const _: () = assert!(SESSION_SIZE_WORDS as u64 == BLOCK_SIZE_WORDS);
 
-/// A READ of all sessions' blocks.
+/// Posted READ of all sessions' blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostedSessions(ReadSlot);
 
-/// The sessions that are not fenced, at the time of a READ, and what they had published.
+/// Sessions that were not fenced at the time of a READ, and the numbers that they had published.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alive(Vec<(OwnerWord, SequenceNumber)>);
+pub(crate) struct LiveSessions(Vec<(OwnerWord, SequenceNumber)>);
 
-/// Posts a READ of the blocks of all sessions: one verb, 65,472 bytes. They lie side by side, and
-/// each of the two words that count is atomic; that they are read at different moments does no
-/// harm: a session that registers meanwhile began after whatever this is asked for.
-pub(crate) fn post(batch: &mut Batch, layout: &RegionLayout) -> PostedSessions {
+/// Posts a READ of all sessions' blocks: one verb, 65,472 bytes. The blocks are adjacent, and each
+/// of the two relevant words is atomic. Reading them at different moments is harmless: a session
+/// that registers meanwhile began after the event in question.
+pub(crate) fn post(batch: &mut Batch, layout: &NodeLayout) -> PostedSessions {
     let number_zero = layout.sessions();
     let word_count = (SESSION_COUNT - 1) as usize * SESSION_SIZE_WORDS;
     PostedSessions(batch.read(number_zero.offset(BLOCK_SIZE_WORDS), word_count))
 }
 
 impl PostedSessions {
-    /// What has been read.
-    pub(crate) fn alive(self, batch: &Batch) -> Alive {
+    /// Returns the sessions that were read.
+    pub(crate) fn alive(self, batch: &Batch) -> LiveSessions {
         let (blocks, _) = batch.words(self.0).as_chunks::<SESSION_SIZE_WORDS>();
         let alive = session_ids().zip(blocks).filter_map(|(session, words)| {
             let record = SessionRecord::decode(words);
             let owner = OwnerWord::new(session, record.alive()?);
             Some((owner, record.published))
         });
-        Alive(alive.collect())
+        LiveSessions(alive.collect())
     }
 }
 
-impl Alive {
-    /// The number that all of them have published, but for one.
+impl LiveSessions {
+    /// Returns the number that all these sessions but one have published.
     pub(crate) fn passed(&self, but_for: Option<OwnerWord>) -> SequenceNumber {
         let others = self.0.iter();
         let others = others.filter(|(owner, _)| Some(*owner) != but_for);

@@ -1,64 +1,66 @@
-//! The first words of a value block, and its locator.
+//! First words of a value block, and its locator.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | *holder* (BV3): 0 = never used, 1 = settled, else an owner word |
-//! | 1 | size of the string in bytes (32), size of the locator in bytes (16), role (5), is a list (1), generation (10) |
-//! | 2 | CRC-32C (32) over the block's place, word 1, table, the list's words, the locator's words; table (32) |
+//! | 0 | *holder*: 0 = never used, 1 = settled, else an owner word |
+//! | 1 | bytes of string (32) and locator (16), role (5), is a list (1), generation (10) |
+//! | 2 | CRC-32C (32) over place, word 1, table, list and locator; table (32) |
 //! | 3.. | the string, or the list's words |
 //! | .. | the locator, unless it is the string itself (its size is all ones then) |
 //!
-//! Columns from the lowest bit on. The sum leaves the string out, which the reference has a sum of:
-//! the sweep, which wants to know who refers to the block, reads no string of 64 MiB for that.
+//! Fields are listed from the lowest bit on. The checksum excludes the string, whose checksum is in
+//! the reference. So the sweep, which checks only which page refers to the block, need not read
+//! strings of 64 MiB.
 
-use farleaf_types::{RemoteAddr, TableId, crc32c};
+use farleaf_base::{RemoteAddr, TableId, crc32c};
 
-use crate::pointer::Generation;
-use crate::words::{extend_bytes, extend_words, word_count};
+use crate::blobs::pointer::Generation;
+use crate::blobs::words::{extend_bytes, extend_words, word_count};
 
-/// Word of the holder.
+/// Index of the holder's word.
 pub const HOLDER_WORD: u64 = 0;
-/// Word 1: sizes, role, generation.
+/// Index of word 1: sizes, role, generation.
 pub const SHAPE_WORD: u64 = 1;
-/// Where the string begins, or the list.
+/// Index of the first word of the string or list.
 pub const BODY_WORD: u64 = 3;
-/// [`BODY_WORD`], as a number of words.
+/// [`BODY_WORD`] as a number of words.
 pub(crate) const HEADER_SIZE_WORDS: usize = BODY_WORD as usize;
 
-/// The longest string, in bytes.
+/// Size of the longest string in bytes.
 pub const STRING_SIZE_BYTES_MAX: usize = 64 << 20;
-/// The longest locator, in bytes: a key of 4,096, and the zero byte that a fence may add.
+/// Size of the longest locator in bytes: a key of 4,096, and the zero byte that a fence may add.
 pub const LOCATOR_SIZE_BYTES_MAX: usize = 4097;
-/// The size of a locator that is the string itself.
+/// Size value of a locator that is the string itself.
 const SAME_AS_STRING: u16 = u16::MAX;
 const LIST_BIT: u64 = 1 << 53;
 
 const _: () = assert!(LOCATOR_SIZE_BYTES_MAX < SAME_AS_STRING as usize);
 const _: () = assert!(STRING_SIZE_BYTES_MAX <= u32::MAX as usize);
 
-/// The holder of a block that is referred to and whose last holder is fenced: nobody (BV8).
+/// Holder word of a block that a page refers to and whose last holder is fenced: no session holds
+/// it.
 pub const SETTLED: u64 = 1;
 
-/// What the string is to the page that refers to it.
+/// Role of a string in the page that refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// The value of a record.
+    /// Value of a record.
     Value = 1,
-    /// The key of a record, whole.
+    /// Whole key of a record.
     Key = 2,
-    /// The page's lower fence.
+    /// Lower fence of the page.
     Low = 3,
-    /// Its upper fence.
+    /// Upper fence of the page.
     High = 4,
-    /// Its prefix.
+    /// Prefix of the page.
     Prefix = 5,
-    /// A part of a string that a list puts together; the locator is the list's fat pointer.
+    /// Part of the string of a list; the locator is the list's fat pointer.
     Part = 6,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 6] = [
         Self::Value,
         Self::Key,
@@ -74,23 +76,23 @@ impl Role {
     }
 }
 
-/// What word 1 says.
+/// Contents of word 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Size of the string, which may be put together of several extents, in bytes.
+    /// Size in bytes of the string, which may consist of several extents.
     pub(crate) string_size_bytes: usize,
-    /// Size of the locator in bytes; `None`: it is the string.
+    /// Size of the locator in bytes; `None` if it is the string.
     pub(crate) locator_size_bytes: Option<usize>,
-    /// What the string is.
+    /// Role of the string.
     pub(crate) role: Role,
     /// Whether the body is a list.
     pub(crate) is_list: bool,
-    /// Which of the blocks at its place it is.
+    /// Generation of the block at its place.
     pub(crate) generation: Generation,
 }
 
 impl Shape {
-    /// Word 1. The sizes are within their limits.
+    /// Encodes word 1. The sizes must be within their limits.
     pub(crate) fn word(&self) -> u64 {
         let locator = match self.locator_size_bytes {
             Some(size) => size as u64,
@@ -105,7 +107,7 @@ impl Shape {
             | generation << 54
     }
 
-    /// Reads word 1; `None`: no block has such a one.
+    /// Decodes word 1; `None` if no block can have it.
     pub(crate) fn decode(word: u64) -> Option<Self> {
         let string_size_bytes = (word & 0xFFFF_FFFF) as usize;
         let locator_size = (word >> 32) as u16;
@@ -129,7 +131,7 @@ impl Shape {
         })
     }
 
-    /// Where the locator begins, given how many words the body has, and how many bytes it has.
+    /// Returns the locator's first word and its size in bytes, for a body of this number of words.
     pub(crate) fn locator_place(&self, body_word_count: usize) -> (u64, usize) {
         match self.locator_size_bytes {
             Some(size) => (BODY_WORD + body_word_count as u64, size),
@@ -138,17 +140,17 @@ impl Shape {
     }
 }
 
-/// A word 1 of no block, which keeps the generation.
+/// Returns a word 1 that no block has, but that keeps the generation.
 pub(crate) const fn no_shape_word(generation: Generation) -> u64 {
     (generation.number() as u64) << 54
 }
 
-/// The generation in a word 1, whatever else it says.
+/// Returns the generation in any word 1, including invalid ones.
 pub(crate) const fn generation_of(shape_word: u64) -> Generation {
     Generation::new((shape_word >> 54) as u16)
 }
 
-/// Word 2 of the block at a place; `list`: the body's words, if it is one.
+/// Computes word 2 of the block at a place. `list` has the body's words, if the block is a list.
 pub(crate) fn check_word(
     place: RemoteAddr,
     table: TableId,
@@ -163,7 +165,7 @@ pub(crate) fn check_word(
     u64::from(crc32c(&words)) | u64::from(table.0) << 32
 }
 
-/// The locator, if the words of a block are those that it was written with.
+/// Returns the locator, if the block's words match their checksum.
 pub(crate) fn checked_locator(
     (place, table): (RemoteAddr, TableId),
     [shape_word, check]: [u64; 2],
@@ -183,7 +185,7 @@ pub(crate) fn checked_locator(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
     /// Promise: the bits are these.
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(roles, [1, 2, 3, 4, 5, 6]);
     }
 
-    /// Promise: another place, table, generation, list or locator is noticed.
+    /// Promise: another place, table, generation, list or locator is detected.
     #[test]
     fn what_is_not_the_block_is_noticed() {
         let place = RemoteAddr::new(NodeId(1), 2);
@@ -252,8 +254,8 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: whatever words come, they are a block's or none; what is read says the same
-        /// when it is written, and no size is beyond its limit.
+        /// Promise: any words decode to a block or to nothing; a decoded block encodes to the same
+        /// word, and all sizes are within their limits.
         #[test]
         fn any_words_are_read(
             word: u64,

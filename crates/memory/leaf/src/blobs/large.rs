@@ -1,43 +1,43 @@
-//! Strings that take whole chunks: extents, and lists of them (BV9).
+//! Strings that take whole chunks: extents, and lists of them.
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkRange, Others};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_types::NodeId;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkRange, LaterClaims};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 
-use crate::access::BlockAccess;
-use crate::class::SizeClass;
-use crate::content::{Content, Room};
-use crate::error::BlockError;
-use crate::header::{
+use crate::blobs::access::BlockAccess;
+use crate::blobs::class::SizeClass;
+use crate::blobs::content::{Content, SpaceNeed};
+use crate::blobs::error::BlockError;
+use crate::blobs::header::{
     BODY_WORD, HEADER_SIZE_WORDS, HOLDER_WORD, Role, SHAPE_WORD, Shape, checked_locator,
 };
-use crate::list::{self, ListPart, part_chunk_count};
-use crate::pointer::{FatPointer, Form, Generation};
-use crate::store::BlockStore;
-use crate::words::{extend_words, word_count};
+use crate::blobs::list::{self, ListPart, part_chunk_count};
+use crate::blobs::pointer::{FatPointer, Form, Generation};
+use crate::blobs::store::BlockStore;
+use crate::blobs::words::{extend_words, word_count};
 
-/// Words of a string that are read or written with one batch, 256,000 bytes: with a header and a
-/// locator that is one verb's worth on the wire, and what a network card's buffers are cut for.
+/// Words of a string that one batch reads or writes: 256,000 bytes. With a header and a locator,
+/// that is one verb on the wire, and network cards' buffers have this size.
 pub(crate) const TRANSFER_SIZE_WORDS: usize = 32_000;
 pub(crate) const TRANSFER_SIZE_BYTES: usize = TRANSFER_SIZE_WORDS * 8;
 
-/// What every extent is claimed as (A8).
+/// Purpose as which every extent is claimed.
 const EXTENT: ChunkPurpose = ChunkPurpose::Extent { position: 0 };
 
 impl BlockStore {
-    /// BV1, for what lies on another node than the page, or takes whole chunks: leases or claims
-    /// room on a node, writes the block, and waits until it is there. Nothing refers to it yet;
-    /// [`put_back`](Self::put_back) if nothing will.
+    /// Writes a block that takes whole chunks or is on another node than its page: leases or claims
+    /// space on a node, writes the block, and waits until it is written. Nothing refers to the
+    /// block yet; if nothing will, call [`put_back`](Self::put_back).
     ///
-    /// A piece: one round trip, and what [`lease_more`](Self::lease_more) costs if there is none.
-    /// Whole chunks: some 6 round trips, 3 for each 512 chunks, and one for each 256,000 bytes; for
-    /// every piece in which free chunks lie, the chunk table is read once more.
+    /// A piece costs one round trip, plus [`lease_more`](Self::lease_more) if there is none. Whole
+    /// chunks cost some 6 round trips, 3 for each 512 chunks, and one for each 256,000 bytes. For
+    /// every further run of free chunks that is used, the chunk table is read again.
     ///
     /// # Errors
-    /// [`BlockError::Full`], with nothing claimed; or the fabric failed: then the session may own
+    /// [`BlockError::Full`], with nothing claimed. Or the fabric failed: then the session may own
     /// chunks that it does not know of, and counts as broken.
     pub async fn write_ahead<E: Endpoint>(
         &self,
@@ -47,14 +47,14 @@ impl BlockStore {
         content: &Content<'_>,
     ) -> Result<FatPointer, BlockError> {
         match content.room() {
-            Room::Piece(class) => {
+            SpaceNeed::Piece(class) => {
                 let pointer = self.take_or_lease(access, node, class).await?;
                 batch.clear();
                 access.post_write(batch, pointer, content);
                 access.endpoint.execute(batch).await?;
                 Ok(pointer)
             }
-            Room::Chunks(count) => {
+            SpaceNeed::Chunks(count) => {
                 self.write_large(access, batch, (node, count), content)
                     .await
             }
@@ -89,17 +89,17 @@ impl BlockStore {
         }
         let allocator = access.allocator(node);
         let mut claimed = allocator.claim(count, EXTENT, access.table).await;
-        if matches!(claimed, Err(RegionError::Full { .. }))
+        if matches!(claimed, Err(PoolError::Full { .. }))
             && self.free_unneeded(access, None).await?
         {
             claimed = allocator.claim(count, EXTENT, access.table).await;
         }
         match claimed {
             Ok(range) => access.fill(batch, range, content).await,
-            Err(full @ RegionError::Full { .. }) => {
+            Err(full @ PoolError::Full { .. }) => {
                 let written = self.write_list(access, batch, (node, count), content).await;
-                // What was claimed in part is not free at the moment at which the rest is missed.
-                written.map_err(|error| error.with_figures_of(full))
+                // Chunks claimed in part are not free when the missing ones are reported.
+                written.map_err(|error| error.with_free_space_of(full))
             }
             Err(error) => Err(error.into()),
         }
@@ -124,7 +124,7 @@ impl BlockStore {
                 if error.is_full() {
                     access.give_back_untouched(&ranges).await?;
                 }
-                return Err(error.asking_for(asked_bytes));
+                return Err(error.for_request_of(asked_bytes));
             }
         };
         let list = FatPointer::new(piece.place(), Form::List(class), piece.generation());
@@ -151,26 +151,27 @@ impl BlockStore {
 }
 
 impl<E: Endpoint> BlockAccess<'_, E> {
-    /// Claims chunks for a string of which no run has enough, the longest runs first; gives back
-    /// what it has got if they are not enough together.
+    /// Claims chunks from several runs, the longest first, for a string that fits into none of
+    /// them. Gives all back if they do not suffice together.
     async fn claim_in_pieces(
         &self,
         node: NodeId,
         size_bytes: usize,
-    ) -> Result<Vec<ChunkRange>, RegionError> {
+    ) -> Result<Vec<ChunkRange>, PoolError> {
         let allocator = self.allocator(node);
         let mut ranges = Vec::new();
         let mut left = size_bytes;
         while left > 0 {
             let wanted = part_chunk_count(left);
-            let claimed = allocator.claim_beside(wanted, Others::default(), EXTENT, self.table);
+            let claimed =
+                allocator.claim_beside(wanted, LaterClaims::default(), EXTENT, self.table);
             match claimed.await {
                 Ok(range) => {
                     left = left.saturating_sub(list::part_capacity_bytes(range.count));
                     ranges.push(range);
                 }
                 Err(error) => {
-                    if matches!(error, RegionError::Full { .. }) {
+                    if matches!(error, PoolError::Full { .. }) {
                         self.give_back_untouched(&ranges).await?;
                     }
                     return Err(error);
@@ -180,7 +181,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(ranges)
     }
 
-    async fn give_back_untouched(&self, ranges: &[ChunkRange]) -> Result<(), RegionError> {
+    async fn give_back_untouched(&self, ranges: &[ChunkRange]) -> Result<(), PoolError> {
         for range in ranges {
             let allocator = self.allocator(range.first.node());
             allocator.give_back_untouched(*range).await?;
@@ -188,8 +189,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(())
     }
 
-    /// Writes the first block into chunks that this session has just claimed, and lets go of them:
-    /// from then on it holds the block, not the chunks (BV6).
+    /// Writes the first block into chunks that this session has just claimed, and releases the
+    /// chunks: from then on the session holds the block, not the chunks.
     async fn fill(
         &self,
         batch: &mut Batch,
@@ -201,7 +202,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let pointer = FatPointer::new(place, Form::Extent, first);
         self.write_extent(batch, pointer, content).await?;
         let allocator = self.allocator(range.first.node());
-        allocator.let_go_of(range).await?;
+        allocator.release_chunks(range).await?;
         Ok(pointer)
     }
 
@@ -232,8 +233,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(())
     }
 
-    /// Which of a list's parts are still its own: whole, and with its pointer as their locator. One
-    /// round trip, 24 bytes for each.
+    /// Returns the parts that still belong to the list: intact, with the list's pointer as locator.
+    /// One round trip, 24 bytes for each part.
     pub(crate) async fn own_parts(
         &self,
         batch: &mut Batch,
@@ -278,5 +279,5 @@ impl<E: Endpoint> BlockAccess<'_, E> {
     }
 }
 
-// A header is written from the holder on.
+// A header is written starting at the holder.
 const _: () = assert!(HOLDER_WORD == 0 && SHAPE_WORD == 1 && BODY_WORD == 3);

@@ -1,56 +1,58 @@
-//! Pieces of chunks: how a session comes to hold them, and how they become free again.
+//! Leasing and freeing of pieces of chunks.
 //!
 //! A chunk is leased for two round trips only. In these the session writes its owner word into each
-//! piece that it takes and clears that piece's free bit (BV6); from then on it holds the pieces,
-//! not the chunk.
+//! piece that it takes and clears that piece's free bit. From then on it holds the pieces, not the
+//! chunk.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, OwnerWord, WORD_SIZE_BYTES};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_region::allocation::ChunkRange;
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{NodeId, OwnerWord, WORD_SIZE_BYTES};
+use farleaf_pool::allocation::ChunkRange;
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_pool::{PoolError, PoolLayout};
 
-use crate::access::BlockAccess;
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::header::{HOLDER_WORD, SHAPE_WORD, generation_of};
-use crate::pointer::{FatPointer, Form, Site};
-use crate::store::BlockStore;
+use crate::blobs::access::BlockAccess;
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::header::{HOLDER_WORD, SHAPE_WORD, generation_of};
+use crate::blobs::pointer::{FatPointer, Form, Site};
+use crate::blobs::store::BlockStore;
 
-/// Pieces that are leased at once, if a chunk has so many.
+/// Number of pieces leased at once, if a chunk has as many.
 pub const LEASE_PIECE_COUNT: usize = 64;
-/// Pieces of a size that a session keeps at the least; what is beyond goes back.
+/// Smallest number of pieces of a size that a session keeps; surplus pieces are given back.
 pub const KEPT_PIECE_COUNT: usize = 2 * LEASE_PIECE_COUNT;
-/// What pieces of a size that are kept may take, if those are more: 4 MiB, or this part of the
-/// pool.
+/// Bytes of pieces of a size that a session may keep, if these are more pieces: 4 MiB, or a fixed
+/// share of the pool.
 const KEPT_SIZE_BYTES_MAX: u64 = 4 << 20;
 const KEPT_POOL_PART: u64 = 64;
-/// After a look at the chunk table that has found no room left in chunks of a size, so many chunks
-/// that nobody has used are leased without another look.
+/// Number of unused chunks leased without reading the chunk table, after it showed no free pieces
+/// of a size.
 const UNREAD_LEASE_COUNT: u32 = 16;
 
 fn kept_size_bytes(layout: &PoolLayout) -> u64 {
-    let sizes = layout.regions().map(|region| region.superblock.chunk_count);
+    let sizes = layout
+        .memories()
+        .map(|memory| memory.superblock.chunk_count);
     let pool_size_bytes = sizes.sum::<u64>() * CHUNK_SIZE_BYTES;
     (pool_size_bytes / KEPT_POOL_PART).min(KEPT_SIZE_BYTES_MAX)
 }
 
-/// What became of pieces that were to be free.
+/// Result of freeing pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marked {
-    /// They are free, as far as the session still held them.
+pub(crate) enum MarkOutcome {
+    /// The pieces that the session still held are free.
     Done,
-    /// Somebody leases the chunk just now. To be tried again.
+    /// Another session leases the chunk now; retry later.
     Busy,
 }
 
 impl BlockStore {
-    /// Leases pieces of a size on a node, up to 64 of them, of one chunk. Two round trips if the
-    /// chunk that pieces were taken from last has more; else those that finding a chunk takes (the
-    /// node's chunk table is read), and one. 8 bytes read and written for each piece, and 64.
+    /// Leases up to 64 pieces of a size on a node, from one chunk. Costs two round trips if the
+    /// chunk used last has more. Otherwise costs those of finding a chunk (the node's chunk table
+    /// is read), and one. Reads and writes 8 bytes for each piece, and 64.
     ///
     /// # Errors
     /// [`BlockError::Full`]; or the fabric failed: then the session may own a chunk that it does
@@ -75,7 +77,12 @@ impl BlockStore {
         node: NodeId,
         class: SizeClass,
     ) -> Result<(), BlockError> {
-        let last = self.state.borrow_mut().shelf(node, class).chunk.take();
+        let last = self
+            .state
+            .borrow_mut()
+            .class_pieces(node, class)
+            .chunk
+            .take();
         let again = match last {
             Some(chunk) => access.lease_again(chunk, class).await?,
             None => None,
@@ -98,27 +105,29 @@ impl BlockStore {
             .map(|piece| {
                 let place = start.offset_blocks(piece * class.stride_blocks());
                 free.remove(*piece);
-                // BV6: before the bits, and the chunk's owner word, say that they are not free.
+                // The holder is written before the bits and the chunk's owner word show that the
+                // pieces are not free.
                 batch.write_word(place.word_at(HOLDER_WORD), access.owner.word());
                 (place, batch.read(place.word_at(SHAPE_WORD), 1))
             })
             .collect();
-        access.post_let_go(batch, chunk, class, free);
+        access.post_release(batch, chunk, class, free);
         access.endpoint.execute(batch).await?;
         let mut state = self.state.borrow_mut();
-        let shelf = state.shelf(node, class);
-        // The first are taken first.
+        let class_pieces = state.class_pieces(node, class);
+        // Reversed, so that the first pieces are taken first.
         let taken = reads.into_iter().rev().map(|(place, read)| {
             let last = generation_of(batch.words(read)[0]);
             FatPointer::new(place, Form::Piece(class), last.next())
         });
-        shelf.pieces.extend(taken);
+        class_pieces.pieces.extend(taken);
         let has_more = free.iter(class.piece_count()).next().is_some();
-        shelf.chunk = has_more.then_some(chunk);
+        class_pieces.chunk = has_more.then_some(chunk);
         Ok(())
     }
 
-    /// A chunk that nobody has used, if of late there was none of this size with room left.
+    /// Leases an unused chunk, if the last read of the chunk table showed no free pieces of this
+    /// size.
     async fn lease_untouched<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -127,11 +136,11 @@ impl BlockStore {
     ) -> Result<Option<(ChunkIndex, FreeLeaves)>, BlockError> {
         {
             let mut state = self.state.borrow_mut();
-            let shelf = state.shelf(node, class);
-            let Some(left) = shelf.unread_lease_count.checked_sub(1) else {
+            let class_pieces = state.class_pieces(node, class);
+            let Some(left) = class_pieces.unread_lease_count.checked_sub(1) else {
                 return Ok(None);
             };
-            shelf.unread_lease_count = left;
+            class_pieces.unread_lease_count = left;
         }
         let purpose = ChunkPurpose::Blocks {
             class: class.number(),
@@ -144,7 +153,7 @@ impl BlockStore {
             .map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
     }
 
-    /// Any chunk of this size with room left, or a free one.
+    /// Leases any chunk of this size with free pieces, or a free chunk.
     async fn lease_any<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -162,13 +171,13 @@ impl BlockStore {
         let unread_lease_count = if is_new { UNREAD_LEASE_COUNT } else { 0 };
         self.state
             .borrow_mut()
-            .shelf(node, class)
+            .class_pieces(node, class)
             .unread_lease_count = unread_lease_count;
         Ok((chunk, free))
     }
 
-    /// Gives back extents, and pieces of all sizes but for one, that this session has kept, as
-    /// there is no other room. False: it had none.
+    /// Gives back extents and pieces of all sizes but one that this session has kept, because there
+    /// is no other free space. Returns false if there were none.
     pub(crate) async fn free_unneeded<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -181,11 +190,11 @@ impl BlockStore {
         Ok(had_extents || had_pieces)
     }
 
-    /// Gives back all that the session does not need: pieces and extents, and what of its limbo is
-    /// over. For who closes; who is to hold nothing then asks [`held`](Self::held) afterwards: what
-    /// others may still read, or was in a chunk that somebody else leased just then, stays with it,
-    /// and is swept when it is fenced (BV8). Costs a [`recycle`](Self::recycle), two round trips
-    /// for each chunk that pieces are given back to, and what zeroing takes (A4).
+    /// Gives back everything that the session does not need: pieces, extents, and limbo whose grace
+    /// period is over. For closing sessions, which check [`held`](Self::held) afterwards. Blocks
+    /// that others may still read, or in chunks that others leased, stay held and are swept when
+    /// the session is fenced. Costs a [`recycle`](Self::recycle), two round trips for each chunk to
+    /// which pieces are returned, and the zeroing of freed chunks.
     ///
     /// # Errors
     /// The fabric failed.
@@ -199,8 +208,8 @@ impl BlockStore {
         self.mark_free(access, all).await
     }
 
-    /// Gives back pieces beyond those that the session keeps of each size: so many that it need not
-    /// lease others while what it unlinks waits for its grace period.
+    /// Gives back surplus pieces of each size. The session keeps enough that it need not lease
+    /// others during the grace period of what it unlinks.
     pub(crate) async fn give_back_excess<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -214,7 +223,7 @@ impl BlockStore {
         self.mark_free(access, excess).await
     }
 
-    /// BV7: gives pieces back.
+    /// Gives back pieces.
     async fn mark_free<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -222,10 +231,10 @@ impl BlockStore {
     ) -> Result<(), BlockError> {
         for ((chunk, class), pieces) in by_chunk(access, pieces) {
             let marked = access.mark_free(chunk, class, &pieces).await;
-            if self.unless_lost(chunk.node(), marked)? == Some(Marked::Busy) {
+            if self.unless_lost(chunk.node(), marked)? == Some(MarkOutcome::Busy) {
                 let mut state = self.state.borrow_mut();
                 for piece in pieces {
-                    state.shelve(piece);
+                    state.add_free_piece(piece);
                 }
             }
         }
@@ -233,7 +242,7 @@ impl BlockStore {
     }
 }
 
-/// Pieces by the chunks that they lie in.
+/// Groups pieces by chunk.
 pub(crate) fn by_chunk<E: Endpoint>(
     access: &BlockAccess<'_, E>,
     pieces: Vec<FatPointer>,
@@ -254,12 +263,12 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         entry.table == self.table && entry.purpose == Some(ChunkPurpose::Blocks { class })
     }
 
-    /// A chunk of this class, if nobody leases it and it has free pieces.
+    /// Leases a chunk of this class, if it is not leased and has free pieces.
     async fn lease_again(
         &self,
         chunk: ChunkIndex,
         class: SizeClass,
-    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, RegionError> {
+    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, PoolError> {
         let allocator = self.allocator(chunk.node());
         let Some(entry) = allocator.take_over(chunk, OwnerWord::FREE).await? else {
             return Ok(None);
@@ -268,7 +277,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         if has_room && self.is_chunk_of(&entry, class) {
             return Ok(Some((chunk, entry.free)));
         }
-        allocator.let_go(chunk).await?;
+        allocator.release_chunk(chunk).await?;
         Ok(None)
     }
 
@@ -286,8 +295,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         leased.map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
     }
 
-    /// Posts what gives a leased chunk of pieces back.
-    pub(crate) fn post_let_go(
+    /// Posts the release of a leased chunk of pieces.
+    pub(crate) fn post_release(
         &self,
         batch: &mut Batch,
         chunk: ChunkIndex,
@@ -297,7 +306,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let purpose = ChunkPurpose::Blocks {
             class: class.number(),
         };
-        // What a chunk cannot have is not marked either, whatever a damaged block said.
+        // Pieces that the chunk cannot have are not marked, even if a corrupted block lists them.
         let mut possible = FreeLeaves::default();
         let pieces = free.iter(class.piece_count());
         pieces.for_each(|piece| possible.insert(piece));
@@ -307,14 +316,14 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         batch.write_word(entry, OwnerWord::FREE.word());
     }
 
-    /// BV7: marks pieces of one chunk as free that this session holds, and the chunk, if all of its
-    /// pieces are. Two round trips; 64 KiB written if the chunk is free (A4).
+    /// Marks pieces of one chunk that this session holds as free, and the chunk, if all of its
+    /// pieces are. Two round trips; 64 KiB of zeros written if the chunk becomes free.
     pub(crate) async fn mark_free(
         &self,
         chunk: ChunkIndex,
         class: SizeClass,
         pieces: &[FatPointer],
-    ) -> Result<Marked, BlockError> {
+    ) -> Result<MarkOutcome, BlockError> {
         let mut batch = Batch::new();
         let marked = self.mark_free_with(&mut batch, chunk, class, pieces).await;
         let counters = self.endpoint.counters();
@@ -328,7 +337,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         chunk: ChunkIndex,
         class: SizeClass,
         pieces: &[FatPointer],
-    ) -> Result<Marked, BlockError> {
+    ) -> Result<MarkOutcome, BlockError> {
         let at = self.layout.chunk_entry(chunk);
         batch.clear();
         let swap = batch.compare_swap(at, OwnerWord::FREE.word(), self.owner.word());
@@ -339,13 +348,13 @@ impl<E: Endpoint> BlockAccess<'_, E> {
             .collect();
         self.endpoint.execute(batch).await?;
         if batch.previous(swap) != OwnerWord::FREE.word() {
-            return Ok(Marked::Busy);
+            return Ok(MarkOutcome::Busy);
         }
         let entry = ChunkEntry::decode(batch.words(entry));
         if !self.is_chunk_of(&entry, class) {
-            // The table was dropped, and the chunk has gone with it.
-            self.allocator(chunk.node()).let_go(chunk).await?;
-            return Ok(Marked::Done);
+            // The chunk was freed with its dropped table.
+            self.allocator(chunk.node()).release_chunk(chunk).await?;
+            return Ok(MarkOutcome::Done);
         }
         let mut free = entry.free;
         for (piece, read) in holders {
@@ -356,12 +365,12 @@ impl<E: Endpoint> BlockAccess<'_, E> {
                 free.insert(site.piece);
             }
         }
-        self.let_go_of_pieces(batch, (chunk, class), free).await?;
-        Ok(Marked::Done)
+        self.release_pieces(batch, (chunk, class), free).await?;
+        Ok(MarkOutcome::Done)
     }
 
-    /// Gives a leased chunk of pieces back; if all of them are free, the chunk is (A4).
-    pub(crate) async fn let_go_of_pieces(
+    /// Releases a leased chunk of pieces; frees it if all of them are free.
+    pub(crate) async fn release_pieces(
         &self,
         batch: &mut Batch,
         (chunk, class): (ChunkIndex, SizeClass),
@@ -378,7 +387,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
             return Ok(given.await?);
         }
         batch.clear();
-        self.post_let_go(batch, chunk, class, free);
+        self.post_release(batch, chunk, class, free);
         Ok(self.endpoint.execute(batch).await?)
     }
 }

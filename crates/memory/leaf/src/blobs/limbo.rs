@@ -1,42 +1,43 @@
-//! Blocks that were unlinked, until they are written anew (BV4).
+//! Blocks that were unlinked, until they are reused.
 
+use farleaf_base::SequenceNumber;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
-use farleaf_region::allocation::{ChunkRange, Freed};
-use farleaf_types::SequenceNumber;
+use farleaf_pool::allocation::{ChunkRange, FreeOutcome};
 
-use crate::access::BlockAccess;
-use crate::error::BlockError;
-use crate::grace;
-use crate::header::{HOLDER_WORD, SHAPE_WORD, no_shape_word};
-use crate::pointer::{FatPointer, Form};
-use crate::store::BlockStore;
+use crate::blobs::access::BlockAccess;
+use crate::blobs::error::BlockError;
+use crate::blobs::grace;
+use crate::blobs::header::{HOLDER_WORD, SHAPE_WORD, no_shape_word};
+use crate::blobs::pointer::{FatPointer, Form};
+use crate::blobs::store::BlockStore;
 
-/// Chunks that a session keeps in extents to write anew: 4 MiB. What is beyond is zeroed and free.
+/// Chunks of extents that a session keeps for reuse: 4 MiB. Further extents are zeroed and freed.
 const SPARE_CHUNK_COUNT_MAX: u64 = 64;
 
-/// What a session's limbo came to.
+/// Result of recycling a session's limbo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycled {
-    /// Blocks that were unlinked and whose grace period was over.
+    /// Number of unlinked blocks whose grace period was over.
     pub passed_count: usize,
-    /// Blocks that still wait, for whatever.
+    /// Number of blocks that still wait, for any reason.
     pub waiting_count: usize,
 }
 
 impl BlockStore {
-    /// BV4: draws a number for what has been retired since the last call, and makes use of what
-    /// every session that is not fenced has passed, this one among them: within an operation,
-    /// nothing passes that was retired after it began. To be called when limbo is large or pieces
-    /// are short.
+    /// Draws a number for the blocks retired since the last call, and reuses blocks that every
+    /// unfenced session, including this one, has passed. Within an operation, no block passes that
+    /// was retired after it began. Call this when limbo is large or pieces are short.
     ///
-    /// Nothing if limbo is empty; else one round trip: an atomic, and 65,472 bytes read. Besides,
-    /// for each extent beyond 4 MiB, what zeroing it takes (A4); for each list two round trips
-    /// more, and one for its parts; two for each chunk that pieces go back to which are more than
-    /// the session keeps.
+    /// Costs nothing if limbo is empty, else one round trip: an atomic, and 65,472 bytes read. In
+    /// addition:
+    ///
+    /// - each extent beyond 4 MiB: the cost of zeroing it;
+    /// - each list: two round trips, and one for its parts;
+    /// - each chunk to which surplus pieces are returned: two round trips.
     ///
     /// # Errors
-    /// The fabric failed: then the session may hold blocks, or a chunk, that it does not know of,
-    /// and counts as broken.
+    /// The fabric failed: then the session may hold blocks or a chunk that it does not know of, and
+    /// counts as broken.
     pub async fn recycle<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -50,7 +51,7 @@ impl BlockStore {
         counters.record(OperationKind::Control, &batch.take_cost());
         let over = self.state.borrow_mut().take_passed(passed?);
         for pointer in over.pointers {
-            let used = self.use_again(access, pointer).await;
+            let used = self.reuse(access, pointer).await;
             self.unless_lost(pointer.place().node(), used)?;
         }
         self.give_back_excess(access).await?;
@@ -60,17 +61,17 @@ impl BlockStore {
         })
     }
 
-    /// Draws the number, and reads what all have published.
+    /// Draws the number, and reads the numbers that all sessions have published.
     async fn pass<E: Endpoint>(
         &self,
         batch: &mut Batch,
         access: &BlockAccess<'_, E>,
     ) -> Result<SequenceNumber, BlockError> {
-        // Only what is in limbo before the number is drawn waits for it.
+        // Only blocks that are in limbo before the number is drawn wait for it.
         let open = self.state.borrow_mut().unnumbered();
         let drawn = (!open.is_empty()).then(|| batch.fetch_add(access.layout.sequence(), 1));
         let sessions = grace::post(batch, access.layout);
-        let is_ignored = access.endpoint.leaves_out(ProtocolCheck::BlockGraceIsOver);
+        let is_ignored = access.endpoint.skips_check(ProtocolCheck::BlockGraceIsOver);
         access.endpoint.execute(batch).await?;
         if let Some(drawn) = drawn {
             let sequence = SequenceNumber(batch.previous(drawn) + 1);
@@ -82,20 +83,20 @@ impl BlockStore {
         Ok(sessions.alive(batch).passed(None))
     }
 
-    async fn use_again<E: Endpoint>(
+    async fn reuse<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
         pointer: FatPointer,
     ) -> Result<(), BlockError> {
         match pointer.form() {
-            form @ Form::Piece(_) => self.state.borrow_mut().shelve(pointer.next(form)),
+            form @ Form::Piece(_) => self.state.borrow_mut().add_free_piece(pointer.next(form)),
             Form::Extent => self.keep_extent(access, pointer).await?,
             Form::List(class) => {
                 let parts = access
                     .hold_parts(&mut access.control_batch(), pointer)
                     .await?;
                 let piece = pointer.next(Form::Piece(class));
-                self.state.borrow_mut().shelve(piece);
+                self.state.borrow_mut().add_free_piece(piece);
                 for part in parts {
                     let freed = self.free_extent(access, part).await;
                     self.unless_lost(part.place().node(), freed)?;
@@ -105,7 +106,7 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Keeps an extent to write it anew, or frees it.
+    /// Keeps an extent for reuse, or frees it.
     async fn keep_extent<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -124,8 +125,8 @@ impl BlockStore {
         self.free_extent(access, pointer).await
     }
 
-    /// Frees the extents that this session has kept to write them anew, as there is no other room.
-    /// False: it had none.
+    /// Frees the extents kept for reuse, because there is no other free space. Returns false if
+    /// there were none.
     pub(crate) async fn free_spares<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -142,22 +143,22 @@ impl BlockStore {
         }
     }
 
-    /// Frees an extent that this session holds and nobody else knows of; later, if somebody has
-    /// one of its chunks just now.
+    /// Frees an extent that this session holds and no other session knows of; later, if another
+    /// session leases one of its chunks now.
     pub(crate) async fn free_extent<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
         pointer: FatPointer,
     ) -> Result<(), BlockError> {
-        if access.free_extent(pointer).await? == Freed::Busy {
-            self.state.borrow_mut().put_aside(vec![pointer]);
+        if access.free_extent(pointer).await? == FreeOutcome::Busy {
+            self.state.borrow_mut().set_aside(vec![pointer]);
         }
         Ok(())
     }
 }
 
 impl<E: Endpoint> BlockAccess<'_, E> {
-    /// The chunks of an extent; `None`: it is there no more, as its table was dropped.
+    /// Returns the chunks of an extent; `None` if it was freed with its table.
     pub(crate) async fn extent(
         &self,
         pointer: FatPointer,
@@ -170,24 +171,24 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok((count > 0).then_some(ChunkRange { first, count }))
     }
 
-    /// Frees an extent that this session holds (BV7).
-    pub(crate) async fn free_extent(&self, pointer: FatPointer) -> Result<Freed, BlockError> {
+    /// Frees an extent that this session holds.
+    pub(crate) async fn free_extent(&self, pointer: FatPointer) -> Result<FreeOutcome, BlockError> {
         let Some(range) = self.extent(pointer).await? else {
-            return Ok(Freed::Gone);
+            return Ok(FreeOutcome::Gone);
         };
         let mut batch = self.control_batch();
         let holder = batch.read(pointer.place().word_at(HOLDER_WORD), 1);
         self.endpoint.execute(&mut batch).await?;
         if batch.words(holder)[0] != self.owner.word() {
-            return Ok(Freed::Gone);
+            return Ok(FreeOutcome::Gone);
         }
         let allocator = self.allocator(range.first.node());
         Ok(allocator.free_extent(range, 0, self.table).await?)
     }
 
-    /// BV9: makes this session the holder of each part of a list that it holds, and the list no
-    /// block any more: from then on each part is one by itself. Parts that are the list's no more
-    /// are left out.
+    /// Makes this session the holder of each part of a list that it holds, and then invalidates the
+    /// list: from then on each part is a separate block. Parts that no longer belong to the list
+    /// are skipped.
     pub(crate) async fn hold_parts(
         &self,
         batch: &mut Batch,
@@ -201,7 +202,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         for part in &parts {
             batch.write_word(part.place().word_at(HOLDER_WORD), self.owner.word());
         }
-        // Behind them (F2): as long as a part's holder may be another, the list names it.
+        // Written after the parts' holders (FABRIC-2): the list must name a part until its holder
+        // is changed.
         let none = no_shape_word(list.generation());
         batch.write_word(list.place().word_at(SHAPE_WORD), none);
         self.endpoint.execute(batch).await?;

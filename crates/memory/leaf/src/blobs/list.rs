@@ -1,85 +1,85 @@
-//! The body of a list: where the extents are that have the string's parts.
+//! Body of a list: the places of the extents with the string's parts.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 3 | how many parts there are |
-//! | 4.. | a part each: place of its first chunk, and in the spare bits how many chunks it has |
+//! | 3 | number of parts |
+//! | 4.. | one word per part: place of its first chunk; spare bits: number of chunks |
 //!
-//! A part is a value block of its own (an extent, role *part*), filled to its end but for the last
-//! one. Its locator is the list's fat pointer.
+//! A part is a value block of its own (an extent, role *part*). All parts but the last are full.
+//! The locator of a part is the list's fat pointer.
 
-use farleaf_region::PoolLayout;
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr};
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
-use crate::header::{HEADER_SIZE_WORDS, STRING_SIZE_BYTES_MAX};
+use crate::blobs::header::{HEADER_SIZE_WORDS, STRING_SIZE_BYTES_MAX};
 
 /// Words of a chunk.
 pub(crate) const CHUNK_SIZE_WORDS: u64 = CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS;
-/// Words of a part that are not string: header and locator.
+/// Words of a part besides the string: header and locator.
 const PART_OVERHEAD_WORDS: u64 = HEADER_SIZE_WORDS as u64 + 1;
-/// The most parts, each of one chunk.
+/// Largest number of parts, each of one chunk.
 pub(crate) const PART_COUNT_MAX: usize =
     STRING_SIZE_BYTES_MAX.div_ceil(((CHUNK_SIZE_WORDS - PART_OVERHEAD_WORDS) * 8) as usize);
 
 const _: () = assert!(PART_COUNT_MAX < u16::MAX as usize);
 
-/// Chunks side by side that have a part of a string.
+/// Adjacent chunks that contain a part of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListPart {
-    /// Where it begins.
+    /// Start of the part.
     pub(crate) place: RemoteAddr,
-    /// How many chunks it has, at least 1.
+    /// Number of chunks, at least 1.
     pub(crate) chunk_count: u16,
 }
 
 impl ListPart {
-    /// The part as it is stored.
+    /// Encodes the part.
     pub(crate) const fn word(self) -> u64 {
         self.place.with_spare(self.chunk_count).word()
     }
 
-    /// Bytes of the string that fit into it.
+    /// Returns the number of bytes of the string that fit into this part.
     pub(crate) const fn capacity_bytes(self) -> usize {
         part_capacity_bytes(self.chunk_count as u64)
     }
 
-    /// Whether all of it lies in chunks of a node that is known, from the beginning of one on.
+    /// Returns whether the part consists of whole chunks of a known node.
     pub(crate) fn is_possible(self, layout: &PoolLayout) -> bool {
         let Some(chunk) = layout.chunk_of(self.place) else {
             return false;
         };
         let is_start = layout.chunk_start(chunk) == self.place;
-        let region = layout.region(chunk.node());
+        let memory = layout.memory(chunk.node());
         let end = chunk.number() + u64::from(self.chunk_count);
-        is_start && region.is_some_and(|region| end <= region.superblock.chunk_count)
+        is_start && memory.is_some_and(|memory| end <= memory.superblock.chunk_count)
     }
 }
 
-/// Bytes of a string that fit into a part of so many chunks.
+/// Returns the number of bytes of a string that fit into a part of this many chunks.
 pub(crate) const fn part_capacity_bytes(chunk_count: u64) -> usize {
     ((chunk_count * CHUNK_SIZE_WORDS - PART_OVERHEAD_WORDS) * 8) as usize
 }
 
-/// How many chunks a part needs for so many bytes.
+/// Returns the number of chunks that a part of this many bytes needs.
 pub(crate) const fn part_chunk_count(size_bytes: usize) -> u64 {
     ((size_bytes as u64).div_ceil(8) + PART_OVERHEAD_WORDS).div_ceil(CHUNK_SIZE_WORDS)
 }
 
-/// The words of a list's body.
+/// Encodes the words of a list's body.
 pub(crate) fn encode(parts: &[ListPart]) -> Vec<u64> {
     let words = core::iter::once(parts.len() as u64);
     words.chain(parts.iter().map(|part| part.word())).collect()
 }
 
-/// How many words the body has whose first this is; `None`: none has.
+/// Returns the number of words of the body that begins with this word; `None` if it is invalid.
 pub(crate) fn body_word_count(first: u64) -> Option<usize> {
     let count = usize::try_from(first).ok()?;
     (1..=PART_COUNT_MAX).contains(&count).then_some(1 + count)
 }
 
-/// The parts that a body's words say, if they are a list of a string of this size: the last part
-/// alone is not full.
+/// Decodes a body's words, if they are a list for a string of this size: only the last part is not
+/// full.
 pub(crate) fn decode(words: &[u64], string_size_bytes: usize) -> Option<Vec<ListPart>> {
     let (first, words) = words.split_first()?;
     if body_word_count(*first)? != words.len() + 1 {
@@ -104,7 +104,7 @@ pub(crate) fn decode(words: &[u64], string_size_bytes: usize) -> Option<Vec<List
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
     fn part(block: u64, chunk_count: u16) -> ListPart {
@@ -112,8 +112,7 @@ mod tests {
         ListPart { place, chunk_count }
     }
 
-    /// Promise: the words are these, and say the parts again; a size that they do not have is
-    /// noticed.
+    /// Promise: the words are these, and decode to the same parts; a wrong size is detected.
     #[test]
     fn lists_are_golden() {
         let parts = [part(1024, 2), part(0x12_3456_7800, 1)];
@@ -135,8 +134,8 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: whatever words come, they are a list or none, and one that is has room for the
-        /// string.
+        /// Promise: any words decode to a list or to nothing, and the string fits into a decoded
+        /// list.
         #[test]
         fn any_words_are_read(
             count in 0_u64..6,

@@ -1,38 +1,37 @@
 //! Value blocks: the strings of byte-string tables that do not fit into pages.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `class` | into how many pieces a chunk is cut |
-//! | `pointer` | fat pointers, and where they can lead |
-//! | `header` | the first words of a block, and its locator: the layout |
-//! | `list` | the body of a list: where the parts of a string are |
-//! | `content` | what is written, and how much room it takes |
+//! | `class` | size classes: number of pieces in a chunk |
+//! | `pointer` | fat pointers, and the places that they can lead to |
+//! | `header` | the layout of a block: its first words and its locator |
+//! | `list` | the body of a list: the places of a string's parts |
+//! | `content` | contents of a block, and the space that they need |
 //! | `words` | strings as words |
-//! | `access` | the verbs on one block: writing, unlinking, looking |
+//! | `access` | verbs on one block: writing, unlinking, checking |
 //! | `read` | reading strings |
-//! | `store` | what a session holds: pieces to write into, and its limbo |
-//! | `lease` | how pieces come to be held, and free again |
-//! | `limbo` | grace periods of what was unlinked |
+//! | `store` | what a session holds: free pieces, and its limbo |
+//! | `lease` | leasing and freeing of pieces |
+//! | `limbo` | grace periods of unlinked blocks |
 //! | `large` | strings that take whole chunks |
-//! | `grace` | how far all sessions have followed (D7) |
-//! | [`sweep`] | what fenced sessions held |
+//! | `grace` | progress of all sessions (LEAF-7) |
+//! | [`sweep`] | blocks that fenced sessions held |
 //!
-//! What it is not: it knows nothing of pages. Who changes a page writes a block before, and notes
-//! one that the change unlinks; the sweep asks whether a page refers to a block, and does not know
-//! how that is found. The rules are BV1 to BV11 of `docs/byte-tables.md`.
+//! This module does not know pages. A session that changes a page writes blocks before the change,
+//! and notes the blocks that the change unlinks. The sweep asks its caller whether a page refers to
+//! a block. For the rules see docs/explanation/byte-tables.md, *Value blocks*.
 //!
-//! # A change of a page, step by step
+//! # Steps of a page change
 //!
-//! 1. [`Content::room`] says what a string takes. If it is a piece on the page's node,
-//!    [`BlockStore::take`], after [`BlockStore::lease_more`] if there is none; else
-//!    [`BlockStore::write_ahead`], which is done when the block is there.
-//! 2. In the batch that changes the page: [`BlockAccess::post_write`] of what was only taken and
-//!    [`BlockAccess::post_unlink`] of what goes, then the page's own WRITEs. What is unlinked on
-//!    another node is so in a batch before, which is awaited.
-//! 3. When that has been executed: [`BlockStore::retire`] what was unlinked. If nothing came of the
-//!    change: [`BlockStore::put_back`] what was taken, unless the outcome is unknown.
-
-#![forbid(unsafe_code)]
+//! 1. [`Content::room`] returns the space that a string needs. If that is a piece on the page's
+//!    node, call [`BlockStore::take`], after [`BlockStore::lease_more`] if there is none. Otherwise
+//!    call [`BlockStore::write_ahead`], which has written the block when it returns.
+//! 2. In the batch that changes the page, call [`BlockAccess::post_write`] for taken pieces and
+//!    [`BlockAccess::post_unlink`] for blocks to unlink, then add the page's own WRITEs. Blocks on
+//!    another node are unlinked in an earlier, awaited batch.
+//! 3. After the batch has been executed, call [`BlockStore::retire`] for the unlinked blocks. If
+//!    the change was not made, call [`BlockStore::put_back`] for taken pieces, unless the outcome
+//!    is unknown.
 
 mod access;
 mod class;
@@ -52,7 +51,7 @@ mod words;
 
 pub use access::BlockAccess;
 pub use class::{CLASS_COUNT, SizeClass};
-pub use content::{Content, ContentError, Room};
+pub use content::{Content, ContentError, SpaceNeed};
 pub use error::BlockError;
 pub use header::{
     BODY_WORD, HOLDER_WORD, LOCATOR_SIZE_BYTES_MAX, Role, SETTLED, SHAPE_WORD,
@@ -61,5 +60,5 @@ pub use header::{
 pub use lease::{KEPT_PIECE_COUNT, LEASE_PIECE_COUNT};
 pub use limbo::Recycled;
 pub use pointer::{FatPointer, Form, Generation, Site};
-pub use read::{Copied, PostedString};
-pub use store::{BlockStore, Held};
+pub use read::{CopyOutcome, PostedString};
+pub use store::{BlockStore, StoreHoldings};

@@ -1,48 +1,46 @@
-//! The fat pointer: where a value block is, what it lies in, and which one of those that have lain
-//! there it is.
+//! Fat pointer: the place of a value block, its form, and its generation at that place.
 
 use core::fmt;
 
-use farleaf_region::PoolLayout;
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
-use crate::class::SizeClass;
+use crate::blobs::class::SizeClass;
 
-/// Which one of the blocks that have lain at a place: 10 bits, the next after the last is the
-/// first.
+/// Generation of a block among the successive blocks at a place: 10 bits, wrapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Generation(u16);
 
 impl Generation {
-    /// One more than the largest number.
+    /// Number of generations.
     pub const COUNT: u16 = 1 << 10;
 
-    /// The lowest 10 bits of a number.
+    /// Creates a generation from the lowest 10 bits of a number.
     pub const fn new(number: u16) -> Self {
         Self(number % Self::COUNT)
     }
 
-    /// The number, less than [`COUNT`](Self::COUNT).
+    /// Returns the number, less than [`COUNT`](Self::COUNT).
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// That of the next block at the same place.
+    /// Returns the generation of the next block at the same place.
     #[must_use]
     pub const fn next(self) -> Self {
         Self::new(self.0 + 1)
     }
 }
 
-/// What a block lies in.
+/// Kind of memory that a block occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// A piece of a chunk, with the string.
+    /// Piece of a chunk that contains the string.
     Piece(SizeClass),
-    /// A piece of a chunk, with the places of extents that have the string.
+    /// Piece of a chunk that lists the extents with the string.
     List(SizeClass),
-    /// Whole chunks side by side, with the string.
+    /// Adjacent whole chunks that contain the string.
     Extent,
 }
 
@@ -69,27 +67,27 @@ impl Form {
     }
 }
 
-/// A pointer to a value block, as pages store it.
+/// Pointer to a value block, as pages store it.
 ///
 /// ```text
 /// bit 63      56 55         46 45   40 39                            0
 ///     [  node  ] [ generation ] [form] [ offset in 64-byte blocks    ]
 /// ```
 ///
-/// `form`: a size class, 24 for an extent, 32 and a size class for a list.
+/// `form`: a size class, 24 for an extent, 32 plus a size class for a list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct FatPointer(RemoteAddr);
 
 impl FatPointer {
-    /// The block of this generation at a place that is not null.
+    /// Creates a pointer to the block of this generation at a place that is not null.
     pub fn new(place: RemoteAddr, form: Form, generation: Generation) -> Self {
         assert!(!place.is_null(), "a value block is somewhere");
         Self(place.with_spare(form.code() | generation.number() << CODE_BITS))
     }
 
-    /// Reads a stored pointer; `None`: the word is none. Whether it is good is for the caller to
-    /// check ([`Site::of`]).
+    /// Decodes a stored pointer; `None` if the word is not one. The caller must check whether it
+    /// leads to a possible place ([`Site::of`]).
     pub fn from_word(word: u64) -> Option<Self> {
         let addr = RemoteAddr::from_word(word);
         let code = addr.spare() & ((1 << CODE_BITS) - 1);
@@ -97,28 +95,28 @@ impl FatPointer {
         is_one.then_some(Self(addr))
     }
 
-    /// The pointer as it is stored.
+    /// Encodes the pointer.
     pub const fn word(self) -> u64 {
         self.0.word()
     }
 
-    /// Where the block begins.
+    /// Returns the start of the block.
     pub const fn place(self) -> RemoteAddr {
         self.0.place()
     }
 
-    /// What the block lies in.
+    /// Returns the form of the block.
     pub fn form(self) -> Form {
         let code = self.0.spare() & ((1 << CODE_BITS) - 1);
         Form::from_code(code).expect("pointers are made of a form")
     }
 
-    /// Which one of the blocks at its place it is.
+    /// Returns the generation of the block.
     pub const fn generation(self) -> Generation {
         Generation::new(self.0.spare() >> CODE_BITS)
     }
 
-    /// The next block at the same place, of whatever form.
+    /// Returns a pointer to the next block at the same place, of any form.
     #[must_use]
     pub fn next(self, form: Form) -> Self {
         Self::new(self.place(), form, self.generation().next())
@@ -138,17 +136,18 @@ impl fmt::Display for FatPointer {
     }
 }
 
-/// Which piece of which chunk a pointer means.
+/// Piece and chunk that a pointer leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The chunk; of an extent, its first.
+    /// Chunk of the block; the first one of an extent.
     pub chunk: ChunkIndex,
     /// Number of the piece in the chunk; 0 for an extent.
     pub piece: u64,
 }
 
 impl Site {
-    /// Where a pointer leads; `None`: no block of its form can be there, or the node is not known.
+    /// Returns the place that a pointer leads to; `None` if no block of its form can be there, or
+    /// the node is unknown.
     pub fn of(layout: &PoolLayout, pointer: FatPointer) -> Option<Self> {
         let place = pointer.place();
         let chunk = layout.chunk_of(place)?;
@@ -166,12 +165,12 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_region::{RegionLayout, Superblock};
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
+    use farleaf_pool::{NodeLayout, Superblock};
     use proptest::prelude::*;
 
     fn layout() -> PoolLayout {
-        PoolLayout::from(RegionLayout {
+        PoolLayout::from(NodeLayout {
             node: NodeId(0),
             superblock: Superblock::new(3 << 20, 1).expect("large enough"),
         })
@@ -191,8 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: every word is a pointer or none, and what is one is the same again; it leads to
-        /// a piece of a chunk, or to nothing.
+        /// Promise: any word decodes to a pointer or to nothing; a pointer encodes to the same
+        /// word, and leads to a piece of a chunk or nowhere.
         #[test]
         fn any_word_is_read(word: u64, near: u16) {
             let start = layout().chunk_start(ChunkIndex(0)).block();

@@ -1,31 +1,31 @@
-//! Reading strings.
+//! Reading of strings.
 
+use farleaf_base::{WordAddr, crc32c_bytes};
 use farleaf_fabric::{Batch, BatchError, Endpoint, ReadSlot};
-use farleaf_types::{WordAddr, crc32c_bytes};
 
-use crate::access::BlockAccess;
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::header::BODY_WORD;
-use crate::large::{TRANSFER_SIZE_BYTES, TRANSFER_SIZE_WORDS};
-use crate::list::{self, ListPart};
-use crate::pointer::{FatPointer, Form};
-use crate::words::{extend_bytes, word_count};
+use crate::blobs::access::BlockAccess;
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::header::BODY_WORD;
+use crate::blobs::large::{TRANSFER_SIZE_BYTES, TRANSFER_SIZE_WORDS};
+use crate::blobs::list::{self, ListPart};
+use crate::blobs::pointer::{FatPointer, Form};
+use crate::blobs::words::{extend_bytes, word_count};
 
-/// Words of a list that are read at first: its number of parts, and 63 of them.
+/// Words of a list that are read first: the number of parts, and 63 parts.
 const FIRST_LIST_WORD_COUNT: u64 = 64;
 
 /// Whether a string is the one that a page refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Copied {
-    /// It is.
+pub enum CopyOutcome {
+    /// The string matches.
     Whole,
-    /// It is not: its sum does not match. The page is stale, look again (BV2).
+    /// The checksum does not match: the page is stale and must be read again.
     Changed,
 }
 
-/// A string that a batch reads.
+/// String that a batch reads.
 #[derive(Clone, Copy, Debug)]
 pub struct PostedString {
     read: ReadSlot,
@@ -33,8 +33,8 @@ pub struct PostedString {
 }
 
 impl<E: Endpoint> BlockAccess<'_, E> {
-    /// Posts the READ of a string that lies in a piece: one verb, the string's words. `None`: it
-    /// takes more than a piece, and [`read`](Self::read) reads it; nothing has been posted.
+    /// Posts the READ of a string in a piece: one verb for the string's words. Returns `None`,
+    /// without posting, if the string takes more than a piece; then use [`read`](Self::read).
     ///
     /// # Errors
     /// No block of that size can be there; nothing has been posted.
@@ -53,36 +53,42 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(Some(PostedString { read, size_bytes }))
     }
 
-    /// Appends a string that was posted to a buffer, when the batch is complete, if its sum is that
-    /// of the reference; else the buffer is as before.
-    pub fn copy(&self, batch: &Batch, string: PostedString, crc: u32, to: &mut Vec<u8>) -> Copied {
+    /// Appends a posted string to a buffer when the batch is complete, if its checksum matches the
+    /// reference. Otherwise the buffer is unchanged.
+    pub fn copy(
+        &self,
+        batch: &Batch,
+        string: PostedString,
+        crc: u32,
+        to: &mut Vec<u8>,
+    ) -> CopyOutcome {
         let start = to.len();
         extend_bytes(to, batch.words(string.read), string.size_bytes as usize);
         self.judge(start, crc, to)
     }
 
-    fn judge(&self, start: usize, crc: u32, to: &mut Vec<u8>) -> Copied {
+    fn judge(&self, start: usize, crc: u32, to: &mut Vec<u8>) -> CopyOutcome {
         if crc32c_bytes(&to[start..]) == crc {
-            return Copied::Whole;
+            return CopyOutcome::Whole;
         }
         to.truncate(start);
         self.endpoint.note_stale_string();
-        Copied::Changed
+        CopyOutcome::Changed
     }
 
-    /// Appends a string to a buffer, of whatever form its block is; the buffer is as before if the
-    /// string has changed. A round trip for each 256,000 bytes, and for each part of a list; one
-    /// more for a list, two if it has more than 63 parts.
+    /// Appends a string to a buffer, for any form of block. The buffer is unchanged if the string
+    /// has changed. Costs a round trip for each 256,000 bytes and for each part of a list; one more
+    /// for a list, or two if it has more than 63 parts.
     ///
     /// # Errors
-    /// No block of that size can be there; or the fabric failed.
+    /// No block of that size can be there, or the fabric failed.
     pub async fn read(
         &self,
         batch: &mut Batch,
         pointer: FatPointer,
         (size_bytes, crc): (u32, u32),
         to: &mut Vec<u8>,
-    ) -> Result<Copied, BlockError> {
+    ) -> Result<CopyOutcome, BlockError> {
         self.site(pointer, size_bytes)?;
         let start = to.len();
         let string = pointer.place().word_at(BODY_WORD);
@@ -92,7 +98,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
             Form::List(class) => {
                 let Some(parts) = self.parts_to_read(batch, (pointer, class), left).await? else {
                     self.endpoint.note_stale_string();
-                    return Ok(Copied::Changed);
+                    return Ok(CopyOutcome::Changed);
                 };
                 for part in parts {
                     let size = left.min(part.capacity_bytes());
@@ -108,7 +114,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(self.judge(start, crc, to))
     }
 
-    /// Appends bytes that lie in one piece.
+    /// Appends adjacent bytes.
     async fn read_run(
         &self,
         batch: &mut Batch,
@@ -133,8 +139,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         Ok(())
     }
 
-    /// The parts of a list that a page refers to; `None`: that is no list of such a string (any
-    /// more).
+    /// Returns the parts of a list that a page refers to; `None` if the list of this string is not
+    /// there any more.
     async fn parts_to_read(
         &self,
         batch: &mut Batch,

@@ -1,143 +1,146 @@
-//! What one session holds for one table: pieces to write into, and what it has unlinked.
+//! Blocks that one session holds for one table: pieces to write into, and unlinked blocks.
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
 
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{NodeId, SequenceNumber};
+use farleaf_base::{NodeId, SequenceNumber};
+use farleaf_pool::layout::ChunkIndex;
 
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::pointer::{FatPointer, Form};
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::pointer::{FatPointer, Form};
 
-/// The blocks that a session holds of a table, per memory node. Borrowed only between awaits, so
-/// that many operations of the session can be under way.
+/// Blocks of a table that a session holds, per memory node. Borrowed only between awaits, so that
+/// many operations of the session can run concurrently.
 ///
-/// Dropping it leaks nothing but time: the memory node sweeps what a fenced session held (BV8).
-/// When the table is dropped, and the session follows to that number, nothing of it is written to
-/// any more; [`give_back`](Self::give_back) may be called all the same, and finds nothing.
+/// Dropping it leaks nothing permanently: the memory node sweeps what a fenced session held. After
+/// the table is dropped and the session has followed, nothing of the table is written to any more.
+/// [`give_back`](Self::give_back) may still be called, and finds nothing.
 ///
-/// A future of a method that is dropped half way may leave pieces behind that the session holds
-/// and does not know of, or a chunk that it leases: the caller counts it as broken (`Critical`).
+/// If a future of a method is dropped halfway, the session may hold unknown pieces or lease a
+/// chunk: the caller counts the session as broken (`Critical`).
 #[derive(Debug, Default)]
 pub struct BlockStore {
-    pub(crate) state: RefCell<State>,
+    pub(crate) state: RefCell<StoreState>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    shelves: BTreeMap<(NodeId, SizeClass), Shelf>,
-    /// Extents that can be written anew, and how many chunks they have.
+pub(crate) struct StoreState {
+    free_pieces: BTreeMap<(NodeId, SizeClass), ClassPieces>,
+    /// Extents that can be reused, and their numbers of chunks.
     spare: Vec<(FatPointer, u64)>,
-    /// Unlinked, without a number yet.
+    /// Unlinked blocks without a sequence number yet.
     retired: Vec<FatPointer>,
-    limbo: Vec<Group>,
+    limbo: Vec<LimboGroup>,
     next_group: u64,
-    /// It may hold blocks that it does not know of.
-    has_lost_track: bool,
+    /// Whether the session may hold blocks that it does not know of.
+    may_hold_unknown: bool,
 }
 
 /// Pieces of one size on one node.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    /// Each as the pointer that it will have.
+pub(crate) struct ClassPieces {
+    /// Pieces, each as its future pointer.
     pub(crate) pieces: Vec<FatPointer>,
-    /// The chunk that pieces were taken from last, if it had more.
+    /// Chunk from which pieces were last taken, if it has more.
     pub(crate) chunk: Option<ChunkIndex>,
-    /// So many chunks are leased before the chunk table is read again.
+    /// Number of chunks to lease before the chunk table is read again.
     pub(crate) unread_lease_count: u32,
 }
 
-/// BV4: blocks that were unlinked before one number was drawn.
+/// Blocks that were unlinked before the same number was drawn.
 #[derive(Debug)]
-struct Group {
+struct LimboGroup {
     id: u64,
-    /// `None`: it is being drawn.
+    /// Sequence number; `None` while it is being drawn.
     sequence: Option<SequenceNumber>,
     pointers: Vec<FatPointer>,
 }
 
-/// What was put aside waits for nobody.
-const ASIDE: SequenceNumber = SequenceNumber(0);
+/// Sequence number of blocks that wait for no session.
+const NO_WAIT_SEQUENCE: SequenceNumber = SequenceNumber(0);
 
-impl Group {
+impl LimboGroup {
     fn was_unlinked(&self) -> bool {
-        self.sequence != Some(ASIDE)
+        self.sequence != Some(NO_WAIT_SEQUENCE)
     }
 }
 
-/// What of the limbo is over.
+/// Blocks whose grace period is over.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
+pub(crate) struct PassedBlocks {
     pub(crate) pointers: Vec<FatPointer>,
-    /// How many of them were unlinked, and not put aside.
+    /// Number of these blocks that were unlinked, rather than set aside.
     pub(crate) unlinked_count: usize,
 }
 
-/// How much a session holds of a table.
+/// Amount that a session holds of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Pieces, and extents, that it can write into.
+pub struct StoreHoldings {
+    /// Number of pieces and extents that the session can write into.
     pub free_count: usize,
-    /// Blocks in limbo: unlinked, and possibly still read by others (BV4); and such that were put
-    /// aside, for which nobody has to wait.
+    /// Number of blocks in limbo: unlinked blocks that others may still read, and blocks that were
+    /// set aside and wait for no session.
     pub limbo_count: usize,
-    /// Those of them that were unlinked.
+    /// Number of blocks in limbo that were unlinked.
     pub unlinked_count: usize,
 }
 
 impl BlockStore {
-    /// Nothing held yet.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A piece of this size on a node, to write a block into; `None`:
-    /// [`lease_more`](Self::lease_more) first. Nothing refers to it, and nobody else writes to it.
+    /// Takes a piece of this size on a node, to write a block into. Returns `None` if there is
+    /// none: call [`lease_more`](Self::lease_more) first. Nothing refers to the piece, and no other
+    /// session writes to it.
     pub fn take(&self, node: NodeId, class: SizeClass) -> Option<FatPointer> {
         let mut state = self.state.borrow_mut();
-        state.shelves.get_mut(&(node, class))?.pieces.pop()
+        state.free_pieces.get_mut(&(node, class))?.pieces.pop()
     }
 
-    /// How many pieces of a size there are to take on a node.
+    /// Returns the number of free pieces of a size on a node.
     pub fn piece_count(&self, node: NodeId, class: SizeClass) -> usize {
         let state = self.state.borrow();
-        let shelf = state.shelves.get(&(node, class));
-        shelf.map_or(0, |shelf| shelf.pieces.len())
+        let class_pieces = state.free_pieces.get(&(node, class));
+        class_pieces.map_or(0, |class_pieces| class_pieces.pieces.len())
     }
 
-    /// Puts a block back to which nothing has ever referred, whatever has been written into it. A
-    /// piece can be taken again at once; of what is larger, the next
-    /// [`recycle`](Self::recycle) makes use.
+    /// Puts back a block that nothing has ever referred to, whatever was written into it. A piece
+    /// can be taken again at once; the next [`recycle`](Self::recycle) reuses larger blocks.
     pub fn put_back(&self, pointer: FatPointer) {
         let mut state = self.state.borrow_mut();
         match pointer.form() {
-            Form::Piece(_) => state.shelve(pointer),
-            Form::List(_) | Form::Extent => state.put_aside(vec![pointer]),
+            Form::Piece(_) => state.add_free_piece(pointer),
+            Form::List(_) | Form::Extent => state.set_aside(vec![pointer]),
         }
     }
 
-    /// BV4: notes a block that nothing refers to any more: the change that unlinked it has been
-    /// committed. It can be written anew when its grace period is over.
+    /// Notes a block that nothing refers to any more, after the change that unlinked it was
+    /// committed. It can be reused after its grace period.
     pub fn retire(&self, pointer: FatPointer) {
         self.state.borrow_mut().retired.push(pointer);
     }
 
-    /// How much the session holds.
-    pub fn held(&self) -> Held {
+    /// Returns how much the session holds.
+    pub fn held(&self) -> StoreHoldings {
         let state = self.state.borrow();
-        let pieces = state.shelves.values().map(|shelf| shelf.pieces.len());
+        let pieces = state
+            .free_pieces
+            .values()
+            .map(|class_pieces| class_pieces.pieces.len());
         let limbo = state.limbo.iter().map(|group| group.pointers.len());
         let unlinked = state.limbo.iter().filter(|group| group.was_unlinked());
         let unlinked = unlinked.map(|group| group.pointers.len());
-        Held {
+        StoreHoldings {
             free_count: pieces.sum::<usize>() + state.spare.len(),
             limbo_count: limbo.sum::<usize>() + state.retired.len(),
             unlinked_count: unlinked.sum::<usize>() + state.retired.len(),
         }
     }
 
-    /// Whether whole chunks are among what was unlinked and waits (BV4).
+    /// Returns whether unlinked blocks that wait include whole chunks.
     pub fn has_unlinked_chunks(&self) -> bool {
         let state = self.state.borrow();
         let waiting = state.limbo.iter().filter(|group| group.was_unlinked());
@@ -146,26 +149,26 @@ impl BlockStore {
         waiting.chain(&state.retired).any(takes_chunks)
     }
 
-    /// Whether the session holds nothing of the table, so that nothing of it is left to be swept.
-    /// No longer once it has [lost track](Self::lose_track).
+    /// Returns whether the session holds nothing of the table, so that no sweep is needed. Always
+    /// false after the session has [lost track](Self::note_unknown_blocks).
     pub fn is_empty(&self) -> bool {
-        self.held() == Held::default() && !self.state.borrow().has_lost_track
+        self.held() == StoreHoldings::default() && !self.state.borrow().may_hold_unknown
     }
 
-    /// BV11: notes that a node was lost (U4) in the middle of a change. Of what that had taken or
-    /// unlinked on other nodes, the session may hold blocks that it does not know of.
-    pub fn lose_track(&self) {
-        self.state.borrow_mut().has_lost_track = true;
+    /// Notes that a node was lost during a change. The session may then hold unknown blocks that
+    /// the change took or unlinked on other nodes.
+    pub fn note_unknown_blocks(&self) {
+        self.state.borrow_mut().may_hold_unknown = true;
     }
 
-    /// Holds what another store of the same session and table has held: its pieces are to take, its
-    /// limbo waits on. For who worked with a store of its own and could not give all of it back.
+    /// Takes over the contents of another store of the same session and table: its free pieces, and
+    /// its limbo. For users of a separate store who could not give back all of it.
     pub fn take_over(&self, other: Self) {
         self.state.borrow_mut().take_over(other.state.into_inner());
     }
 
-    /// U4: what fails as the very node is lost that it was to be done on is done, as nobody holds
-    /// anything there any more; so of many blocks all others have their turn. `None`: it was lost.
+    /// Returns `None` instead of an error if the node of the request was lost: nothing is held
+    /// there any more, so the request counts as done, and other blocks are processed.
     pub(crate) fn unless_lost<R>(
         &self,
         node: NodeId,
@@ -180,11 +183,11 @@ impl BlockStore {
         }
     }
 
-    /// Holds nothing on a memory node any more, which is lost (U4).
+    /// Drops everything held on a lost memory node.
     pub fn forget(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
         let is_elsewhere = |pointer: &FatPointer| pointer.place().node() != node;
-        state.shelves.retain(|(own, _), _| *own != node);
+        state.free_pieces.retain(|(own, _), _| *own != node);
         state.spare.retain(|(pointer, _)| is_elsewhere(pointer));
         state.retired.retain(is_elsewhere);
         for group in &mut state.limbo {
@@ -193,35 +196,34 @@ impl BlockStore {
     }
 }
 
-impl State {
-    pub(crate) fn shelf(&mut self, node: NodeId, class: SizeClass) -> &mut Shelf {
-        self.shelves.entry((node, class)).or_default()
+impl StoreState {
+    pub(crate) fn class_pieces(&mut self, node: NodeId, class: SizeClass) -> &mut ClassPieces {
+        self.free_pieces.entry((node, class)).or_default()
     }
 
-    /// A piece that can be written into, as the pointer that it will have.
-    pub(crate) fn shelve(&mut self, pointer: FatPointer) {
+    /// Adds a free piece, as its future pointer.
+    pub(crate) fn add_free_piece(&mut self, pointer: FatPointer) {
         let Form::Piece(class) = pointer.form() else {
             unreachable!("only pieces lie on shelves")
         };
-        let shelf = self.shelf(pointer.place().node(), class);
-        shelf.pieces.push(pointer);
+        let class_pieces = self.class_pieces(pointer.place().node(), class);
+        class_pieces.pieces.push(pointer);
     }
 
-    /// Pieces beyond so many of each size, or all that there are, to give them back: of each size,
-    /// those that came first.
+    /// Removes and returns the oldest pieces of each size that exceed `count`, to give them back.
     pub(crate) fn take_pieces_beyond(
         &mut self,
         count: impl Fn(SizeClass) -> usize,
     ) -> Vec<FatPointer> {
         let mut taken = Vec::new();
-        for ((_, class), shelf) in &mut self.shelves {
-            let excess = shelf.pieces.len().saturating_sub(count(*class));
-            taken.extend(shelf.pieces.drain(..excess));
+        for ((_, class), class_pieces) in &mut self.free_pieces {
+            let excess = class_pieces.pieces.len().saturating_sub(count(*class));
+            taken.extend(class_pieces.pieces.drain(..excess));
         }
         taken
     }
 
-    /// All pieces but for those of one size.
+    /// Removes and returns all pieces except those of one size.
     pub(crate) fn take_pieces_but_for(&mut self, class: Option<SizeClass>) -> Vec<FatPointer> {
         let count = |other| {
             if Some(other) == class { usize::MAX } else { 0 }
@@ -237,7 +239,7 @@ impl State {
         self.spare.iter().map(|(_, chunk_count)| chunk_count).sum()
     }
 
-    /// A spare extent of just so many chunks.
+    /// Takes a spare extent of exactly this many chunks.
     pub(crate) fn take_spare(&mut self, node: NodeId, chunk_count: u64) -> Option<FatPointer> {
         let is_it = |(pointer, count): &(FatPointer, u64)| {
             pointer.place().node() == node && *count == chunk_count
@@ -246,34 +248,35 @@ impl State {
         Some(self.spare.swap_remove(place).0)
     }
 
-    /// Any of them.
+    /// Takes any spare extent.
     pub(crate) fn take_any_spare(&mut self) -> Option<FatPointer> {
         self.spare.pop().map(|(pointer, _)| pointer)
     }
 
     fn take_over(&mut self, other: Self) {
-        for (place, shelf) in other.shelves {
-            let own = self.shelves.entry(place).or_default();
-            own.pieces.extend(shelf.pieces);
-            own.chunk = own.chunk.or(shelf.chunk);
+        for (place, class_pieces) in other.free_pieces {
+            let own = self.free_pieces.entry(place).or_default();
+            own.pieces.extend(class_pieces.pieces);
+            own.chunk = own.chunk.or(class_pieces.chunk);
         }
         self.spare.extend(other.spare);
         self.retired.extend(other.retired);
-        self.has_lost_track |= other.has_lost_track;
+        self.may_hold_unknown |= other.may_hold_unknown;
         for group in other.limbo {
             self.add_group(group.pointers, group.sequence);
         }
     }
 
-    /// Blocks that nobody else knows of, or has to wait for any more, which are not free yet.
-    pub(crate) fn put_aside(&mut self, pointers: Vec<FatPointer>) {
+    /// Sets aside blocks that are not free yet, although no other session knows of them or may
+    /// still read them.
+    pub(crate) fn set_aside(&mut self, pointers: Vec<FatPointer>) {
         if !pointers.is_empty() {
-            self.add_group(pointers, Some(ASIDE));
+            self.add_group(pointers, Some(NO_WAIT_SEQUENCE));
         }
     }
 
     fn add_group(&mut self, pointers: Vec<FatPointer>, sequence: Option<SequenceNumber>) {
-        self.limbo.push(Group {
+        self.limbo.push(LimboGroup {
             id: self.next_group,
             sequence,
             pointers,
@@ -281,13 +284,13 @@ impl State {
         self.next_group += 1;
     }
 
-    /// Whether anything is in limbo.
+    /// Returns whether anything is in limbo.
     pub(crate) fn has_limbo(&self) -> bool {
         !self.retired.is_empty() || !self.limbo.is_empty()
     }
 
-    /// The groups that need a number which is drawn from now on: what has been retired so far, and
-    /// what a draw that was cut off was for.
+    /// Returns the groups that need a number drawn from now on: blocks retired so far, and groups
+    /// of an interrupted draw.
     pub(crate) fn unnumbered(&mut self) -> Vec<u64> {
         if !self.retired.is_empty() {
             let retired = core::mem::take(&mut self.retired);
@@ -305,10 +308,12 @@ impl State {
         }
     }
 
-    /// BV4: takes out what can be written anew, as all sessions have published this number.
-    pub(crate) fn take_passed(&mut self, passed: SequenceNumber) -> Passed {
-        let is_over = |group: &mut Group| group.sequence.is_some_and(|sequence| sequence <= passed);
-        let mut over = Passed::default();
+    /// Removes and returns the blocks that can be reused after all sessions have published this
+    /// number.
+    pub(crate) fn take_passed(&mut self, passed: SequenceNumber) -> PassedBlocks {
+        let is_over =
+            |group: &mut LimboGroup| group.sequence.is_some_and(|sequence| sequence <= passed);
+        let mut over = PassedBlocks::default();
         for group in self.limbo.extract_if(.., is_over) {
             if group.was_unlinked() {
                 over.unlinked_count += group.pointers.len();

@@ -1,6 +1,6 @@
-//! Strings of bytes as words, the last of which ends with zeros.
+//! Byte strings as words, zero-padded at the end.
 
-/// How many words so many bytes take.
+/// Returns the number of words for this many bytes.
 pub(crate) const fn word_count(size_bytes: usize) -> usize {
     size_bytes.div_ceil(8)
 }
@@ -16,7 +16,7 @@ pub(crate) fn extend_words(words: &mut Vec<u64>, bytes: &[u8]) {
     }
 }
 
-/// Appends so many of the words' first bytes; of the words there are at least as many.
+/// Appends this many of the words' first bytes. There must be enough words.
 pub(crate) fn extend_bytes(bytes: &mut Vec<u8>, words: &[u64], size_bytes: usize) {
     let end = bytes.len() + size_bytes;
     let words = &words[..word_count(size_bytes)];
@@ -28,7 +28,7 @@ pub(crate) fn extend_bytes(bytes: &mut Vec<u8>, words: &[u64], size_bytes: usize
 mod tests {
     use super::*;
 
-    /// Promise: bytes are the same after the way through words, whatever their number.
+    /// Promise: converting to words and back preserves bytes of any number.
     #[test]
     fn bytes_survive_the_way() {
         for size_bytes in 0..40_u8 {

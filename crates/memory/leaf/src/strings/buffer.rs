@@ -1,74 +1,76 @@
-//! Pages that are being made or changed, before they are written to far memory.
+//! Pages that are created or changed before they are written to far memory.
 
-use farleaf_types::{RemoteAddr, TableId, WORD_SIZE_BYTES};
+use farleaf_base::{RemoteAddr, TableId, WORD_SIZE_BYTES};
 
-use crate::fence::Fence;
-use crate::geometry::{
+use crate::strings::fence::Fence;
+use crate::strings::geometry::{
     HEADER_SIZE_WORDS, IMAGE_SIZE_WORDS_MAX, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry,
 };
-use crate::image::{self, PageImage};
-use crate::record::{Encoded, NewRecord, SlotSet, put_suffix, words_of};
-use crate::words::{FenceWord, PrefixWord, Reference};
+use crate::strings::image::{self, PageImage};
+use crate::strings::record::{Encoded, NewRecord, SlotSet, put_suffix, words_of};
+use crate::strings::words::{FenceWord, PrefixWord, Reference};
 
-/// An image that is being made or changed.
+/// Modifiable image of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageBuffer {
     geometry: PageGeometry,
     words: Vec<u64>,
 }
 
-/// A fence of a new page.
+/// Fence of a new page.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFence<'a> {
-    /// Which.
+    /// Place of the fence.
     pub fence: &'a Fence,
-    /// Where its whole string lies outside, if its suffix is longer than an eighth of the page.
+    /// Reference of its whole string, if its suffix is longer than an eighth of the page.
     pub block: Option<Reference>,
 }
 
 impl<'a> NewFence<'a> {
-    /// One that lies in the page.
+    /// Creates an inline fence.
     pub const fn inline(fence: &'a Fence) -> Self {
         Self { fence, block: None }
     }
 }
 
-/// The prefix of a new page.
+/// Prefix of a new page.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPrefix<'a> {
-    /// What all keys that the page can cover begin with, and its fences.
+    /// Bytes with which both fences and all keys that the page can cover begin.
     pub bytes: &'a [u8],
-    /// Where it lies outside, if it is longer than 32 bytes.
+    /// Reference of the prefix, if it is longer than 32 bytes.
     pub block: Option<Reference>,
 }
 
 impl<'a> NewPrefix<'a> {
-    /// One that lies in the page.
+    /// Creates an inline prefix.
     pub const fn inline(bytes: &'a [u8]) -> Self {
         Self { bytes, block: None }
     }
 }
 
-/// All of a new page but its records.
+/// Contents of a new page, except its records.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPage<'a> {
-    /// Lower fence, inclusive.
+    /// Inclusive lower fence.
     pub low: NewFence<'a>,
-    /// Upper fence, exclusive.
+    /// Exclusive upper fence.
     pub high: NewFence<'a>,
-    /// Prefix.
+    /// Prefix of the page.
     pub prefix: NewPrefix<'a>,
-    /// The right sibling.
+    /// Right sibling.
     pub link: RemoteAddr,
 }
 
 impl PageBuffer {
-    /// A page with these records, in the order of their slots. It has no checksum before
-    /// [`seal`](Self::seal). `None` if there is no room for all of them; for none of them, and for
-    /// one, there always is.
+    /// Builds a page with these records, in slot order. It has no checksum before
+    /// [`seal`](Self::seal). Returns `None` if the records do not fit; no record or a single one
+    /// always fits.
     ///
-    /// Panics when a fence or a key does not begin with the prefix, or something is outside that
-    /// must not be, or is not and must be.
+    /// # Panics
+    ///
+    /// If a fence or a key does not begin with the prefix, or if a string is outside but must be
+    /// inline, or vice versa.
     pub fn build(
         geometry: PageGeometry,
         page: &NewPage<'_>,
@@ -109,7 +111,7 @@ impl PageBuffer {
         Some(building.page)
     }
 
-    /// A copy of an image.
+    /// Copies an image.
     pub fn copy_of(image: PageImage<'_>) -> Self {
         Self {
             geometry: image.geometry(),
@@ -117,23 +119,23 @@ impl PageBuffer {
         }
     }
 
-    /// Becomes a copy of an image of the same geometry.
+    /// Overwrites the buffer with an image of the same geometry.
     pub fn assign(&mut self, image: PageImage<'_>) {
         self.words.copy_from_slice(image.words());
     }
 
-    /// Looks at it as an image.
+    /// Returns the buffer as an image.
     #[inline]
     pub fn image(&self) -> PageImage<'_> {
         PageImage::new(self.geometry, &self.words)
     }
 
-    /// The shape of the page.
+    /// Returns the shape of the page.
     pub const fn geometry(&self) -> PageGeometry {
         self.geometry
     }
 
-    /// Changes the link.
+    /// Sets the link.
     pub fn set_link(&mut self, link: RemoteAddr) {
         self.words[image::LINK] = link.word();
     }
@@ -150,13 +152,13 @@ impl PageBuffer {
         self.words[image::SLOTS + slot] = word;
     }
 
-    /// Changes words of the heap, from an offset from the page's start on.
+    /// Writes words of the heap, starting at an offset from the page's start.
     pub(crate) fn set_words(&mut self, offset_words: usize, words: &[u64]) {
         self.words[offset_words - 1..][..words.len()].copy_from_slice(words);
     }
 
-    /// Gives it the next version and the checksum that makes it intact at `addr`; returns the state
-    /// word, whose WRITE commits the change (D1).
+    /// Sets the next version, and the checksum that makes the page intact at `addr`. Returns the
+    /// state word, whose WRITE commits the change (LEAF-1).
     pub fn seal(&mut self, addr: RemoteAddr, table: TableId) -> u64 {
         let image = self.image();
         let version = u64::from(image.version().wrapping_add(1)) << 16;
@@ -165,7 +167,7 @@ impl PageBuffer {
         self.words[image::STATE]
     }
 
-    /// The words of the whole page, with this lock before the image, and how many they are.
+    /// Returns the words of the whole page, with this lock before the image, and their number.
     pub fn page_words(&self, lock: u64) -> ([u64; IMAGE_SIZE_WORDS_MAX + 1], usize) {
         let mut words = [0; IMAGE_SIZE_WORDS_MAX + 1];
         words[0] = lock;
@@ -174,14 +176,14 @@ impl PageBuffer {
     }
 }
 
-/// A page that is filled from its end on.
+/// Page that is filled from its end.
 struct Building {
     end_words: usize,
     page: PageBuffer,
 }
 
 impl Building {
-    /// Puts words before those that are there; returns where.
+    /// Puts words before the existing ones; returns their offset.
     fn put(&mut self, words: &[u64]) -> u8 {
         if words.is_empty() {
             return 0;
@@ -236,7 +238,7 @@ impl Building {
     }
 }
 
-/// Words that so many bytes take in the heap.
+/// Returns the number of heap words for this number of bytes.
 pub(crate) const fn size_words_of(size_bytes: usize) -> usize {
     size_bytes.div_ceil(WORD_SIZE_BYTES as usize)
 }

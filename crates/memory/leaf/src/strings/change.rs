@@ -1,66 +1,73 @@
 //! Changes of one locked page as batches: each function adds the WRITEs of a change and of the
-//! unlock, in the order that BP1 to BP4 demand. Nothing is executed here. The buffer follows: after
-//! each function it is what far memory will hold.
+//! unlock, in the required order (docs/explanation/byte-tables.md, *Changing a page*). Nothing is
+//! executed here. After each function, the buffer holds what far memory will hold.
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::Batch;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
-use crate::buffer::PageBuffer;
-use crate::fence::Fence;
-use crate::geometry::PageGeometry;
-use crate::image::PageImage;
-use crate::record::{Encoded, NewRecord, SlotSet, Value, words_of};
-use crate::space::{Movable, Move, Place, find_place};
-use crate::words::{FenceWord, SlotWord};
+use crate::strings::buffer::PageBuffer;
+use crate::strings::fence::Fence;
+use crate::strings::geometry::PageGeometry;
+use crate::strings::image::PageImage;
+use crate::strings::record::{Encoded, NewRecord, SlotSet, Value, words_of};
+use crate::strings::space::{Movable, Move, RecordPlacement, find_place};
+use crate::strings::words::{FenceWord, SlotWord};
 
-/// A locked page whose change is being written down.
+/// Locked page whose change is being built.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChange {
     /// Shape of the table's pages.
     pub geometry: PageGeometry,
-    /// The page.
+    /// Address of the page.
     pub addr: RemoteAddr,
-    /// Its table.
+    /// Table of the page.
     pub table: TableId,
-    /// What is written into the lock word when the lock is given back (H2).
+    /// Word written to the lock when it is released: 0, or the next owner's word on a hand-over.
     pub next: OwnerWord,
 }
 
-/// Whether a record found room: an outcome, not an error.
+/// Whether a record fitted; an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Room {
-    /// It did, and the change is in the batch.
+pub enum FitOutcome {
+    /// The record fitted, and the change is in the batch.
     Enough,
-    /// It did not: batch and buffer are as they were. Split the page, or repack it.
+    /// The record did not fit; batch and buffer are unchanged. Split the page, or repack it.
     None,
 }
 
 impl PageChange {
-    /// BP3, BP4: replaces the value in a slot. Four WRITEs (record, slot, state, unlock), the
-    /// record's bytes and 24 more, and two for each record that is moved before.
+    /// Replaces the value in a slot. Four WRITEs (record, slot, state, unlock) of the record's
+    /// bytes and 24 more, plus two WRITEs for each record that is moved first.
     pub fn update(
         &self,
         batch: &mut Batch,
         page: &mut PageBuffer,
         slot: usize,
         value: Value<'_>,
-    ) -> Room {
+    ) -> FitOutcome {
         let room = self.put_value(batch, page, slot, value);
         self.commit_if(batch, page, room)
     }
 
-    /// BP3, BP4: puts a record into a page that covers its key and does not list it. Five WRITEs
-    /// (record, slot, bitmap, state, unlock), the record's bytes and 32 more, and two for each
-    /// record that is moved before.
+    /// Inserts a record into a page that covers its key and does not list it. Five WRITEs (record,
+    /// slot, bitmap, state, unlock) of the record's bytes and 32 more, plus two WRITEs for each
+    /// record that is moved first.
     ///
-    /// Panics when the key is inline and must be outside, or the other way round.
-    pub fn insert(&self, batch: &mut Batch, page: &mut PageBuffer, record: &NewRecord<'_>) -> Room {
+    /// # Panics
+    ///
+    /// If the key is inline but must be outside, or vice versa.
+    pub fn insert(
+        &self,
+        batch: &mut Batch,
+        page: &mut PageBuffer,
+        record: &NewRecord<'_>,
+    ) -> FitOutcome {
         let room = self.put_record(batch, page, record);
         self.commit_if(batch, page, room)
     }
 
-    /// BP3: removes the record in a slot. Three WRITEs, 24 bytes.
+    /// Removes the record in a slot. Three WRITEs, 24 bytes.
     pub fn delete(&self, batch: &mut Batch, page: &mut PageBuffer, slot: usize) {
         let slots = page.image().slots();
         assert!(slots.contains(slot), "BP3: the slot is listed");
@@ -68,8 +75,8 @@ impl PageChange {
         self.commit(batch, page);
     }
 
-    /// Retires a page: its range belongs to `successor` from now on, or to nobody if its table was
-    /// dropped (null). Link, then state, then unlock.
+    /// Retires a page: its range belongs to `successor` from now on, or to no page (null) if its
+    /// table was dropped. Writes link, state, unlock.
     pub fn retire(&self, batch: &mut Batch, page: &mut PageBuffer, successor: RemoteAddr) {
         self.write_link(batch, page, successor.place().retired());
         self.commit(batch, page);
@@ -86,37 +93,37 @@ impl PageChange {
         self.commit(batch, page);
     }
 
-    /// Writes a whole page that nothing points to yet, and that nobody may lock. One WRITE.
+    /// Writes a whole new page, which nothing points to and no other session may lock. One WRITE.
     pub fn write_new(&self, batch: &mut Batch, page: &mut PageBuffer) {
         self.write_locked(batch, page, OwnerWord::FREE);
     }
 
-    /// Writes a whole page that nothing points to yet, with its lock held by `holder`. One WRITE.
+    /// Writes a whole new page, which nothing points to, with its lock held by `holder`. One WRITE.
     pub fn write_locked(&self, batch: &mut Batch, page: &mut PageBuffer, holder: OwnerWord) {
         page.seal(self.addr, self.table);
         let (words, size_words) = page.page_words(holder.word());
         batch.write(self.geometry.lock(self.addr), &words[..size_words]);
     }
 
-    /// H2: the same page, whose lock goes to somebody else instead of being free.
+    /// Returns the same change, but with the lock handed over to `next` instead of released.
     #[must_use]
-    pub fn handing_to(self, next: OwnerWord) -> Self {
+    pub fn with_hand_over_to(self, next: OwnerWord) -> Self {
         Self { next, ..self }
     }
 
-    /// Gives the lock back, or to whom the change hands it, and changes nothing else.
+    /// Releases the lock, or hands it over, without another change.
     pub fn unlock(&self, batch: &mut Batch) {
         batch.write_word(self.geometry.lock(self.addr), self.next.word());
     }
 
-    /// State, then unlock: the end of every change (BP2).
+    /// Writes state, then unlock: the end of every change.
     pub(crate) fn commit(&self, batch: &mut Batch, page: &mut PageBuffer) {
         self.write_state(batch, page);
         self.unlock(batch);
     }
 
-    fn commit_if(&self, batch: &mut Batch, page: &mut PageBuffer, room: Room) -> Room {
-        if room == Room::Enough {
+    fn commit_if(&self, batch: &mut Batch, page: &mut PageBuffer, room: FitOutcome) -> FitOutcome {
+        if room == FitOutcome::Enough {
             self.commit(batch, page);
         }
         room
@@ -142,37 +149,37 @@ impl PageChange {
         batch.write_word(self.geometry.bitmap(self.addr), slots.0);
     }
 
-    /// BP3's record, slot and bitmap, without the commit.
+    /// Writes record, slot and bitmap of an insert, without the commit.
     pub(crate) fn put_record(
         &self,
         batch: &mut Batch,
         page: &mut PageBuffer,
         record: &NewRecord<'_>,
-    ) -> Room {
+    ) -> FitOutcome {
         let image = page.image();
         let slots = image.slots();
         let slot = slots.lowest_missing();
         if slot >= self.geometry.slot_count_max() {
-            return Room::None;
+            return FitOutcome::None;
         }
         let encoded = Encoded::new(self.geometry, image.prefix_size_bytes(), record);
         let new_slot = (slot >= slots.end()).then_some(slot);
         let Some(place) = find_place(image, encoded.words.len(), new_slot) else {
-            return Room::None;
+            return FitOutcome::None;
         };
         self.put(batch, page, slot, &encoded, &place);
         self.write_slots(batch, page, slots.with(slot));
-        Room::Enough
+        FitOutcome::Enough
     }
 
-    /// BP3's record and slot, without the commit.
+    /// Writes record and slot of an update, without the commit.
     pub(crate) fn put_value(
         &self,
         batch: &mut Batch,
         page: &mut PageBuffer,
         slot: usize,
         value: Value<'_>,
-    ) -> Room {
+    ) -> FitOutcome {
         let image = page.image();
         assert!(image.slots().contains(slot), "BP3: the slot is listed");
         let word = image.slot_word(slot);
@@ -180,20 +187,20 @@ impl PageChange {
         let key = &key[..usize::from(word.key_size_bytes).min(key.len())];
         let encoded = Encoded::updated(self.geometry, word, key, value);
         let Some(place) = find_place(image, encoded.words.len(), None) else {
-            return Room::None;
+            return FitOutcome::None;
         };
         self.put(batch, page, slot, &encoded, &place);
-        Room::Enough
+        FitOutcome::Enough
     }
 
-    /// BP4: the moves, the record, its slot's word.
+    /// Writes the moves that free space, the record, and its slot's word.
     fn put(
         &self,
         batch: &mut Batch,
         page: &mut PageBuffer,
         slot: usize,
         encoded: &Encoded,
-        place: &Place,
+        place: &RecordPlacement,
     ) {
         for step in &place.moves {
             self.move_one(batch, page, *step);
@@ -236,7 +243,7 @@ impl PageChange {
         batch.write_word(self.geometry.slot(self.addr, slot), word.word());
     }
 
-    /// Words that nothing listed names (BP1).
+    /// Writes heap words that no listed word refers to.
     fn write_heap(
         &self,
         batch: &mut Batch,
@@ -252,8 +259,8 @@ impl PageChange {
     }
 }
 
-/// The word of a fence whose string's bytes are in the page already: the first ones of what a
-/// listed key has there (BP5). `None` if there is no such key, or the fence does not begin with the
+/// Returns a fence word for a fence whose bytes are already in the page as the beginning of a
+/// listed key. Returns `None` if no listed key begins so, or the fence does not begin with the
 /// page's prefix.
 pub(crate) fn fence_in_page(
     image: PageImage<'_>,
@@ -278,10 +285,10 @@ pub(crate) fn fence_in_page(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::buffer::{NewFence, NewPage, NewPrefix};
-    use crate::outside::Outside;
-    use crate::record::NewKey;
-    use farleaf_types::NodeId;
+    use crate::strings::buffer::{NewFence, NewPage, NewPrefix};
+    use crate::strings::outside::Outside;
+    use crate::strings::record::NewKey;
+    use farleaf_base::NodeId;
 
     pub(crate) fn at(block: u64) -> PageChange {
         PageChange {
@@ -299,7 +306,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A page from before "" to the end, sealed.
+    /// Returns a sealed page from before "" to the end.
     pub(crate) fn page(change: &PageChange, records: &[NewRecord<'_>]) -> PageBuffer {
         let (low, high) = (Fence::START, Fence::End);
         let new = NewPage {
@@ -314,8 +321,8 @@ pub(crate) mod tests {
         page
     }
 
-    /// The first word, as an offset in the page, and the number of words of each WRITE; WRITEs of
-    /// other pages as `None`.
+    /// Returns the first word of each WRITE, as an offset in the page, and its number of words;
+    /// `None` for WRITEs to other pages.
     pub(crate) fn written(batch: &Batch, page: RemoteAddr) -> Vec<Option<(u64, u32)>> {
         let start = page.word_at(0).index();
         let offset = |index: u64| index.checked_sub(start).filter(|offset| *offset < 64);
@@ -327,25 +334,25 @@ pub(crate) mod tests {
 
     fn slot_of(page: &PageBuffer, key: &[u8]) -> usize {
         match page.image().find(key, &Outside::new()) {
-            crate::Found::Record(slot) => slot,
+            crate::strings::Found::Record(slot) => slot,
             other => panic!("{other:?}"),
         }
     }
 
-    /// BP3: record, slot, bitmap, state, unlock; without the bitmap for an update; without record
-    /// and slot for a delete.
+    /// An insert writes record, slot, bitmap, state, unlock; an update no bitmap; a delete neither
+    /// record nor slot.
     #[test]
-    fn bp3_changes_end_with_state_then_unlock() {
+    fn changes_end_with_state_then_unlock() {
         let (change, mut batch) = (at(100), Batch::new());
         let mut page = page(&change, &[record(b"b", b"one")]);
         let room = change.insert(&mut batch, &mut page, &record(b"a", &[7; 20]));
-        assert_eq!(room, Room::Enough);
+        assert_eq!(room, FitOutcome::Enough);
         let expected = [(60, 3), (8, 1), (5, 1), (1, 1), (0, 1)].map(Some);
         assert_eq!(written(&batch, change.addr), expected);
         batch.clear();
         let slot = slot_of(&page, b"b");
         let room = change.update(&mut batch, &mut page, slot, Value::Inline(b"two"));
-        assert_eq!(room, Room::Enough);
+        assert_eq!(room, FitOutcome::Enough);
         let expected = [(59, 1), (7, 1), (1, 1), (0, 1)].map(Some);
         assert_eq!(written(&batch, change.addr), expected);
         batch.clear();
@@ -358,29 +365,29 @@ pub(crate) mod tests {
         assert_eq!(page.image().record_count(), 1);
     }
 
-    /// BP4: what is in the way is moved first, by record and slot; nothing, where records cannot be
-    /// moved one by one.
+    /// Records in the way are moved first, by record and slot. If records cannot be moved one by
+    /// one, nothing is written.
     #[test]
-    fn bp4_records_are_moved_to_make_room() {
+    fn records_are_moved_to_free_space() {
         let (change, mut batch) = (at(100), Batch::new());
         // 9 words each, at 55, 46, 37, 28 and 19; 12 to 18 are free.
         let keys: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
         let mut page = page(&change, &keys.map(|key| record(key, &[9; 71])));
         change.delete(&mut batch, &mut page, 2);
         let room = change.insert(&mut batch, &mut page, &record(b"2", &[8; 31]));
-        assert_eq!(room, Room::Enough);
+        assert_eq!(room, FitOutcome::Enough);
         batch.clear();
         // Now 37 to 41 and 12 to 18 are free, and the latter's first word is the next slot's.
         let before = page.clone();
         let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 77]));
         assert_eq!(
             room,
-            Room::None,
+            FitOutcome::None,
             "ten words: nothing can be moved out of the way"
         );
         assert!(batch.is_empty() && page == before);
         let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 69]));
-        assert_eq!(room, Room::Enough, "nine words: those four are moved");
+        assert_eq!(room, FitOutcome::Enough, "nine words: those four are moved");
         let expected = [(15, 4), (9, 1), (37, 9), (12, 1), (5, 1), (1, 1), (0, 1)];
         assert_eq!(written(&batch, change.addr), expected.map(Some));
         for (key, value) in [
@@ -393,7 +400,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Link, state, unlock; a retired page that is relinked stays retired.
+    /// Both write link, state, unlock; a retired page that is relinked stays retired.
     #[test]
     fn retiring_and_relinking_change_the_link_alone() {
         let (change, mut batch) = (at(100), Batch::new());

@@ -1,69 +1,69 @@
-//! What pages list, as values in the order of keys: what splits and moves work on.
+//! Contents of pages as values in key order, for splits and moves.
 
 use std::collections::BTreeSet;
 
-use crate::cut::{Ends, Piece};
-use crate::error::PageError;
-use crate::fence::Fence;
-use crate::geometry::PageGeometry;
-use crate::image::PageImage;
-use crate::outside::Outside;
-use crate::record::{NewKey, NewRecord, StoredPrefix, Value};
-use crate::space::record_size_words;
-use crate::words::Reference;
+use crate::strings::cut::{Ends, Piece};
+use crate::strings::error::PageError;
+use crate::strings::fence::Fence;
+use crate::strings::geometry::PageGeometry;
+use crate::strings::image::PageImage;
+use crate::strings::outside::Outside;
+use crate::strings::record::{NewKey, NewRecord, StoredPrefix, Value};
+use crate::strings::space::record_size_words;
+use crate::strings::words::Reference;
 
-/// A fence, and where its whole string lies if it is outside.
+/// Fence, and the reference of its whole string if that is outside.
 #[derive(Clone, Debug)]
-pub(crate) struct Bound {
+pub(crate) struct PageFence {
     pub(crate) fence: Fence,
     pub(crate) block: Option<Reference>,
 }
 
-/// How long a prefix is, and where it lies if it is outside.
+/// Size of a prefix, and its reference if it is outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
     pub(crate) size_bytes: usize,
     pub(crate) block: Option<Reference>,
 }
 
-/// A record.
+/// Record of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Content<'a> {
-    /// The whole key.
+    /// Whole key.
     pub(crate) key: Vec<u8>,
-    /// Where it lies if it is outside.
+    /// Reference of the key if it is outside.
     pub(crate) key_block: Option<Reference>,
     pub(crate) value: Value<'a>,
 }
 
-/// All that a page says.
+/// Contents of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents<'a> {
     pub(crate) geometry: PageGeometry,
-    pub(crate) low: Bound,
-    pub(crate) high: Bound,
+    pub(crate) low: PageFence,
+    pub(crate) high: PageFence,
     pub(crate) prefix: Prefix,
-    /// Ascending.
+    /// Records in ascending key order.
     pub(crate) records: Vec<Content<'a>>,
 }
 
-/// Where a record was put among others.
+/// Where a record was placed among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// It is new, and has this index.
+pub(crate) enum PutPosition {
+    /// The record is new and has this index.
     Inserted(usize),
-    /// It took the place of the one with this index.
+    /// The record replaced the one with this index.
     Replaced(usize),
 }
 
-impl Put {
+impl PutPosition {
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Inserted(index) | Self::Replaced(index) => index,
         }
     }
 
-    /// The index of a record that was not there before.
+    /// Returns the index of a newly inserted record.
     pub(crate) const fn inserted(self) -> Option<usize> {
         match self {
             Self::Inserted(index) => Some(index),
@@ -73,13 +73,13 @@ impl Put {
 }
 
 impl<'a> Contents<'a> {
-    /// What an intact page says.
+    /// Decodes the contents of an intact page.
     ///
     /// # Errors
-    /// A string has to be read first; or keys and fences are not in order.
+    /// A string must be read first, or keys and fences are not in order.
     pub(crate) fn of(image: PageImage<'a>, outside: &Outside) -> Result<Self, PageError> {
-        let bound = |stored| -> Result<Bound, PageError> {
-            Ok(Bound {
+        let bound = |stored| -> Result<PageFence, PageError> {
+            Ok(PageFence {
                 fence: image.whole_fence(stored, outside)?,
                 block: stored.reference(),
             })
@@ -113,7 +113,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Whether keys ascend between the fences, and all have the prefix.
+    /// Returns whether keys ascend between the fences and all have the prefix.
     fn is_in_order(&self, prefix: &[u8]) -> bool {
         let (low, high) = (&self.low.fence, &self.high.fence);
         let fences = [low, high].map(|fence| fence.string());
@@ -127,15 +127,17 @@ impl<'a> Contents<'a> {
                 .all(|it| it.starts_with(prefix))
             && keys().is_sorted_by(|one, next| one < next)
             && keys().all(|key| {
-                key.len() <= crate::KEY_SIZE_BYTES_MAX && !low.is_behind(key) && high.is_behind(key)
+                key.len() <= crate::strings::KEY_SIZE_BYTES_MAX
+                    && !low.is_behind(key)
+                    && high.is_behind(key)
             })
     }
 
-    /// Puts a record among the others, or in the place of the one with its key.
+    /// Inserts a record, or replaces the one with its key.
     ///
     /// # Errors
-    /// The whole fences do not cover it, whatever their heads in the page have said.
-    pub(crate) fn put(&mut self, record: &NewRecord<'a>) -> Result<Put, PageError> {
+    /// The whole fences do not cover the key, although their inline heads did not exclude it.
+    pub(crate) fn put(&mut self, record: &NewRecord<'a>) -> Result<PutPosition, PageError> {
         let key = record.key.whole();
         if self.low.fence.is_behind(key) || !self.high.fence.is_behind(key) {
             return Err(PageError::Disorder);
@@ -154,16 +156,16 @@ impl<'a> Contents<'a> {
         Ok(match found {
             Ok(index) => {
                 self.records[index] = content;
-                Put::Replaced(index)
+                PutPosition::Replaced(index)
             }
             Err(index) => {
                 self.records.insert(index, content);
-                Put::Inserted(index)
+                PutPosition::Inserted(index)
             }
         })
     }
 
-    /// The records as what is cut.
+    /// Returns the records as pieces for a cut.
     pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
         let piece = |record: &'_ Content<'a>| -> usize {
             let suffix_size_bytes = record.key.len() - self.prefix.size_bytes;
@@ -179,7 +181,7 @@ impl<'a> Contents<'a> {
         pieces
     }
 
-    /// Which ends of its table the page is at.
+    /// Returns which ends of its table the page is at.
     pub(crate) fn ends(&self) -> Ends {
         Ends {
             is_first: self.low.fence.is_start(),
@@ -189,7 +191,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// What is named before a change and by nothing after it.
+/// Returns the references present before a change but not after it.
 pub(crate) fn released(
     before: impl IntoIterator<Item = Reference>,
     after: impl IntoIterator<Item = Reference>,

@@ -1,49 +1,50 @@
-//! Where a page is cut in two.
+//! Places where a page is cut in two.
 
-use crate::fence::Fence;
+use crate::strings::fence::Fence;
 
-/// A record is near the end when it is among the last, or first, of so many. Several sessions that
-/// insert ascending keys do so in nearly ascending order.
+/// Divisor of the record count: a record counts as near an end within the outer fourth. Several
+/// sessions that insert ascending keys do so only in nearly ascending order.
 const NEAR_END_SHARE: usize = 4;
-/// A cut is in the middle when neither half has more than so many of a hundred bytes.
+/// Largest percentage of bytes in either half of a cut that counts as in the middle.
 const MIDDLE_PERCENT_MAX: usize = 60;
 
-/// A record of a page that is to be cut, in the order of keys.
+/// Record of a page that is to be cut, in key order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
-    /// The whole key.
+    /// Whole key.
     pub(crate) key: &'a [u8],
-    /// Words that it takes, slot included.
+    /// Size in words, including the slot.
     pub(crate) size_words: usize,
 }
 
-/// Where a page is cut.
+/// Place where a page is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// So many records stay left.
+    /// Number of records that stay in the left half.
     pub(crate) left_count: usize,
-    /// Between the halves.
+    /// Fence between the halves.
     pub(crate) fence: Fence,
-    /// It leaves a full page, as near an end of the table records come in order.
+    /// Whether the cut leaves a full page, because records near an end of the table come in order.
     pub(crate) is_at_the_end: bool,
 }
 
-/// Which ends of its table a page is at, and how long its fences may be.
+/// Which ends of its table a page is at, and the size limit of its fences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
-    /// A fence of more bytes would be outside.
+    /// Largest size of an inline fence in bytes.
     pub(crate) fence_size_bytes_max: usize,
 }
 
-/// All cuts of pieces, which are at least two and ascending, the best first.
+/// Returns all cuts of the pieces, the best first. There must be at least two pieces, in ascending
+/// order.
 ///
-/// What is appended at the table's end begins right behind what stays: so keys of other sessions
-/// that are a little late belong right, where there is room. What is prepended at its beginning
-/// likewise leaves the right page full. Else the halves are about equal in bytes, and of the cuts
-/// in the middle the one with the shortest separator is taken. `inserted` is the place of a new
-/// record among the pieces.
+/// After an append at the table's end, the right page begins directly behind the last record that
+/// stays. Slightly late keys of other sessions then belong to the right page, which has free space.
+/// A prepend at the table's beginning likewise leaves the right page full. Other halves are about
+/// equal in bytes; of the cuts in the middle, the one with the shortest separator is best.
+/// `inserted` is the index of a new record among the pieces.
 pub(crate) fn cuts(pieces: &[Piece<'_>], ends: Ends, inserted: Option<usize>) -> Vec<Cut> {
     let count = pieces.len();
     let mut cuts = Vec::with_capacity(count);
@@ -88,7 +89,7 @@ pub(crate) fn cuts(pieces: &[Piece<'_>], ends: Ends, inserted: Option<usize>) ->
     cuts
 }
 
-/// The cut behind so many pieces, at the shortest separator.
+/// Returns the cut behind `left_count` pieces, with the shortest separator.
 fn separated(pieces: &[Piece<'_>], left_count: usize) -> Option<Cut> {
     let (left, right) = (pieces.get(left_count - 1)?, pieces.get(left_count)?);
     let fence = Fence::between(left.key, right.key)?;
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// By bytes, not by records.
+    /// Halves are equal by bytes, not by records.
     #[test]
     fn halves_are_equal_in_bytes() {
         let sizes = [("a", 10), ("b", 2), ("c", 2), ("d", 3), ("e", 3)];
@@ -151,8 +152,8 @@ mod tests {
         assert_eq!(first(&sizes, MIDDLE, None), before("b", 1));
     }
 
-    /// Of the cuts in the middle the one with the shortest separator; of those that are as short
-    /// the one that makes the halves most equal.
+    /// The cut in the middle with the shortest separator wins; of equally short ones, that with the
+    /// most equal halves.
     #[test]
     fn short_separators_are_preferred_in_the_middle() {
         let keys = [
@@ -171,7 +172,7 @@ mod tests {
         );
     }
 
-    /// A fence that would be outside is not made where a short one does.
+    /// A fence that would be outside is not used if a short one exists.
     #[test]
     fn appends_behind_long_keys_use_the_separator() {
         let sizes = [("a", 5), ("b", 5), ("c", 5), ("dddd", 5), ("e", 5)];
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(first(&sizes, ends, Some(4)), at_the_end(before("e", 4)));
     }
 
-    /// Only at the table's ends, and only near them.
+    /// Full pages are left only at the table's ends, and only near them.
     #[test]
     fn appends_and_prepends_leave_the_other_page_full() {
         let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];

@@ -1,47 +1,48 @@
-//! New pages that are being thought of: which prefix they have, whether all has room, and which
-//! strings have to be written to value blocks before they can be built.
+//! Drafts of new pages: their prefix, whether everything fits, and which strings must be written to
+//! value blocks before the page can be built.
 
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
 
-use crate::buffer::{NewFence, NewPage, NewPrefix, PageBuffer, size_words_of};
-use crate::contents::{Bound, Content, Prefix};
-use crate::fence::Fence;
-use crate::geometry::{HEADER_SIZE_WORDS, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry};
-use crate::record::{NewKey, NewRecord};
-use crate::space::{record_size_words, suffix_in_page_size_bytes};
-use crate::words::{OUTSIDE_PREFIX_SIZE_BYTES, Reference};
+use crate::strings::buffer::{NewFence, NewPage, NewPrefix, PageBuffer, size_words_of};
+use crate::strings::contents::{Content, PageFence, Prefix};
+use crate::strings::fence::Fence;
+use crate::strings::geometry::{HEADER_SIZE_WORDS, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry};
+use crate::strings::record::{NewKey, NewRecord};
+use crate::strings::space::{record_size_words, suffix_in_page_size_bytes};
+use crate::strings::words::{OUTSIDE_PREFIX_SIZE_BYTES, Reference};
 
-/// A longer prefix is worth another page, or a value block, when it saves this share of a page.
+/// Divisor of the page size: a longer prefix is worth another page or a value block if it saves
+/// this share of a page.
 const PREFIX_GAIN_SHARE: usize = 8;
 
-/// Which string of a draft is meant.
+/// Identifies a string of a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringPlace {
     /// The prefix.
     Prefix,
-    /// The lower fence's.
+    /// String of the lower fence.
     Low,
-    /// The upper fence's.
+    /// String of the upper fence.
     High,
-    /// The key of the record with this index, in the order of keys.
+    /// Key of the record with this index, in key order.
     Key(usize),
 }
 
-/// A page that is to be made.
+/// Page to be created.
 ///
-/// Strings that are outside already stay where they are, unless they have room in the page now.
-/// Others that must be outside are [`wanted`](Self::wanted): the caller writes them to value
-/// blocks, each to its own, and [`give`](Self::give)s the references.
+/// Strings already outside stay there, unless they now fit into the page. Other strings that must
+/// be outside are [`wanted`](Self::wanted): the caller writes each to its own value block, and
+/// [`give`](Self::give)s the references.
 #[derive(Clone, Debug)]
 pub struct PageDraft<'a> {
     geometry: PageGeometry,
-    low: Bound,
-    high: Bound,
+    low: PageFence,
+    high: PageFence,
     prefix: Prefix,
     records: Vec<Content<'a>>,
 }
 
-/// Whether a longer prefix for so many records is worth more than what is written for it.
+/// Returns whether a longer prefix saves enough over `record_count` records to justify its cost.
 pub(crate) fn is_worth_it(
     geometry: PageGeometry,
     longer_bytes: usize,
@@ -51,17 +52,17 @@ pub(crate) fn is_worth_it(
 }
 
 impl<'a> PageDraft<'a> {
-    /// A page with these fences and records, whose prefix is chosen: what the fences have in
-    /// common; but of more than 32 bytes, which are outside, only as much as is worth it. `kept` is
-    /// a prefix of both fences.
+    /// Drafts a page with these fences and records, and chooses its prefix: the common prefix of
+    /// the fences; if it exceeds 32 bytes and would be outside, only as much as is worth it. `kept`
+    /// is a prefix of both fences.
     pub(crate) fn new(
         geometry: PageGeometry,
-        (low, high): (Bound, Bound),
+        (low, high): (PageFence, PageFence),
         kept: Prefix,
         records: Vec<Content<'a>>,
     ) -> Self {
         let common = low.fence.common_prefix_size_bytes(&high.fence);
-        // One that is too long now is not worth a value block for what is left of it.
+        // A kept prefix that is too long now is not worth a value block for the rest.
         let still_kept = if kept.size_bytes <= common {
             kept.size_bytes
         } else {
@@ -75,10 +76,10 @@ impl<'a> PageDraft<'a> {
         Self::with_prefix(geometry, (low, high), prefix, records)
     }
 
-    /// A page whose prefix lies in it.
+    /// Drafts a page whose prefix is inline.
     pub(crate) fn in_page(
         geometry: PageGeometry,
-        (low, high): (Bound, Bound),
+        (low, high): (PageFence, PageFence),
         records: Vec<Content<'a>>,
     ) -> Self {
         let common = low.fence.common_prefix_size_bytes(&high.fence);
@@ -91,7 +92,7 @@ impl<'a> PageDraft<'a> {
 
     fn with_prefix(
         geometry: PageGeometry,
-        (mut low, mut high): (Bound, Bound),
+        (mut low, mut high): (PageFence, PageFence),
         prefix: Prefix,
         mut records: Vec<Content<'a>>,
     ) -> Self {
@@ -113,28 +114,28 @@ impl<'a> PageDraft<'a> {
         }
     }
 
-    /// The lower fence.
+    /// Returns the lower fence.
     pub const fn low(&self) -> &Fence {
         &self.low.fence
     }
 
-    /// The upper fence.
+    /// Returns the upper fence.
     pub const fn high(&self) -> &Fence {
         &self.high.fence
     }
 
-    /// The prefix.
+    /// Returns the prefix.
     pub fn prefix(&self) -> &[u8] {
         let low = self.low.fence.string().unwrap_or_default();
         &low[..self.prefix.size_bytes]
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.records.len()
     }
 
-    /// Words that it takes, all in all.
+    /// Returns the total size of the page in words.
     pub fn size_words(&self) -> usize {
         let prefix = if self.is_prefix_outside() {
             OUTSIDE_PREFIX_SIZE_BYTES
@@ -142,7 +143,7 @@ impl<'a> PageDraft<'a> {
             self.prefix.size_bytes
         };
         let suffix_size_bytes = |string: &[u8]| string.len() - self.prefix.size_bytes;
-        let fence = |bound: &Bound| {
+        let fence = |bound: &PageFence| {
             let size_bytes = bound.fence.string().map_or(0, suffix_size_bytes);
             size_words_of(suffix_in_page_size_bytes(self.geometry, size_bytes))
         };
@@ -157,7 +158,7 @@ impl<'a> PageDraft<'a> {
             + self.records.iter().map(record).sum::<usize>()
     }
 
-    /// Whether a page has room for all of it.
+    /// Returns whether everything fits into a page.
     pub fn fits(&self) -> bool {
         self.size_words() <= self.geometry.page_size_words()
             && self.records.len() <= self.geometry.slot_count_max()
@@ -173,7 +174,7 @@ impl<'a> PageDraft<'a> {
             .is_suffix_inline(string.len() - self.prefix.size_bytes)
     }
 
-    /// The strings that must be outside and have no value block yet.
+    /// Returns the strings that must be outside and have no value block yet.
     pub fn wanted(&self) -> Vec<(StringPlace, &[u8])> {
         let mut wanted = Vec::new();
         if self.is_prefix_outside() && self.prefix.block.is_none() {
@@ -196,8 +197,11 @@ impl<'a> PageDraft<'a> {
         wanted
     }
 
-    /// Tells where a wanted string lies. Panics when it is not wanted, or the reference is another
-    /// string's.
+    /// Sets the reference of a wanted string.
+    ///
+    /// # Panics
+    ///
+    /// If the string is not wanted, or the reference is another string's.
     pub fn give(&mut self, place: StringPlace, reference: Reference) {
         let wanted = self.wanted();
         let string = wanted.iter().find(|(wanted, _)| *wanted == place);
@@ -214,7 +218,7 @@ impl<'a> PageDraft<'a> {
         *block = Some(reference);
     }
 
-    /// Everything outside that the page will name, as far as it is known.
+    /// Returns the known references to outside strings that the page will have.
     pub fn references(&self) -> impl Iterator<Item = Reference> + '_ {
         let page = [self.prefix.block, self.low.block, self.high.block];
         let records = self.records.iter();
@@ -222,8 +226,11 @@ impl<'a> PageDraft<'a> {
         page.into_iter().chain(records).flatten()
     }
 
-    /// The page, without a checksum. Panics when it has no room ([`fits`](Self::fits)), or strings
-    /// are still wanted.
+    /// Builds the page, without a checksum.
+    ///
+    /// # Panics
+    ///
+    /// If the page does not fit ([`fits`](Self::fits)), or strings are still wanted.
     pub fn build(&self, link: RemoteAddr) -> PageBuffer {
         let mut records = Vec::with_capacity(self.records.len());
         for content in &self.records {

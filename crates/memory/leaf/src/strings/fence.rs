@@ -2,23 +2,23 @@
 
 use core::cmp::Ordering;
 
-/// A place between keys, ordered as places: right behind `k` is right before `k` with a zero byte
-/// added, and they are equal.
+/// Place between keys, ordered as such: directly behind `k` equals directly before `k` with a zero
+/// byte appended.
 #[derive(Clone, Debug)]
 pub enum Fence {
-    /// Right before a string: that one is behind it.
+    /// Directly before a string, which is behind the fence.
     Before(Vec<u8>),
-    /// Right behind a string.
+    /// Directly behind a string.
     Behind(Vec<u8>),
     /// Behind all keys.
     End,
 }
 
 impl Fence {
-    /// Before all keys.
+    /// Fence before all keys.
     pub const START: Self = Self::Before(Vec::new());
 
-    /// Its string, without the zero byte that it may add; none at the end.
+    /// Returns the fence's string, without the zero byte that it may add; `None` at the end.
     pub fn string(&self) -> Option<&[u8]> {
         match self {
             Self::Before(string) | Self::Behind(string) => Some(string),
@@ -26,7 +26,7 @@ impl Fence {
         }
     }
 
-    /// The least key that is behind it; none at the end. Fences are in the order of these.
+    /// Returns the least key behind the fence; `None` at the end. Fences sort by these keys.
     pub fn least_key(&self) -> Option<Vec<u8>> {
         let mut key = self.string()?.to_vec();
         if matches!(self, Self::Behind(_)) {
@@ -35,17 +35,17 @@ impl Fence {
         Some(key)
     }
 
-    /// Whether it is before all keys.
+    /// Returns whether the fence is before all keys.
     pub fn is_start(&self) -> bool {
         matches!(self, Self::Before(string) if string.is_empty())
     }
 
-    /// Whether it is behind all keys.
+    /// Returns whether the fence is behind all keys.
     pub const fn is_end(&self) -> bool {
         matches!(self, Self::End)
     }
 
-    /// Whether a key lies before it: below it, if it is a page's upper fence.
+    /// Returns whether a key lies before the fence: inside the page, if this is its upper fence.
     pub fn is_behind(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(string) => key < string.as_slice(),
@@ -54,8 +54,8 @@ impl Fence {
         }
     }
 
-    /// How many bytes its string and the other's have in common at their beginnings: what all keys
-    /// between the two begin with. 0 if either is the end.
+    /// Returns the size in bytes of the common prefix of both strings, with which all keys between
+    /// the fences begin; 0 if either fence is the end.
     pub fn common_prefix_size_bytes(&self, other: &Self) -> usize {
         match (self.string(), other.string()) {
             (Some(one), Some(other)) => common_prefix_size_bytes(one, other),
@@ -63,14 +63,14 @@ impl Fence {
         }
     }
 
-    /// The shortest fence that has `left` before it and `right` behind it. `None` unless `left` is
-    /// less than `right`.
+    /// Returns the shortest fence with `left` before it and `right` behind it; `None` unless `left`
+    /// is less than `right`.
     pub fn between(left: &[u8], right: &[u8]) -> Option<Self> {
         let common = common_prefix_size_bytes(left, right);
         (left < right).then(|| Self::Before(right[..=common].to_vec()))
     }
 
-    /// The bytes that a key has at least to be behind it.
+    /// Iterates over the bytes of the least key behind the fence.
     fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         let zero = matches!(self, Self::Behind(_)).then_some(0);
         let string = self.string().unwrap_or_default();
@@ -78,7 +78,7 @@ impl Fence {
     }
 }
 
-/// How many bytes two strings have in common at their beginnings.
+/// Returns the size in bytes of the common prefix of two strings.
 pub fn common_prefix_size_bytes(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Strings over three bytes, so that they often begin alike.
+    /// Strings over three bytes, which often have common prefixes.
     fn strings() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(vec![0_u8, 1, 255]), 0..6)
     }
@@ -124,7 +124,7 @@ mod tests {
         ]
     }
 
-    /// Both ends, and the two ways to say one place.
+    /// Tests both ends, and the two forms of one place.
     #[test]
     fn places_are_ordered_as_places() {
         assert!(Fence::START.is_start() && Fence::End.is_end());
@@ -134,7 +134,7 @@ mod tests {
         assert!(Fence::End.is_behind(&[255; 9]) && !Fence::START.is_behind(&[]));
     }
 
-    /// A string that the other begins with, and one that it does not.
+    /// Tests a string that is a prefix of the other, and one that is not.
     #[test]
     fn separators_are_the_shortest() {
         let between = |left: &[u8], right: &[u8]| Fence::between(left, right).expect("ascending");
@@ -159,7 +159,8 @@ mod tests {
             }
         }
 
-        /// What lies between two fences lies so for keys, too, and begins with what they share.
+        /// Keys between two fences lie between them as fences, too, and begin with the common
+        /// prefix.
         #[test]
         fn keys_between_fences_begin_with_the_common_prefix(
             one in fences(),
@@ -176,8 +177,8 @@ mod tests {
             }
         }
 
-        /// Least keys are as far apart as their fences: nothing is behind a fence and below its
-        /// least key, and of two fences the greater one has the greater key.
+        /// Least keys sort as their fences do: no key is behind a fence but below its least key,
+        /// and the greater of two fences has the greater key.
         #[test]
         fn least_keys_are_ordered_as_fences(one in fences(), other in fences()) {
             if let (Some(of_one), Some(of_other)) = (one.least_key(), other.least_key()) {

@@ -1,32 +1,32 @@
-//! Pages as leaves: what the protocol of `farleaf-leaf` needs to know of them, which reads, locks
-//! and recovers them as it does leaves of words (D1, D4, D5, D8).
+//! Pages as leaves: the page layout as [`words`](crate::words) needs it to read, lock and recover
+//! pages (LEAF-1, LEAF-4, LEAF-5, LEAF-8).
 
 use core::cmp::Ordering;
 
-use farleaf_block::{BlockAccess, BlockError, Copied, FatPointer};
+use crate::blobs::{BlockAccess, BlockError, CopyOutcome, FatPointer};
+use crate::words::{Contradiction, LeafAccess, LeafError, LeafFormat};
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Contradiction, LeafAccess, LeafError, LeafFormat};
-use farleaf_types::{RemoteAddr, TableId};
 
-use crate::buffer::PageBuffer;
-use crate::error::PageError;
-use crate::fence::Fence;
-use crate::geometry::{BITMAP_WORD, HIGH_WORD, IMAGE_SIZE_WORDS_MAX, PageGeometry};
-use crate::image::PageImage;
-use crate::outside::{Outside, Unread};
-use crate::recovery::Repair;
-use crate::words::Reference;
+use crate::strings::buffer::PageBuffer;
+use crate::strings::error::PageError;
+use crate::strings::fence::Fence;
+use crate::strings::geometry::{BITMAP_WORD, HIGH_WORD, IMAGE_SIZE_WORDS_MAX, PageGeometry};
+use crate::strings::image::PageImage;
+use crate::strings::outside::{Outside, Unread};
+use crate::strings::recovery::Repair;
+use crate::strings::words::Reference;
 
-/// One page through the fabric.
+/// Access to one page through the fabric.
 pub type PageAccess<'a, E> = LeafAccess<'a, E, PageGeometry>;
 
-/// A page's lower fence, and whether all of it lies in the page: only then a split in place can
-/// have made the page (BP5).
+/// Lower fence of a page, and whether it is inline: only then a split in place can have made the
+/// page.
 #[derive(Clone, Debug)]
 pub struct PageLow {
-    /// The fence.
+    /// Lower fence.
     pub fence: Fence,
-    /// Whether the fence and the prefix lie in the page.
+    /// Whether the fence and the prefix are inline.
     pub is_in_page: bool,
 }
 
@@ -50,7 +50,7 @@ impl PartialEq for PageLow {
 
 impl Eq for PageLow {}
 
-/// The value blocks of the same table, in the name of the same session.
+/// Returns access to value blocks of the same table for the same session.
 pub fn block_access<'a, E>(access: &PageAccess<'a, E>) -> BlockAccess<'a, E> {
     BlockAccess {
         endpoint: access.endpoint,
@@ -60,11 +60,11 @@ pub fn block_access<'a, E>(access: &PageAccess<'a, E>) -> BlockAccess<'a, E> {
     }
 }
 
-/// Reads a string that a page refers to, and takes it; false when it is not there (any more): then
-/// the page is stale (BV2). One round trip for each 256,000 bytes.
+/// Reads a string that a page refers to into `outside`. Returns false if the string is no longer
+/// there: then the page is stale. One round trip for each 256,000 bytes.
 ///
 /// # Errors
-/// No string can be where the page says: it is damaged. Or the fabric failed.
+/// The reference cannot name a string, so the page is corrupted. Or the fabric failed.
 pub async fn fetch<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
@@ -73,7 +73,7 @@ pub async fn fetch<E: Endpoint>(
 ) -> Result<bool, LeafError> {
     let mut string = Vec::new();
     let copied = read_string(access, batch, (addr, reference), &mut string).await?;
-    Ok(copied == Copied::Whole && outside.insert(reference, &string))
+    Ok(copied == CopyOutcome::Whole && outside.insert(reference, &string))
 }
 
 /// Appends a string that a page refers to. One round trip for each 256,000 bytes.
@@ -85,7 +85,7 @@ pub async fn read_string<E: Endpoint>(
     batch: &mut Batch,
     (addr, reference): (RemoteAddr, Reference),
     to: &mut Vec<u8>,
-) -> Result<Copied, LeafError> {
+) -> Result<CopyOutcome, LeafError> {
     let damaged = || LeafError::Damaged {
         addr,
         table: access.table,
@@ -96,7 +96,7 @@ pub async fn read_string<E: Endpoint>(
     match blocks.read(batch, pointer, sum, to).await {
         Ok(copied) => Ok(copied),
         Err(BlockError::Fabric(error)) => Err(error.into()),
-        Err(BlockError::Region(error)) => Err(LeafError::Region(error)),
+        Err(BlockError::Pool(error)) => Err(LeafError::Pool(error)),
         Err(_) => Err(damaged()),
     }
 }
@@ -175,7 +175,7 @@ impl LeafFormat for PageGeometry {
                 Ok(mut repair) => {
                     if access
                         .endpoint
-                        .leaves_out(ProtocolCheck::TornSplitIsFinished)
+                        .skips_check(ProtocolCheck::TornSplitIsFinished)
                     {
                         repair.high = None;
                     }
@@ -196,7 +196,8 @@ impl LeafFormat for PageGeometry {
     }
 }
 
-/// [`fetch`] of a string that is there as long as the page is.
+/// Reads a string as [`fetch`] does, but a missing one counts as corruption, because it exists as
+/// long as the page does.
 async fn fetch_or_damaged<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
@@ -213,7 +214,7 @@ async fn fetch_or_damaged<E: Endpoint>(
 }
 
 impl PageBuffer {
-    /// A buffer to be read into: no page.
+    /// Returns a buffer to read into.
     pub(crate) fn blank(geometry: PageGeometry) -> Self {
         let words = [0; IMAGE_SIZE_WORDS_MAX];
         Self::copy_of(PageImage::new(geometry, &words))
@@ -221,8 +222,8 @@ impl PageBuffer {
 }
 
 impl Repair {
-    /// Changes a torn page's buffer as it has to be; the words to be written before the state, and
-    /// where.
+    /// Applies the repair to a torn page's buffer; returns the places and values of the words to
+    /// write before the state.
     fn apply(self, page: &mut PageBuffer) -> Vec<(u64, u64)> {
         let mut writes = Vec::new();
         if let Some(high) = self.high {

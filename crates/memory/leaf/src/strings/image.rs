@@ -1,27 +1,29 @@
-//! The page codec: the one place that knows how strings lie in a page and what its checksum covers.
+//! Page codec: the only code that knows how strings lie in a page and what its checksum covers.
 //!
 //! An *image* is a private copy of a page's words without its lock: state, low, high, link, bitmap,
-//! prefix, slots, heap. Images are read from far memory, so nothing in them is believed before
-//! [`PageImage::is_intact`] says so (D4). Before that every question has an answer, too, without a
-//! panic; it means nothing.
+//! prefix, slots, heap. Images are read from far memory, so no word is trusted before
+//! [`PageImage::is_intact`] returns true (LEAF-4). Before that, every function returns without a
+//! panic, but its result is meaningless.
 
 mod search;
 mod shape;
 #[cfg(test)]
 mod tests;
 
-use farleaf_types::{RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
+use farleaf_base::{RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
 use zerocopy::IntoBytes;
 
 pub(crate) use search::digest_of;
-pub use search::{Found, Placement, SlotOrder};
+pub use search::{Found, KeyPlacement, SlotOrder};
 
-use crate::fence::Fence;
-use crate::geometry::{HEADER_SIZE_WORDS, IMAGE_SIZE_WORDS_MAX, KEY_HEAD_SIZE_BYTES, PageGeometry};
-use crate::outside::{Outside, Unread};
-use crate::record::{SlotSet, Stored, StoredFence, StoredPrefix, Value};
-use crate::space::Space;
-use crate::words::{
+use crate::strings::fence::Fence;
+use crate::strings::geometry::{
+    HEADER_SIZE_WORDS, IMAGE_SIZE_WORDS_MAX, KEY_HEAD_SIZE_BYTES, PageGeometry,
+};
+use crate::strings::outside::{Outside, Unread};
+use crate::strings::record::{SlotSet, Stored, StoredFence, StoredPrefix, Value};
+use crate::strings::space::Space;
+use crate::strings::words::{
     DIGEST_SIZE_BYTES, FenceWord, OUTSIDE_KEY_SIZE_BYTES, OUTSIDE_PREFIX_SIZE_BYTES, PrefixWord,
     REFERENCE_SIZE_BYTES, Reference, SlotWord,
 };
@@ -36,7 +38,7 @@ pub(crate) const SLOTS: usize = 6;
 /// Words of the checksum's input before the image's own: address, table with version.
 const CHECKED_HEADER: usize = 2;
 
-/// A private copy of a page's words.
+/// Private copy of a page's words.
 #[derive(Clone, Copy, Debug)]
 pub struct PageImage<'a> {
     geometry: PageGeometry,
@@ -44,7 +46,11 @@ pub struct PageImage<'a> {
 }
 
 impl<'a> PageImage<'a> {
-    /// Looks at `words` as an image. Panics when they are fewer than the geometry's image has.
+    /// Interprets `words` as an image.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer words than the geometry's image has.
     #[inline]
     pub fn new(geometry: PageGeometry, words: &'a [u64]) -> Self {
         Self {
@@ -53,22 +59,22 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// Whether the checksum matches what a page of this table at this address would have, and the
-    /// words say what a page can say ([`is_well_formed`](Self::is_well_formed)): only then the rest
-    /// means anything.
+    /// Returns whether the checksum matches that of a page of this table at this address, and the
+    /// words are possible in a page ([`is_well_formed`](Self::is_well_formed)). Otherwise no other
+    /// content is meaningful.
     pub fn is_intact(&self, addr: RemoteAddr, table: TableId) -> bool {
         let state = self.words[STATE];
         state as u32 == self.checksum(addr, table, state >> 32) && self.is_well_formed()
     }
 
-    /// Whether no state was ever committed here: one that was has a version, and a checksum of
-    /// that.
+    /// Returns whether no state was ever committed here. A committed state has a version and a
+    /// checksum.
     #[inline]
     pub fn was_never_written(&self) -> bool {
         self.words[STATE] == 0
     }
 
-    /// Version (16 bits) and zero (16 bits) stand in `version`'s lower half.
+    /// Computes the checksum. The lower half of `version` has version (16 bits) and zero (16 bits).
     pub(crate) fn checksum(&self, addr: RemoteAddr, table: TableId, version: u64) -> u32 {
         let mut input = [0; CHECKED_HEADER + IMAGE_SIZE_WORDS_MAX - LOW];
         input[0] = addr.place().word();
@@ -79,65 +85,66 @@ impl<'a> PageImage<'a> {
         crc32c(&input[..size_words])
     }
 
-    /// The shape of the page.
+    /// Returns the shape of the page.
     #[inline]
     pub const fn geometry(&self) -> PageGeometry {
         self.geometry
     }
 
-    /// The words.
+    /// Returns the words of the image.
     #[inline]
     pub const fn words(&self) -> &'a [u64] {
         self.words
     }
 
-    /// Grows with every change, and wraps.
+    /// Returns the version, which increases with every change and wraps.
     pub fn version(&self) -> u16 {
         (self.words[STATE] >> 48) as u16
     }
 
-    /// The right sibling, or with the *retired* flag the page that took over.
+    /// Returns the right sibling, or, with the *retired* flag, the page that took over.
     #[inline]
     pub fn link(&self) -> RemoteAddr {
         RemoteAddr::from_word(self.words[LINK])
     }
 
-    /// Whether the page's range has been taken over by the page that its link names.
+    /// Returns whether the page that the link names has taken over this page's range.
     #[inline]
     pub fn is_retired(&self) -> bool {
         self.link().is_retired()
     }
 
-    /// The slots that hold records, in no order of keys.
+    /// Returns the slots that hold records, in no order of keys.
     #[inline]
     pub fn slots(&self) -> SlotSet {
         SlotSet(self.words[BITMAP])
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.slots().slot_count()
     }
 
-    /// How many bytes of the page its header, slots and what it lists take; of a well-formed page.
+    /// Returns the bytes used by header, slots and listed strings of a well-formed page.
     pub fn used_size_bytes(&self) -> usize {
         let free = Space::of(*self).free_size_words();
         (self.geometry.page_size_words() - free) * WORD_SIZE_BYTES as usize
     }
 
-    /// Words before the heap: the header, and slots as far as the highest listed one.
+    /// Returns the number of words before the heap: the header, and slots up to the highest listed
+    /// one.
     pub(crate) fn heap_start_words(&self) -> usize {
         HEADER_SIZE_WORDS + self.slots().end()
     }
 
-    /// What a slot says; zero beyond the page.
+    /// Returns a slot's word; zero beyond the page.
     #[inline]
     pub(crate) fn slot_word(&self, slot: usize) -> SlotWord {
         let word = self.words.get(SLOTS + slot);
         SlotWord::from_word(word.copied().unwrap_or_default())
     }
 
-    /// The bytes at an offset from the page's start; none when some of them are not in the page.
+    /// Returns the bytes at an offset from the page's start; none if they are not all in the page.
     #[inline]
     fn bytes(&self, offset_words: u8, size_bytes: usize) -> &'a [u8] {
         let start = (usize::from(offset_words) * WORD_SIZE_BYTES as usize)
@@ -146,7 +153,7 @@ impl<'a> PageImage<'a> {
         self.words.as_bytes().get(start..end).unwrap_or_default()
     }
 
-    /// A key's or fence's inline bytes.
+    /// Decodes the inline bytes of a key or fence.
     #[inline]
     fn stored(&self, offset_words: u8, size_bytes: u16, is_outside: bool) -> Stored<'a> {
         let bytes = self.bytes(offset_words, usize::from(size_bytes));
@@ -161,15 +168,14 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// The suffix of the key in a slot, as it is stored; means something only if the slot is
-    /// listed.
+    /// Returns the suffix of the key in a slot, as stored; meaningful only if the slot is listed.
     #[inline]
     pub fn key(&self, slot: usize) -> Stored<'a> {
         let word = self.slot_word(slot);
         self.stored(word.offset_words, word.key_size_bytes, word.key_is_outside)
     }
 
-    /// The value in a slot, as it is stored; means something only if the slot is listed.
+    /// Returns the value in a slot, as stored; meaningful only if the slot is listed.
     #[inline]
     pub fn value(&self, slot: usize) -> Value<'a> {
         let bytes = self.record_bytes(slot);
@@ -183,23 +189,23 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// All inline bytes of the record in a slot: the key's, then the value's.
+    /// Returns all inline bytes of the record in a slot: the key's, then the value's.
     pub(crate) fn record_bytes(&self, slot: usize) -> &'a [u8] {
         let word = self.slot_word(slot);
         self.bytes(word.offset_words, word.record_size_bytes())
     }
 
-    /// What the word of the lower fence says.
+    /// Returns the decoded word of the lower fence.
     pub(crate) fn low_word(&self) -> FenceWord {
         FenceWord::from_word(self.words[LOW]).unwrap_or(FenceWord::END)
     }
 
-    /// What the word of the upper fence says.
+    /// Returns the decoded word of the upper fence.
     pub(crate) fn high_word(&self) -> FenceWord {
         FenceWord::from_word(self.words[HIGH]).unwrap_or(FenceWord::END)
     }
 
-    /// What the word of the prefix says.
+    /// Returns the decoded word of the prefix.
     pub(crate) fn prefix_word(&self) -> PrefixWord {
         PrefixWord::from_word(self.words[PREFIX]).unwrap_or(PrefixWord {
             offset_words: 0,
@@ -208,12 +214,12 @@ impl<'a> PageImage<'a> {
         })
     }
 
-    /// The lower fence, inclusive, as it is stored: never [`StoredFence::End`] in an intact page.
+    /// Returns the inclusive lower fence, as stored: never [`StoredFence::End`] in an intact page.
     pub fn low(&self) -> StoredFence<'a> {
         self.fence_of(self.low_word())
     }
 
-    /// The upper fence, exclusive, as it is stored.
+    /// Returns the exclusive upper fence, as stored.
     pub fn high(&self) -> StoredFence<'a> {
         self.fence_of(self.high_word())
     }
@@ -227,18 +233,18 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// The bytes in the page that a fence's word names.
+    /// Returns the bytes in the page that a fence's word refers to.
     pub(crate) fn fence_bytes(&self, word: FenceWord) -> &'a [u8] {
         self.bytes(word.offset_words, usize::from(word.size_bytes))
     }
 
-    /// Size of the prefix in bytes, wherever it lies.
+    /// Returns the size of the prefix in bytes, inline or outside.
     #[inline]
     pub fn prefix_size_bytes(&self) -> usize {
         usize::from(self.prefix_word().size_bytes)
     }
 
-    /// The prefix, as it is stored.
+    /// Returns the prefix, as stored.
     pub fn prefix(&self) -> StoredPrefix<'a> {
         let word = self.prefix_word();
         let bytes = self.bytes(word.offset_words, word.inline_size_bytes());
@@ -255,10 +261,10 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// The bytes of the prefix.
+    /// Returns the bytes of the prefix.
     ///
     /// # Errors
-    /// It is outside and was not read.
+    /// [`Unread`], if the prefix is outside and was not read.
     pub fn prefix_bytes<'b>(&self, outside: &'b Outside) -> Result<&'b [u8], Unread>
     where
         'a: 'b,
@@ -269,24 +275,25 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// Whether prefix and fences lie in the page, so that it may be split in place (BP5).
+    /// Returns whether prefix and fences are inline, so that the page may be split in place.
     pub fn is_self_contained(&self) -> bool {
         !self.prefix_word().is_outside
             && !self.low_word().is_outside
             && !self.high_word().is_outside
     }
 
-    /// The lower fence if it and the prefix lie in the page: what recovery of the page to the left
-    /// needs (D8). Both never change, so this is right also while somebody changes the page.
+    /// Returns the lower fence if it and the prefix are inline: what recovery of the page to the
+    /// left needs (LEAF-8). Both never change, so the result is correct even during a concurrent
+    /// change.
     pub fn low_in_page(&self) -> Option<Fence> {
         let is_in_page = !self.prefix_word().is_outside && !self.low_word().is_outside;
         is_in_page.then(|| self.whole_fence(self.low(), &Outside::new()).ok())?
     }
 
-    /// The whole of a fence of this page.
+    /// Returns the whole string and kind of a fence of this page.
     ///
     /// # Errors
-    /// It is outside, or the prefix is, and was not read.
+    /// [`Unread`], if the fence or the prefix is outside and was not read.
     pub fn whole_fence(&self, fence: StoredFence<'a>, outside: &Outside) -> Result<Fence, Unread> {
         let whole = |stored: Stored<'_>| self.whole(stored, outside);
         Ok(match fence {
@@ -296,10 +303,10 @@ impl<'a> PageImage<'a> {
         })
     }
 
-    /// The whole key in a slot.
+    /// Returns the whole key in a slot.
     ///
     /// # Errors
-    /// It is outside, or the prefix is, and was not read.
+    /// [`Unread`], if the key or the prefix is outside and was not read.
     pub fn whole_key(&self, slot: usize, outside: &Outside) -> Result<Vec<u8>, Unread> {
         self.whole(self.key(slot), outside)
     }
@@ -311,7 +318,8 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// All that is outside but values: what may have to be read before a page is cut or merged.
+    /// Returns the references of all outside keys, fences and prefixes, which a cut or merge may
+    /// have to read.
     pub fn outside_strings(&self) -> Vec<Reference> {
         let mut references = Vec::new();
         if let StoredPrefix::Outside { reference, .. } = self.prefix() {
@@ -328,7 +336,7 @@ impl<'a> PageImage<'a> {
         references
     }
 
-    /// Everything outside that the page names, values too.
+    /// Returns all references in the page, including values.
     pub fn references(&self) -> Vec<Reference> {
         let mut references = self.outside_strings();
         let slots = self.slots();
@@ -337,7 +345,7 @@ impl<'a> PageImage<'a> {
     }
 }
 
-/// Reads a reference; one to nowhere when the bytes are not all in the page.
+/// Reads a reference; returns a null one if the bytes are not all in the page.
 fn reference_in(bytes: &[u8]) -> Reference {
     let bytes = bytes.first_chunk::<REFERENCE_SIZE_BYTES>();
     Reference::from_bytes(bytes.copied().unwrap_or_default())

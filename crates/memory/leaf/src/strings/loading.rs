@@ -1,23 +1,23 @@
-//! New pages of a load: of records that come in order, and are in no page yet.
+//! New pages of a load, from records that come in order and are in no page yet.
 
-use crate::buffer::size_words_of;
-use crate::contents::{Bound, Content, Prefix};
-use crate::draft::{PageDraft, is_worth_it};
-use crate::fence::Fence;
-use crate::geometry::{HEADER_SIZE_WORDS, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry};
-use crate::record::Value;
-use crate::space::{record_size_words, suffix_in_page_size_bytes};
-use crate::words::OUTSIDE_PREFIX_SIZE_BYTES;
+use crate::strings::buffer::size_words_of;
+use crate::strings::contents::{Content, PageFence, Prefix};
+use crate::strings::draft::{PageDraft, is_worth_it};
+use crate::strings::fence::Fence;
+use crate::strings::geometry::{HEADER_SIZE_WORDS, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry};
+use crate::strings::record::Value;
+use crate::strings::space::{record_size_words, suffix_in_page_size_bytes};
+use crate::strings::words::OUTSIDE_PREFIX_SIZE_BYTES;
 
 impl<'a> PageDraft<'a> {
-    /// A page with these fences and records, ascending, whose prefix is chosen. Strings that must
-    /// be outside are [`wanted`](Self::wanted).
+    /// Drafts a page with these fences and ascending records, and chooses its prefix. Strings that
+    /// must be outside are [`wanted`](Self::wanted).
     pub fn of_records(
         geometry: PageGeometry,
         (low, high): (Fence, Fence),
         records: impl IntoIterator<Item = (Vec<u8>, Value<'a>)>,
     ) -> Self {
-        let bound = |fence| Bound { fence, block: None };
+        let bound = |fence| PageFence { fence, block: None };
         let records = records.into_iter().map(|(key, value)| Content {
             key,
             key_block: None,
@@ -30,9 +30,9 @@ impl<'a> PageDraft<'a> {
         Self::new(geometry, (bound(low), bound(high)), kept, records.collect())
     }
 
-    /// Words that a page with these fences takes whose records have keys of these sizes, and these
-    /// values: what [`size_words`](Self::size_words) says of [`of_records`](Self::of_records),
-    /// without making it.
+    /// Returns the size in words of a page with these fences and values, and keys of these sizes:
+    /// [`size_words`](Self::size_words) of [`of_records`](Self::of_records), without drafting the
+    /// page.
     pub fn size_words_of<'v>(
         geometry: PageGeometry,
         (low, high): (&Fence, &Fence),
@@ -69,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Promise: what a page will take is known before it is made.
+        /// Promise: the size of a page is known before it is drafted.
         #[test]
         fn sizes_are_those_of_drafts(
             shared in 0_usize..80,

@@ -1,26 +1,25 @@
 //! Pages: the leaves of tables whose keys and values are byte strings.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`geometry`] | how many words a page has, where they are, and how long strings in it may be |
+//! | [`geometry`] | number of words of a page, their places, and size limits of strings in it |
 //! | [`words`] | slots, fences, the prefix and references as words |
 //! | [`fence`] | places between keys |
-//! | [`outside`] | strings of value blocks that were read already |
-//! | [`record`] | records, as a page stores them and as they are given to it |
-//! | [`image`] | the codec: the one place that knows how strings lie and what the checksum covers |
-//! | [`buffer`] | pages that are being made |
-//! | [`change`] | changes of a locked page as batches (BP3, BP4) |
-//! | [`split`] | splits in place (BP5) |
-//! | [`draft`], [`rewrite`] | new pages in the place of old ones: what they are (BP6) |
-//! | [`moving`] | and how they take their place |
-//! | [`mod@format`] | pages as leaves: read, locked and recovered by `farleaf-leaf` |
-//! | [`recovery`] | pages of fenced owners (D8) |
+//! | [`outside`] | strings of value blocks that the caller has read |
+//! | [`record`] | records, as a page stores them and as callers provide them |
+//! | [`image`] | the codec: the only code that knows the layout of strings and the checksum |
+//! | [`buffer`] | pages under construction |
+//! | [`change`] | changes of a locked page as batches |
+//! | [`split`] | splits in place |
+//! | [`draft`], [`rewrite`] | contents of new pages that replace old ones |
+//! | [`moving`] | batches that replace old pages by new ones |
+//! | [`mod@format`] | pages as leaves: read, locked and recovered by [`words`](crate::words) |
+//! | [`recovery`] | pages of fenced owners (LEAF-8) |
 //!
-//! What it is not: it executes nothing, and reads no value blocks. What depends on a string outside
-//! the page says so, and is asked again when the caller has read it.
-#![doc = include_str!("../../../docs/byte-tables.md")]
-#![forbid(unsafe_code)]
-
+//! See docs/explanation/byte-tables.md, *Page format* and *Changing a page*. Except [`mod@format`],
+//! these modules execute no verbs and read no value blocks. A function that needs a string outside
+//! the page returns its reference, and the caller repeats the call after reading it.
+#![doc = include_str!("../../../../../docs/explanation/byte-tables.md")]
 pub mod buffer;
 pub mod change;
 pub mod draft;
@@ -43,7 +42,7 @@ mod loading;
 mod space;
 
 pub use buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
-pub use change::{PageChange, Room};
+pub use change::{FitOutcome, PageChange};
 pub use draft::{PageDraft, StringPlace};
 pub use error::PageError;
 pub use fence::Fence;
@@ -51,8 +50,8 @@ pub use geometry::{
     GeometryError, KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX,
     PageGeometry, SLOT_COUNT_MAX, VALUE_SIZE_BYTES_MAX,
 };
-pub use image::{Found, PageImage, Placement, SlotOrder};
-pub use moving::Source;
+pub use image::{Found, KeyPlacement, PageImage, SlotOrder};
+pub use moving::MoveSource;
 pub use outside::{Outside, Unread};
 pub use record::{NewKey, NewRecord, SlotSet, Stored, StoredFence, StoredPrefix, Value};
 pub use recovery::Repair;

@@ -1,51 +1,52 @@
-//! Moving pages to another place while others work on them, as batches: by retraining (M1 to M4 of
-//! `farleaf-leaf`), and out of place splits (BP6), which are the same with one page more.
+//! Moves pages to another place while sessions use them, as batches: for retraining, as
+//! [`words::moving`](crate::words::moving) describes, and for splits out of place, which have two
+//! new pages.
 //!
-//! The parts of a move whose places are on several nodes are batches of their own, each awaited, in
-//! the order in which they stand here (M4): [`write_new`](PageChange::write_new) of the right page,
+//! If the pages are on several nodes, the parts of a move are separate, awaited batches, in this
+//! order: [`write_new`](PageChange::write_new) of the right page,
 //! [`write_locked`](PageChange::write_locked) of the left one,
 //! [`retire_sources`](PageChange::retire_sources), [`unlock`](PageChange::unlock).
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::Batch;
-use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::buffer::PageBuffer;
-use crate::change::PageChange;
+use crate::strings::buffer::PageBuffer;
+use crate::strings::change::PageChange;
 
-/// A locked page that is to be moved.
+/// Locked page that is to be moved.
 #[derive(Clone, Debug)]
-pub struct Source {
-    /// Where it is.
+pub struct MoveSource {
+    /// Address of the page.
     pub addr: RemoteAddr,
-    /// What it is.
+    /// Contents of the page.
     pub page: PageBuffer,
 }
 
 impl PageChange {
-    /// M2: moves the sources, left to right, into this page, which nothing points to yet, and which
-    /// links to where M3 says. One batch: one WRITE of the page, three for each source, one for its
-    /// lock. A repacked page has one source.
+    /// Moves the sources, left to right, into this page, which nothing points to yet. Its link must
+    /// be as [`words::moving`](crate::words::moving) requires. One batch: one WRITE of the page,
+    /// three for each source, one for its lock. A repacked page has one source.
     pub fn take_over(
         &self,
         batch: &mut Batch,
         mover: OwnerWord,
         page: &mut PageBuffer,
-        sources: &mut [Source],
+        sources: &mut [MoveSource],
     ) {
         self.write_locked(batch, page, mover);
         self.retire_sources(batch, sources);
         self.unlock(batch);
     }
 
-    /// BP6: moves a source into two pages that nothing points to yet, of which this is the left
-    /// one. `right` is where the right one is, and what; it links to where M3 says. The left one is
-    /// made to link to it.
+    /// Moves a source into two new pages that nothing points to yet; this is the left one. `right`
+    /// has the right one's address and contents, with its link as
+    /// [`words::moving`](crate::words::moving) requires. The left page is linked to it.
     pub fn split_out(
         &self,
         batch: &mut Batch,
         mover: OwnerWord,
         (left, right): (&mut PageBuffer, (RemoteAddr, &mut PageBuffer)),
-        source: &mut Source,
+        source: &mut MoveSource,
     ) {
         let (addr, right) = right;
         Self { addr, ..*self }.write_new(batch, right);
@@ -53,9 +54,9 @@ impl PageChange {
         self.take_over(batch, mover, left, core::slice::from_mut(source));
     }
 
-    /// M2, its second part: the sources are retired in favour of this page, the right-most first.
-    /// They are on one node.
-    pub fn retire_sources(&self, batch: &mut Batch, sources: &mut [Source]) {
+    /// Writes the second part of a move: retires the sources in favor of this page, the right one
+    /// first. All must be on one node.
+    pub fn retire_sources(&self, batch: &mut Batch, sources: &mut [MoveSource]) {
         for source in sources.iter_mut().rev() {
             let addr = source.addr;
             Self { addr, ..*self }.retire(batch, &mut source.page, self.addr);
@@ -66,16 +67,16 @@ impl PageChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::tests::{at, page, record, written};
-    use farleaf_types::{Incarnation, SessionId};
+    use crate::strings::change::tests::{at, page, record, written};
+    use farleaf_base::{Incarnation, SessionId};
 
-    /// BP6, M2: the right page, the left one locked, the source's link, state and lock, the left
-    /// one's lock.
+    /// The order is: the right page, the left one locked, the source's link, state and lock, the
+    /// left one's lock.
     #[test]
-    fn bp6_the_source_is_retired_between_the_halves_and_the_unlock() {
+    fn the_source_is_retired_between_the_halves_and_the_unlock() {
         let (left, right, mut batch) = (at(500), at(600), Batch::new());
         let mover = OwnerWord::new(SessionId::new(3).expect("a number"), Incarnation::new(9));
-        let mut source = Source {
+        let mut source = MoveSource {
             addr: at(100).addr,
             page: page(&at(100), &[record(b"b", b"1"), record(b"c", b"2")]),
         };

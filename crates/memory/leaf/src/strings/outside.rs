@@ -1,27 +1,28 @@
-//! What lies outside a page and was read already.
+//! Strings outside a page that the caller has already read.
 
 use std::collections::BTreeMap;
 
-use crate::words::Reference;
+use crate::strings::words::Reference;
 
 /// Strings of value blocks that the caller has read: keys, fences, prefixes.
 ///
-/// Whoever needs one that is missing says which ([`Unread`]); the caller reads it, and asks again.
+/// A function that needs a missing string returns its reference ([`Unread`]); the caller reads it
+/// and repeats the call.
 #[derive(Clone, Debug, Default)]
 pub struct Outside(BTreeMap<Reference, Box<[u8]>>);
 
-/// A value block has to be read before the question can be answered: an outcome, not an error.
+/// Reference of a value block that must be read first; an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread(pub Reference);
 
 impl Outside {
-    /// No strings: all that pages without anything outside need.
+    /// Creates an empty set, which suffices for pages without outside strings.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Takes a string that was read where a reference says; false, and not taken, when it is
-    /// another string: its size or its checksum are not the reference's.
+    /// Adds a string that was read at a reference. Returns false, without adding it, if its size or
+    /// checksum differ from the reference.
     #[must_use]
     pub fn insert(&mut self, reference: Reference, string: &[u8]) -> bool {
         let is_named = reference.names(string);
@@ -31,10 +32,10 @@ impl Outside {
         is_named
     }
 
-    /// The string that a reference names.
+    /// Returns the string that a reference names.
     ///
     /// # Errors
-    /// It was not read yet.
+    /// [`Unread`], if the string was not read yet.
     pub fn get(&self, reference: Reference) -> Result<&[u8], Unread> {
         match self.0.get(&reference) {
             Some(string) => Ok(string),
@@ -46,9 +47,9 @@ impl Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::RemoteAddr;
+    use farleaf_base::RemoteAddr;
 
-    /// A string that is not the named one is refused, and asked for again.
+    /// A string that does not match the reference is rejected and requested again.
     #[test]
     fn only_the_named_string_is_taken() {
         let mut outside = Outside::new();

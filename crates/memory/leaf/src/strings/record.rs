@@ -1,14 +1,14 @@
-//! Records: as a page stores them, and as they are given to it.
+//! Records, as a page stores them and as callers provide them.
 
-use crate::geometry::{KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PageGeometry};
-use crate::words::{Fingerprint, Reference, SlotWord};
+use crate::strings::geometry::{KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PageGeometry};
+use crate::strings::words::{Fingerprint, Reference, SlotWord};
 
-/// Some slots of a page.
+/// Set of slots of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotSet(pub u64);
 
 impl SlotSet {
-    /// The slots, ascending.
+    /// Iterates over the slots in ascending order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = usize> + use<> {
         let mut rest = self.0;
@@ -19,67 +19,72 @@ impl SlotSet {
         })
     }
 
-    /// How many they are.
+    /// Returns the number of slots in the set.
     #[inline]
     pub const fn slot_count(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this slot is one of them. Panics beyond 64 slots.
+    /// Returns whether the set contains this slot.
+    ///
+    /// # Panics
+    ///
+    /// If the slot is 64 or higher.
     #[inline]
     pub const fn contains(self, slot: usize) -> bool {
         self.0 & 1 << slot != 0
     }
 
-    /// These, and this one.
+    /// Returns the set with this slot added.
     #[inline]
     #[must_use]
     pub const fn with(self, slot: usize) -> Self {
         Self(self.0 | 1 << slot)
     }
 
-    /// These, but not this one.
+    /// Returns the set with this slot removed.
     #[inline]
     #[must_use]
     pub const fn without(self, slot: usize) -> Self {
         Self(self.0 & !(1 << slot))
     }
 
-    /// One more than the highest; 0 if there are none.
+    /// Returns one more than the highest slot; 0 if the set is empty.
     #[inline]
     pub const fn end(self) -> usize {
         64 - self.0.leading_zeros() as usize
     }
 
-    /// The lowest that is not one of them; 64 if all are.
+    /// Returns the lowest slot that is not in the set; 64 if all are.
     #[inline]
     pub const fn lowest_missing(self) -> usize {
         (!self.0).trailing_zeros() as usize
     }
 }
 
-/// A suffix of a key or fence, as a page stores it.
+/// Suffix of a key or fence, as a page stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored<'a> {
-    /// All of it.
+    /// The whole suffix, inline.
     Inline(&'a [u8]),
-    /// Its first 32 bytes, and where the whole string is, prefix and all.
+    /// The first 32 bytes of the suffix, and the reference of the whole string, including the
+    /// prefix.
     Outside {
-        /// The first 32 bytes of the suffix.
+        /// First 32 bytes of the suffix.
         head: &'a [u8],
-        /// The whole string.
+        /// Reference of the whole string.
         reference: Reference,
     },
 }
 
 impl<'a> Stored<'a> {
-    /// The whole string's reference, if it is outside.
+    /// Returns the reference of the whole string, if it is outside.
     pub const fn reference(&self) -> Option<Reference> {
         match self {
             Self::Inline(_) => None,
@@ -87,7 +92,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// As much of the suffix as lies in the page.
+    /// Returns the part of the suffix that is in the page.
     pub const fn in_page(&self) -> &'a [u8] {
         match self {
             Self::Inline(bytes) | Self::Outside { head: bytes, .. } => bytes,
@@ -95,19 +100,19 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// A fence, as a page stores it.
+/// Fence, as a page stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredFence<'a> {
-    /// Right before a string.
+    /// Directly before a string.
     Before(Stored<'a>),
-    /// Right behind a string.
+    /// Directly behind a string.
     Behind(Stored<'a>),
     /// Behind all keys.
     End,
 }
 
 impl StoredFence<'_> {
-    /// The whole string's reference, if it is outside.
+    /// Returns the reference of the whole string, if it is outside.
     pub const fn reference(&self) -> Option<Reference> {
         match self {
             Self::Before(stored) | Self::Behind(stored) => stored.reference(),
@@ -116,31 +121,31 @@ impl StoredFence<'_> {
     }
 }
 
-/// A prefix, as a page stores it.
+/// Prefix, as a page stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredPrefix<'a> {
-    /// All of it.
+    /// The whole prefix, inline.
     Inline(&'a [u8]),
-    /// Where it is, and the first 16 bytes of its SHA-256.
+    /// The reference of the prefix, and the first 16 bytes of its SHA-256.
     Outside {
-        /// The prefix.
+        /// Reference of the prefix.
         reference: Reference,
-        /// The first 16 bytes of its SHA-256.
+        /// First 16 bytes of the prefix's SHA-256.
         digest: [u8; 16],
     },
 }
 
-/// A value: in the page, or outside.
+/// Value, inline or outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// All of it.
+    /// The whole value, inline.
     Inline(&'a [u8]),
-    /// Where it is.
+    /// Reference of an outside value.
     Outside(Reference),
 }
 
 impl Value<'_> {
-    /// The value's reference, if it is outside.
+    /// Returns the value's reference, if it is outside.
     pub const fn reference(&self) -> Option<Reference> {
         match self {
             Self::Inline(_) => None,
@@ -149,17 +154,17 @@ impl Value<'_> {
     }
 }
 
-/// A key that is given to a page.
+/// Key that is given to a page.
 #[derive(Clone, Copy, Debug)]
 pub enum NewKey<'a> {
-    /// The whole key, whose suffix is to lie in the page.
+    /// Whole key whose suffix is to be inline.
     Inline(&'a [u8]),
-    /// The whole key, and where it lies outside.
+    /// Whole key, and the reference of its outside string.
     Outside(&'a [u8], Reference),
 }
 
 impl<'a> NewKey<'a> {
-    /// The whole key.
+    /// Returns the whole key.
     pub const fn whole(&self) -> &'a [u8] {
         match self {
             Self::Inline(key) | Self::Outside(key, _) => key,
@@ -167,35 +172,39 @@ impl<'a> NewKey<'a> {
     }
 }
 
-/// A record that is given to a page.
+/// Record that is given to a page.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRecord<'a> {
-    /// Its key.
+    /// Key of the record.
     pub key: NewKey<'a>,
-    /// Its value, in the page if [`PageGeometry::is_value_inline`].
+    /// Value of the record, inline if [`PageGeometry::is_value_inline`].
     pub value: Value<'a>,
 }
 
 impl NewRecord<'_> {
-    /// Everything outside that it names.
+    /// Returns all references to outside strings of the record.
     pub fn references(&self) -> impl Iterator<Item = Reference> + use<> {
         let references = [block_of(&self.key), self.value.reference()];
         references.into_iter().flatten()
     }
 }
 
-/// Inline bytes of a record as words, and what its slot will say.
+/// Inline bytes of a record as words, and the contents of its slot word.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
-    /// The record's words.
+    /// Words of the record.
     pub(crate) words: Vec<u64>,
     slot: SlotWord,
 }
 
 impl Encoded {
-    /// A record of a page with a prefix of this size. Panics when the key is too short for the
-    /// prefix or too long for any page, when its suffix is inline and must not be or is outside and
-    /// must not be, or when the value is longer than any page has room for.
+    /// Encodes a record of a page whose prefix has this size.
+    ///
+    /// # Panics
+    ///
+    /// - The key is shorter than the prefix, or too long for any page.
+    /// - The suffix is inline but must be outside, or vice versa.
+    /// - The value does not fit into any page.
     pub(crate) fn new(
         geometry: PageGeometry,
         prefix_size_bytes: usize,
@@ -218,8 +227,11 @@ impl Encoded {
         )
     }
 
-    /// The record whose slot this is, with the inline bytes of its key, and another value. Panics
-    /// when the value is longer than any page has room for.
+    /// Encodes the record of this slot, with the same inline key bytes and another value.
+    ///
+    /// # Panics
+    ///
+    /// If the value is longer than fits into any page.
     pub(crate) fn updated(
         geometry: PageGeometry,
         slot: SlotWord,
@@ -261,7 +273,7 @@ impl Encoded {
         }
     }
 
-    /// What the slot says when the record lies there.
+    /// Returns the slot word for the record at this offset.
     pub(crate) fn slot_at(&self, offset_words: usize) -> SlotWord {
         SlotWord {
             offset_words: offset_words as u8,
@@ -277,8 +289,11 @@ const fn block_of(key: &NewKey<'_>) -> Option<Reference> {
     }
 }
 
-/// The inline bytes of a key's or fence's suffix. Panics when it has a block and must be inline, or
-/// has none and must be outside.
+/// Appends the inline bytes of a key's or fence's suffix.
+///
+/// # Panics
+///
+/// If the suffix has a block but must be inline, or has none but must be outside.
 pub(crate) fn put_suffix(
     geometry: PageGeometry,
     bytes: &mut Vec<u8>,
@@ -298,7 +313,7 @@ pub(crate) fn put_suffix(
     }
 }
 
-/// Bytes as words, the last one filled up with zeros.
+/// Converts bytes to words, zero-padding the last one.
 pub(crate) fn words_of(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -312,7 +327,7 @@ pub(crate) fn words_of(bytes: &[u8]) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// All slots, none, and some.
+    /// Slot sets work for all slots, none, and some.
     #[test]
     fn slot_sets_know_their_slots() {
         assert_eq!(SlotSet(u64::MAX).iter().count(), 64);
@@ -328,7 +343,7 @@ mod tests {
         assert!(some.contains(3) && !some.contains(7));
     }
 
-    /// The last word is filled up with zeros.
+    /// The last word is zero-padded.
     #[test]
     fn bytes_are_little_endian_words() {
         assert_eq!(words_of(b""), [0_u64; 0]);

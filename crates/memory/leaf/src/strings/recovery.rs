@@ -1,37 +1,37 @@
-//! Recovery of pages whose owners are fenced (D8, BP2): what a torn page is made of what is there.
+//! Recovery of pages whose owners are fenced (LEAF-8): repairs a torn page from its own contents.
 //!
-//! Any prefix of a change's WRITEs leaves a page that lists what it listed before one of them, or
-//! after it (BP1). What is to be done is to finish a split, of which the link is there and the
-//! fence is not, to drop what the fence leaves out, and to compute the state anew. Nothing is
-//! undone.
+//! After any prefix of a change's WRITEs, a page lists the contents before or after one of them
+//! (docs/explanation/byte-tables.md, *Changing a page*). Recovery finishes a split whose link is
+//! written but whose fence is not, unlists records beyond the fence, and recomputes the state. It
+//! undoes nothing.
 
 use farleaf_fabric::Batch;
 
-use crate::buffer::PageBuffer;
-use crate::change::{PageChange, fence_in_page};
-use crate::error::PageError;
-use crate::fence::Fence;
-use crate::image::PageImage;
-use crate::outside::Outside;
-use crate::record::SlotSet;
-use crate::words::FenceWord;
+use crate::strings::buffer::PageBuffer;
+use crate::strings::change::{PageChange, fence_in_page};
+use crate::strings::error::PageError;
+use crate::strings::fence::Fence;
+use crate::strings::image::PageImage;
+use crate::strings::outside::Outside;
+use crate::strings::record::SlotSet;
+use crate::strings::words::FenceWord;
 
-/// What a torn page lacks of being whole, besides its state.
+/// Changes that make a torn page intact, besides its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// Where it ends, if a split has not come to write that.
+    /// Upper fence, if a split has not written it yet.
     pub high: Option<FenceWord>,
-    /// What it lists, if that is less than it says.
+    /// Remaining listed slots, if records must be unlisted.
     pub slots: Option<SlotSet>,
 }
 
 impl Repair {
-    /// What a torn page needs. `sibling_low` is the lower fence of the page that it links to, if
-    /// there is one that is not retired away and has its fences in the page
-    /// ([`PageImage::low_in_page`]): one that has not is no sibling of a split in place.
+    /// Determines the repair of a torn page. `sibling_low` is the lower fence of the page that it
+    /// links to ([`PageImage::low_in_page`]), if that page is not retired and its fences are
+    /// inline. A page with outside fences is not the sibling of a split in place.
     ///
     /// # Errors
-    /// The page, or its sibling, is damaged; or a string has to be read first.
+    /// The page or its sibling is corrupted, or a string must be read first.
     pub fn of(
         image: PageImage<'_>,
         sibling_low: Option<&Fence>,
@@ -44,8 +44,8 @@ impl Repair {
             high: None,
             slots: None,
         };
-        // A retired page is what its successor has taken over, as it is; and one with a fence or
-        // the prefix outside was never split in place.
+        // A retired page stays as its successor took it over. A page with an outside fence or
+        // prefix was never split in place.
         if image.is_retired() || !image.is_self_contained() {
             return Ok(repair);
         }
@@ -67,8 +67,8 @@ impl Repair {
     }
 }
 
-/// The upper fence that a page ought to have, if it has another. Whether its link is old or names a
-/// new sibling, the sibling begins where this page ends.
+/// Returns the upper fence that the page should have, if it has another one. Whether its link is
+/// old or names a new sibling, the sibling begins where this page ends.
 fn missing_high(image: PageImage<'_>, sibling_low: &Fence) -> Result<Option<FenceWord>, PageError> {
     let nothing = Outside::new();
     if *sibling_low <= image.whole_fence(image.low(), &nothing)? {
@@ -82,8 +82,8 @@ fn missing_high(image: PageImage<'_>, sibling_low: &Fence) -> Result<Option<Fenc
 }
 
 impl PageChange {
-    /// D8: repairs a torn page: `high` and `bitmap` if the repair has them, then state, then
-    /// unlock. May be cut off like any change, and is then done again.
+    /// Repairs a torn page (LEAF-8): `high` and `bitmap` if the repair has them, then state, then
+    /// unlock. If it is interrupted, like any change, the next recovery repeats it.
     pub fn repair(&self, batch: &mut Batch, page: &mut PageBuffer, repair: &Repair) {
         if let Some(high) = repair.high {
             self.write_high(batch, page, high);
@@ -98,7 +98,7 @@ impl PageChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::tests::{at, page, record};
+    use crate::strings::change::tests::{at, page, record};
 
     fn torn() -> PageBuffer {
         page(
@@ -115,7 +115,7 @@ mod tests {
         Repair::of(torn().image(), Some(sibling_low), &Outside::new())
     }
 
-    /// The split is finished: the fence's bytes are the first ones of a key, or all of one.
+    /// A split is finished: the fence's bytes are the beginning of a key, or all of one.
     #[test]
     fn a_fence_is_found_in_the_page() {
         for (fence, kept) in [
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Nothing but the state is missing where the sibling begins where the page ends.
+    /// Only the state is missing if the sibling begins where the page ends.
     #[test]
     fn a_page_that_was_not_split_keeps_all() {
         let nothing = Repair {
@@ -148,7 +148,7 @@ mod tests {
         );
     }
 
-    /// What cannot have come about is said.
+    /// Impossible states return errors.
     #[test]
     fn contradictions_are_errors() {
         assert_eq!(repair(&Fence::START), Err(PageError::LinkToTheLeft));

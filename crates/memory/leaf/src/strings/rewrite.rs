@@ -1,48 +1,49 @@
-//! Pages that are written anew, as one or as two (BP6), and neighbours that become one: as plans.
+//! Plans that replace a page by one or two new pages, or merge two neighbors.
 
-use crate::contents::{Bound, Contents, Prefix, Put, released};
-use crate::cut::{Cut, cuts};
-use crate::draft::PageDraft;
-use crate::error::PageError;
-use crate::image::PageImage;
-use crate::outside::Outside;
-use crate::record::NewRecord;
-use crate::words::Reference;
+use crate::strings::contents::{Contents, PageFence, Prefix, PutPosition, released};
+use crate::strings::cut::{Cut, cuts};
+use crate::strings::draft::PageDraft;
+use crate::strings::error::PageError;
+use crate::strings::image::PageImage;
+use crate::strings::outside::Outside;
+use crate::strings::record::NewRecord;
+use crate::strings::words::Reference;
 
-/// A page is repacked, not split, if this share of the new one stays unused.
+/// Divisor of the page size: a page is repacked, not split, if this share of the new page stays
+/// unused.
 const REPACK_UNUSED_SHARE: usize = 8;
 
-/// What takes a page's place.
+/// Pages that replace a page.
 #[derive(Clone, Debug)]
 pub struct Rewrite<'a> {
-    /// The page that covers its low end; all of it, if there is no other.
+    /// Page that covers the low end of the old page, or all of it if there is no other.
     pub left: PageDraft<'a>,
-    /// The page that covers the rest.
+    /// Page that covers the rest.
     pub right: Option<PageDraft<'a>>,
-    /// Whether the record is among theirs. If not, it has no room in either half yet, and is put
-    /// again, into the half that covers it.
+    /// Whether the new pages contain the record. If not, it fits into neither half yet, and the
+    /// caller puts it again, into the half that covers it.
     pub is_put: bool,
-    /// References that the page names, or the record if it is put, and these do not.
+    /// References in the old page, or in the record if it is put, but not in the new pages.
     pub released: Vec<Reference>,
 }
 
-/// What takes the place of one page, or of two neighbours.
+/// Page that replaces one page, or two neighbors.
 #[derive(Clone, Debug)]
 pub struct Merge<'a> {
-    /// The page that covers all of it.
+    /// Page that covers the whole range.
     pub page: PageDraft<'a>,
-    /// References that the sources name and it does not.
+    /// References in the sources but not in the new page.
     pub released: Vec<Reference>,
 }
 
-/// BP6: plans what takes a page's place, with one record more or one changed (whose key lies where
-/// the page says if it is outside). One page, if that has
-/// a good deal of room then (repacked); else two, cut as splits in place are.
+/// Plans the replacement of a page, with one record inserted or updated. An updated record whose
+/// key is outside must have the page's reference to that key. Returns one repacked page if it has
+/// enough space left; otherwise two, cut like splits in place.
 ///
 /// # Errors
-/// A string has to be read first; or the page is damaged; or no cut makes two pages that have room,
-/// which values that [`value_size_bytes_max`](crate::PageGeometry::value_size_bytes_max) allows
-/// have not been seen to do.
+/// A string must be read first; or the page is corrupted; or no cut makes two pages that fit. The
+/// last case has not been observed with values that
+/// [`value_size_bytes_max`](crate::strings::PageGeometry::value_size_bytes_max) allows.
 pub fn plan_rewrite<'a>(
     image: PageImage<'a>,
     record: Option<&NewRecord<'a>>,
@@ -51,7 +52,7 @@ pub fn plan_rewrite<'a>(
     let before = Contents::of(image, outside)?;
     let mut contents = before.clone();
     let put = record.map(|record| contents.put(record)).transpose()?;
-    let inserted = put.and_then(Put::inserted);
+    let inserted = put.and_then(PutPosition::inserted);
     let page_size_words = image.geometry().page_size_words();
     let all = whole(&contents);
     let filled_max = page_size_words - page_size_words / REPACK_UNUSED_SHARE;
@@ -67,7 +68,7 @@ pub fn plan_rewrite<'a>(
     let ((left, right), is_put) = planned.ok_or(PageError::NoCut)?;
     let after = [Some(&left), right.as_ref()].into_iter().flatten();
     let mut before = image.references();
-    // The record's key may have room in its new page.
+    // The record's key may fit into its new page.
     before.extend(
         record
             .filter(|_| is_put)
@@ -83,11 +84,11 @@ pub fn plan_rewrite<'a>(
     })
 }
 
-/// Plans the page that takes the place of one page, or of two neighbours, left to right, with a
-/// prefix of its own. `None`: it would have no room for all of it.
+/// Plans the page that replaces one page, or two neighbors (left to right), with a new prefix.
+/// Returns `None` if the contents do not fit.
 ///
 /// # Errors
-/// A string has to be read first; or the pages are damaged, or are no neighbours.
+/// A string must be read first; or the pages are corrupted or not neighbors.
 pub fn plan_merge<'a>(
     sources: &[PageImage<'a>],
     outside: &Outside,
@@ -115,7 +116,7 @@ fn joined<'a>(mut left: Contents<'a>, right: Contents<'a>) -> Result<Contents<'a
         return Err(PageError::Disorder);
     }
     let common = left.low.fence.common_prefix_size_bytes(&right.high.fence);
-    // The longer one of the two that are outside, of which some is common still.
+    // Keep the longer of two outside prefixes that still have a common part.
     if left.prefix.size_bytes > common {
         left.prefix = right.prefix;
     }
@@ -135,7 +136,7 @@ fn whole<'a>(contents: &Contents<'a>) -> PageDraft<'a> {
 
 type Halves<'a> = (PageDraft<'a>, Option<PageDraft<'a>>);
 
-/// The first cut of which both halves have room.
+/// Returns the first cut whose halves both fit.
 fn halves<'a>(contents: &Contents<'a>, inserted: Option<usize>) -> Option<Halves<'a>> {
     let cuts = cuts(&contents.pieces(), contents.ends(), inserted);
     cuts.iter().find_map(|cut| {
@@ -144,7 +145,7 @@ fn halves<'a>(contents: &Contents<'a>, inserted: Option<usize>) -> Option<Halves
     })
 }
 
-/// The records as they were; the one that is to be put is still to be.
+/// Returns the halves of the old records; the caller still has to put the new one.
 fn halves_of_old<'a>(
     before: &Contents<'a>,
     record: Option<&NewRecord<'a>>,
@@ -153,12 +154,12 @@ fn halves_of_old<'a>(
 }
 
 fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'a>) {
-    let fence = || Bound {
+    let fence = || PageFence {
         fence: cut.fence.clone(),
         block: None,
     };
     let (left, right) = contents.records.split_at(cut.left_count);
-    // A value block has one owner: the left half keeps the prefix's.
+    // A value block has one owner: the left half keeps the prefix's block.
     let kept = contents.prefix;
     let not_kept = Prefix {
         block: None,
@@ -167,9 +168,9 @@ fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'
     let draft = |fences, kept, records: &[_]| {
         PageDraft::new(contents.geometry, fences, kept, records.to_vec())
     };
-    // BV5: the block of the upper fence is found by the old page's lower one, which the right half
-    // does not cover, so that one gets another.
-    let high = Bound {
+    // The block of the upper fence has the old page's lower fence as locator. The right half does
+    // not cover it, so its fence needs another block.
+    let high = PageFence {
         fence: contents.high.fence.clone(),
         block: None,
     };

@@ -1,30 +1,30 @@
-//! Which words of a page are used, and how to make room (BP4).
+//! Used words of a page, and moves of records that free adjacent space.
 
 mod moves;
 
 use core::ops::Range;
 
-pub(crate) use moves::{Movable, Move, Place, find_place};
+pub(crate) use moves::{Movable, Move, RecordPlacement, find_place};
 
-use crate::buffer::size_words_of;
-use crate::geometry::{PAGE_SIZE_WORDS_MAX, PageGeometry};
-use crate::image::PageImage;
-use crate::record::Value;
-use crate::words::{FenceWord, OUTSIDE_KEY_SIZE_BYTES, REFERENCE_SIZE_BYTES, SlotWord};
+use crate::strings::buffer::size_words_of;
+use crate::strings::geometry::{PAGE_SIZE_WORDS_MAX, PageGeometry};
+use crate::strings::image::PageImage;
+use crate::strings::record::Value;
+use crate::strings::words::{FenceWord, OUTSIDE_KEY_SIZE_BYTES, REFERENCE_SIZE_BYTES, SlotWord};
 
-/// How many listed strings claim each word of a page: a fence may lie in a record's key.
+/// Number of listed strings that use each word of a page: a fence may share a record's key bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     claims: [u8; PAGE_SIZE_WORDS_MAX],
     size_words: usize,
 }
 
-/// The words that the record in a slot takes.
+/// Returns the words of the record in a slot.
 pub(crate) fn record_extent(word: SlotWord) -> Range<usize> {
     extent(word.offset_words, word.record_size_bytes())
 }
 
-/// The words that a fence takes.
+/// Returns the words of a fence.
 pub(crate) fn fence_extent(word: FenceWord) -> Range<usize> {
     extent(word.offset_words, usize::from(word.size_bytes))
 }
@@ -34,7 +34,7 @@ fn extent(offset_words: u8, size_bytes: usize) -> Range<usize> {
     start..start + size_words_of(size_bytes)
 }
 
-/// Bytes that the suffix of a key or fence takes in a page, wherever it lies.
+/// Returns the inline bytes of a key's or fence's suffix, whether it is inline or outside.
 pub(crate) const fn suffix_in_page_size_bytes(
     geometry: PageGeometry,
     suffix_size_bytes: usize,
@@ -46,7 +46,7 @@ pub(crate) const fn suffix_in_page_size_bytes(
     }
 }
 
-/// Words that a record takes in the heap.
+/// Returns the size of a record in the heap in words.
 pub(crate) const fn record_size_words(
     geometry: PageGeometry,
     suffix_size_bytes: usize,
@@ -60,8 +60,7 @@ pub(crate) const fn record_size_words(
 }
 
 impl Space {
-    /// The space of a well-formed page: header and slots, all that is listed, and nothing else, are
-    /// claimed.
+    /// Returns the space of a well-formed page: header, slots and all listed strings are claimed.
     pub(crate) fn of(image: PageImage<'_>) -> Self {
         let mut space = Self::fixed_of(image);
         space.claim(fence_extent(image.high_word()));
@@ -71,7 +70,7 @@ impl Space {
         space
     }
 
-    /// What of it can never be moved: header, slots, lower fence and prefix.
+    /// Returns the part that can never be moved: header, slots, lower fence and prefix.
     fn fixed_of(image: PageImage<'_>) -> Self {
         let mut space = Self {
             claims: [0; PAGE_SIZE_WORDS_MAX],
@@ -100,14 +99,14 @@ impl Space {
         self.claims[words].iter().all(|claim| *claim == 0)
     }
 
-    /// How many words nobody claims.
+    /// Returns the number of unclaimed words.
     pub(crate) fn free_size_words(&self) -> usize {
         (0..self.size_words)
             .filter(|word| self.claims[*word] == 0)
             .count()
     }
 
-    /// The last extent of so many words that nobody claims; its start. No words are anywhere: 0.
+    /// Returns the start of the last unclaimed extent of this size; 0 for size zero.
     pub(crate) fn last_free(&self, size_words: usize) -> Option<usize> {
         if size_words == 0 {
             return Some(0);

@@ -1,59 +1,59 @@
-//! Splits in place (BP5), as batches.
+//! Splits in place, as batches.
 
+use farleaf_base::{RemoteAddr, WordAddr};
 use farleaf_fabric::{AtomicSlot, Batch};
-use farleaf_types::{RemoteAddr, WordAddr};
 
-use crate::buffer::PageBuffer;
-use crate::change::{PageChange, Room, fence_in_page};
-use crate::contents::{Bound, Contents, Put, released};
-use crate::cut::{Cut, cuts};
-use crate::draft::{PageDraft, is_worth_it};
-use crate::error::PageError;
-use crate::fence::Fence;
-use crate::geometry::PREFIX_INLINE_SIZE_BYTES_MAX;
-use crate::image::PageImage;
-use crate::outside::Outside;
-use crate::record::{NewRecord, SlotSet};
-use crate::words::{FenceWord, Reference};
+use crate::strings::buffer::PageBuffer;
+use crate::strings::change::{FitOutcome, PageChange, fence_in_page};
+use crate::strings::contents::{Contents, PageFence, PutPosition, released};
+use crate::strings::cut::{Cut, cuts};
+use crate::strings::draft::{PageDraft, is_worth_it};
+use crate::strings::error::PageError;
+use crate::strings::fence::Fence;
+use crate::strings::geometry::PREFIX_INLINE_SIZE_BYTES_MAX;
+use crate::strings::image::PageImage;
+use crate::strings::outside::Outside;
+use crate::strings::record::{NewRecord, SlotSet};
+use crate::strings::words::{FenceWord, Reference};
 
-/// So many cuts are tried at the most; a worse one makes halves that are too unequal.
+/// Largest number of cuts to try; worse ones make the halves too unequal.
 const CUT_COUNT_MAX: usize = 3;
 
-/// What a split needs besides the page.
+/// Inputs of a split besides the page.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'a> {
-    /// The record that has found no room: a new one, or one with another value, whose key lies
-    /// where the page says if it is outside.
+    /// Record that did not fit: a new one, or one with another value. An updated record whose key
+    /// is outside must have the page's reference to that key.
     pub record: NewRecord<'a>,
-    /// A leased page that nothing points to.
+    /// Address of a leased page that nothing points to.
     pub sibling: RemoteAddr,
-    /// Counter of synonym leaves to be advanced with the split, if there is one.
+    /// Counter of synonym leaves to increment with the split, if any.
     pub counter: Option<WordAddr>,
 }
 
 /// Whether a page is split in place.
 #[derive(Clone, Debug)]
 pub enum InPlace<'a> {
-    /// Yes, like this.
+    /// Yes, by this plan.
     Split(SplitPlan<'a>),
-    /// No: rewrite it (BP6).
+    /// No: rewrite the page ([`rewrite`](crate::strings::rewrite)).
     No(NotInPlace),
 }
 
-/// Why a page is not split in place: an outcome, not an error.
+/// Why a page is not split in place; an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotInPlace {
-    /// A fence or the prefix lies outside.
+    /// A fence or the prefix is outside.
     FencesOutside,
-    /// No fence that the page has bytes of separates the halves.
+    /// The page has no bytes for a fence that separates the halves.
     NoFence,
-    /// A half would have no room for the record.
+    /// The record does not fit into its half.
     NoRoom,
     /// The halves would have a much longer prefix as new pages.
     LongerPrefix,
 }
 
-/// A split in place that can be written down.
+/// Planned split in place.
 #[derive(Clone, Debug)]
 pub struct SplitPlan<'a> {
     request: SplitRequest<'a>,
@@ -61,39 +61,38 @@ pub struct SplitPlan<'a> {
     fence: Fence,
     high: FenceWord,
     kept: SlotSet,
-    /// What is put into the left page after the split.
-    left_put: Option<LeftPut>,
+    /// Change of the left page after the split, if the record belongs there.
+    left_change: Option<LeftChange>,
     released: Vec<Reference>,
 }
 
-/// How the record comes into the left page.
+/// How the record enters the left page.
 #[derive(Clone, Copy, Debug)]
-enum LeftPut {
+enum LeftChange {
     Insert,
     Update(usize),
 }
 
-/// What a split did.
+/// Result of a split.
 #[derive(Clone, Debug)]
 pub struct Split {
     /// Lower fence of the sibling.
     pub sibling_low: Fence,
-    /// What the counter was before.
+    /// Batch slot that returns the counter's value before the split.
     pub counter: Option<AtomicSlot>,
-    /// References that the page named, or the record, and neither page names any more.
+    /// References that the page or the record named, and neither page names any more.
     pub released: Vec<Reference>,
 }
 
 impl PageChange {
     /// Plans a split in place that puts a record into the half where it belongs.
     ///
-    /// The halves are about equal in bytes; in the middle the shortest separator is taken. But a
-    /// record near the end of the table's last page goes right of all that are below it, and one
-    /// near the beginning of its first page left of all that are above it, so that ascending and
-    /// descending inserts make full pages.
+    /// The halves are about equal in bytes, cut at the shortest separator in the middle. A record
+    /// near the end of the table's last page starts the right page. A record near the beginning of
+    /// the first page ends the left page. Ascending and descending inserts thus fill pages.
     ///
     /// # Errors
-    /// A string has to be read first; or the page is damaged.
+    /// A string must be read first, or the page is corrupted.
     pub fn plan_split<'a>(
         &self,
         page: &'a PageBuffer,
@@ -133,23 +132,23 @@ impl PageChange {
         Ok(InPlace::No(first_reason.unwrap_or(NotInPlace::NoRoom)))
     }
 
-    /// BP5: splits a page and puts the record where it belongs, all in one batch: the sibling, if
-    /// it is on the same node, as one WRITE, then five WRITEs and 40 bytes, and, if the record
-    /// belongs left, those of BP3 without the unlock.
+    /// Splits a page and puts the record where it belongs, in one batch. If the sibling is on the
+    /// same node, it is one WRITE. Five WRITEs of 40 bytes follow. If the record belongs left,
+    /// those of an insert or update are added, without another unlock.
     ///
-    /// A sibling on another node is written by a batch of its own before
-    /// ([`write_sibling_of`](Self::write_sibling_of)): nothing orders verbs to different nodes
-    /// (F2).
+    /// If the sibling is on another node, the caller writes it in an earlier, awaited batch
+    /// ([`write_sibling_of`](Self::write_sibling_of)), because verbs to different nodes are
+    /// unordered (FABRIC-2).
     pub fn split(&self, batch: &mut Batch, page: &mut PageBuffer, plan: &SplitPlan<'_>) -> Split {
         let request = &plan.request;
         if request.sibling.node() == self.addr.node() {
             self.write_sibling_of(batch, plan);
         }
         self.shrink(batch, page, plan);
-        if let Some(put) = plan.left_put {
-            // D3: a change of its own, after the split's state.
+        if let Some(put) = plan.left_change {
+            // LEAF-3: a second change, after the split's state.
             let room = self.put_left(batch, page, &request.record, put);
-            assert!(room == Room::Enough, "the plan has tried this");
+            assert!(room == FitOutcome::Enough, "the plan has tried this");
             self.write_state(batch, page);
         }
         self.unlock(batch);
@@ -161,14 +160,14 @@ impl PageChange {
         }
     }
 
-    /// BP5: the sibling of a split that follows, whole: what is to be complete before the split is
-    /// posted, where the sibling is on another node.
+    /// Writes the complete sibling of a later split. If the sibling is on another node, this batch
+    /// must complete before the split is posted.
     pub fn write_sibling_of(&self, batch: &mut Batch, plan: &SplitPlan<'_>) {
         let addr = plan.request.sibling;
         Self { addr, ..*self }.write_new(batch, &mut plan.right.clone());
     }
 
-    /// Link, high, bitmap, state.
+    /// Writes link, high, bitmap, state.
     fn shrink(&self, batch: &mut Batch, page: &mut PageBuffer, plan: &SplitPlan<'_>) {
         self.write_link(batch, page, plan.request.sibling);
         self.write_high(batch, page, plan.high);
@@ -181,49 +180,49 @@ impl PageChange {
         batch: &mut Batch,
         page: &mut PageBuffer,
         record: &NewRecord<'_>,
-        put: LeftPut,
-    ) -> Room {
+        put: LeftChange,
+    ) -> FitOutcome {
         match put {
-            LeftPut::Insert => self.put_record(batch, page, record),
-            LeftPut::Update(slot) => self.put_value(batch, page, slot, record.value),
+            LeftChange::Insert => self.put_record(batch, page, record),
+            LeftChange::Update(slot) => self.put_value(batch, page, slot, record.value),
         }
     }
 }
 
 impl SplitPlan<'_> {
-    /// Lower fence of the sibling.
+    /// Returns the lower fence of the sibling.
     pub const fn sibling_low(&self) -> &Fence {
         &self.fence
     }
 
-    /// References that neither page will name any more.
+    /// Returns the references that neither page will name any more.
     pub fn released(&self) -> &[Reference] {
         &self.released
     }
 
-    /// The sibling as it will be.
+    /// Returns the sibling as it will be written.
     pub fn sibling(&self) -> PageImage<'_> {
         self.right.image()
     }
 }
 
-/// A split whose cut is not known yet.
+/// Split whose cut has not been chosen yet.
 struct Planning<'p, 'a> {
     change: PageChange,
     page: &'a PageBuffer,
     request: &'p SplitRequest<'a>,
-    /// Slots of the listed records, in the order of keys.
+    /// Slots of the listed records, in key order.
     slots: Vec<usize>,
-    /// The records, the new one among them.
+    /// Records of the page, including the new one.
     contents: Contents<'a>,
-    put: Put,
+    put: PutPosition,
 }
 
 impl<'a> Planning<'_, 'a> {
     fn plan(&self, cut: &Cut) -> Result<SplitPlan<'a>, NotInPlace> {
         let (fence, high) = self.fence(cut).ok_or(NotInPlace::NoFence)?;
         self.check_prefixes(cut, &fence)?;
-        let bound = |fence: &Fence| Bound {
+        let bound = |fence: &Fence| PageFence {
             fence: fence.clone(),
             block: None,
         };
@@ -243,31 +242,31 @@ impl<'a> Planning<'_, 'a> {
             fence,
             high,
             kept: self.kept(cut),
-            left_put: self.left_put(cut),
+            left_change: self.left_change(cut),
             released: Vec::new(),
         };
         let left = self.tried(&plan).ok_or(NotInPlace::NoRoom)?;
         let after = [left.image(), plan.right.image()];
         let after = after.iter().flat_map(PageImage::references);
         let mut before = self.page.image().references();
-        // The record's key may have room in the sibling.
+        // The record's key may fit into the sibling.
         before.extend(self.request.record.references());
         plan.released = released(before, after);
         Ok(plan)
     }
 
-    /// The left page as it will be; `None` if the record has no room in it.
+    /// Returns the left page after the split; `None` if the record does not fit.
     fn tried(&self, plan: &SplitPlan<'_>) -> Option<PageBuffer> {
         let (mut batch, mut left) = (Batch::new(), self.page.clone());
         self.change.shrink(&mut batch, &mut left, plan);
-        let room = plan.left_put.map_or(Room::Enough, |put| {
+        let room = plan.left_change.map_or(FitOutcome::Enough, |put| {
             self.change
                 .put_left(&mut batch, &mut left, &self.request.record, put)
         });
-        (room == Room::Enough).then_some(left)
+        (room == FitOutcome::Enough).then_some(left)
     }
 
-    /// The cut's fence, or one beside it, that the page has the bytes of.
+    /// Returns the cut's fence, or an adjacent one, whose bytes are in the page.
     fn fence(&self, cut: &Cut) -> Option<(Fence, FenceWord)> {
         let image = self.page.image();
         let records = &self.contents.records;
@@ -287,11 +286,11 @@ impl<'a> Planning<'_, 'a> {
         })
     }
 
-    /// Whether the halves are content with the prefixes that they have when split in place: the
-    /// left one with what there is, the right one with what lies in a page.
+    /// Checks that neither half would gain much from a longer prefix in a new page: the left half
+    /// keeps the current prefix, the right one can have an inline prefix.
     fn check_prefixes(&self, cut: &Cut, fence: &Fence) -> Result<(), NotInPlace> {
-        // What appends leave behind gets no more records, so it has no use for room; and rewriting
-        // it would leave a retired page behind each full one.
+        // A page that appends leave behind gets no more records, so free space in it is useless.
+        // Rewriting would leave a retired page behind each full one.
         if cut.is_at_the_end {
             return Ok(());
         }
@@ -308,7 +307,7 @@ impl<'a> Planning<'_, 'a> {
         Ok(())
     }
 
-    /// How many of the listed records stay left.
+    /// Returns the number of listed records that stay left.
     fn listed_left_count(&self, cut: &Cut) -> usize {
         let is_new_left = self
             .put
@@ -322,10 +321,10 @@ impl<'a> Planning<'_, 'a> {
         slots.fold(SlotSet::default(), |kept, slot| kept.with(*slot))
     }
 
-    fn left_put(&self, cut: &Cut) -> Option<LeftPut> {
+    fn left_change(&self, cut: &Cut) -> Option<LeftChange> {
         (self.put.index() < cut.left_count).then(|| match self.put {
-            Put::Inserted(_) => LeftPut::Insert,
-            Put::Replaced(index) => LeftPut::Update(self.slots[index]),
+            PutPosition::Inserted(_) => LeftChange::Insert,
+            PutPosition::Replaced(index) => LeftChange::Update(self.slots[index]),
         })
     }
 }
@@ -333,7 +332,7 @@ impl<'a> Planning<'_, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::tests::{at, page, record, written};
+    use crate::strings::change::tests::{at, page, record, written};
 
     fn request<'a>(key: &'a [u8], value: &'a [u8]) -> SplitRequest<'a> {
         SplitRequest {
@@ -359,9 +358,9 @@ mod tests {
         (batch, split)
     }
 
-    /// BP5: sibling, link, high, bitmap, state, unlock; then the counter.
+    /// A split writes sibling, link, high, bitmap, state, unlock; then the counter.
     #[test]
-    fn bp5_an_insert_to_the_right_is_in_the_sibling() {
+    fn an_insert_to_the_right_is_in_the_sibling() {
         let mut page = full();
         let (batch, split) = split(&mut page, &request(b"c55", &[1; 30]));
         assert_eq!(split.sibling_low, Fence::Before(b"c".to_vec()));
@@ -372,9 +371,9 @@ mod tests {
         assert_eq!(page.image().record_count(), 4);
     }
 
-    /// BP5: an insert that belongs left is a change of its own, after the split's state.
+    /// An insert into the left half is a second change, after the split's state.
     #[test]
-    fn bp5_an_insert_to_the_left_follows_the_splits_state() {
+    fn an_insert_to_the_left_follows_the_splits_state() {
         let mut page = full();
         let (batch, _) = split(&mut page, &request(b"b22", &[1; 37]));
         let written = written(&batch, at(100).addr);
@@ -385,7 +384,7 @@ mod tests {
         assert_eq!(page.image().record_count(), 5);
     }
 
-    /// The table's last page stays full, and its sibling begins right behind it.
+    /// The table's last page stays full, and its sibling begins directly behind it.
     #[test]
     fn appends_leave_the_left_page_full() {
         let mut page = full();

@@ -1,19 +1,21 @@
-//! The words of a page that say what its other words are. Every word can be read as any of them;
-//! whether what it says is possible is for the image to tell.
+//! Words of a page that describe its other words. Any word can be decoded as any of these types;
+//! the image checks whether the result is possible.
 
 use core::fmt;
 
-use farleaf_types::{RemoteAddr, crc32c_bytes};
+use farleaf_base::{RemoteAddr, crc32c_bytes};
 
-use crate::geometry::{KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
+use crate::strings::geometry::{
+    KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX,
+};
 
-/// Bytes of a reference.
+/// Size of a reference in bytes.
 pub const REFERENCE_SIZE_BYTES: usize = 16;
-/// Inline bytes of a key or fence that is outside: its head, then a reference.
+/// Inline bytes of an outside key or fence: its head, then a reference.
 pub(crate) const OUTSIDE_KEY_SIZE_BYTES: usize = KEY_HEAD_SIZE_BYTES + REFERENCE_SIZE_BYTES;
-/// How much of a prefix's SHA-256 a page has.
+/// Size in bytes of the part of a prefix's SHA-256 that a page has.
 pub const DIGEST_SIZE_BYTES: usize = 16;
-/// Bytes in the page of a prefix that is outside: a reference, then a digest.
+/// Inline bytes of an outside prefix: a reference, then a digest.
 pub(crate) const OUTSIDE_PREFIX_SIZE_BYTES: usize = REFERENCE_SIZE_BYTES + DIGEST_SIZE_BYTES;
 const _: () = assert!(OUTSIDE_PREFIX_SIZE_BYTES <= PREFIX_INLINE_SIZE_BYTES_MAX);
 
@@ -33,7 +35,7 @@ const fn bits(word: u64, shift: u32, bit_count: u32) -> u64 {
     word >> shift & ((1 << bit_count) - 1)
 }
 
-/// Names a string in a value block: 16 bytes.
+/// Reference of a string in a value block: 16 bytes.
 ///
 /// ```text
 /// word 0: fat pointer, whose spare bits belong to value blocks
@@ -41,7 +43,7 @@ const fn bits(word: u64, shift: u32, bit_count: u32) -> u64 {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// The value block.
+    /// Pointer to the value block.
     pub pointer: RemoteAddr,
     /// Size of the string in bytes.
     pub size_bytes: u32,
@@ -50,7 +52,11 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// To a string that lies, or will lie, where `pointer` says. Panics when it has 4 GiB or more.
+    /// Creates a reference to a string that lies, or will lie, where `pointer` says.
+    ///
+    /// # Panics
+    ///
+    /// If the string has 4 GiB or more.
     pub fn of(pointer: RemoteAddr, string: &[u8]) -> Self {
         Self {
             pointer,
@@ -59,12 +65,12 @@ impl Reference {
         }
     }
 
-    /// Whether the string can be the one that it names: of the same size and checksum.
+    /// Returns whether the string has the size and checksum of this reference.
     pub fn names(&self, string: &[u8]) -> bool {
         string.len() as u64 == u64::from(self.size_bytes) && crc32c_bytes(string) == self.checksum
     }
 
-    /// As it is stored.
+    /// Encodes the reference.
     pub fn to_bytes(self) -> [u8; REFERENCE_SIZE_BYTES] {
         let second = u64::from(self.checksum) << 32 | u64::from(self.size_bytes);
         let mut bytes = [0; REFERENCE_SIZE_BYTES];
@@ -73,7 +79,7 @@ impl Reference {
         bytes
     }
 
-    /// Reads a stored one; any bytes are one, whether it is good is for the caller to check.
+    /// Decodes a reference. Any bytes are accepted; the caller must check the result.
     pub fn from_bytes(bytes: [u8; REFERENCE_SIZE_BYTES]) -> Self {
         let word =
             |start: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[start + index]));
@@ -91,19 +97,19 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The lowest 30 bits of a whole key's CRC-32C.
+/// Lowest 30 bits of a whole key's CRC-32C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u32);
 
 impl Fingerprint {
-    /// Of a whole key.
+    /// Computes the fingerprint of a whole key.
     #[inline]
     pub fn of(key: &[u8]) -> Self {
         Self(crc32c_bytes(key) & ((1 << FINGERPRINT_BITS) - 1))
     }
 }
 
-/// What a slot says of its record.
+/// Contents of a slot: place and sizes of its record.
 ///
 /// ```text
 /// bit 63         34   33     32   31      21 20    8 7      0
@@ -111,22 +117,22 @@ impl Fingerprint {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotWord {
-    /// Where the record is: words from the page's start.
+    /// Offset of the record in words from the page's start.
     pub offset_words: u8,
     /// Size of the key's inline bytes.
     pub key_size_bytes: u16,
-    /// Size of the value's inline bytes, which follow.
+    /// Size of the value's inline bytes, which follow the key's.
     pub value_size_bytes: u16,
-    /// The key's inline bytes are its suffix's head and a reference.
+    /// Whether the key's inline bytes are its suffix's head and a reference.
     pub key_is_outside: bool,
-    /// The value's inline bytes are a reference.
+    /// Whether the value's inline bytes are a reference.
     pub value_is_outside: bool,
-    /// Of the whole key.
+    /// Fingerprint of the whole key.
     pub fingerprint: Fingerprint,
 }
 
 impl SlotWord {
-    /// Reads a stored one.
+    /// Decodes a slot word.
     #[inline]
     pub const fn from_word(word: u64) -> Self {
         Self {
@@ -139,7 +145,11 @@ impl SlotWord {
         }
     }
 
-    /// As it is stored. Panics when a size needs more bits than it has.
+    /// Encodes the slot word.
+    ///
+    /// # Panics
+    ///
+    /// If a size exceeds its field.
     pub const fn word(self) -> u64 {
         assert!(self.key_size_bytes < 1 << KEY_SIZE_BITS);
         assert!(self.value_size_bytes < 1 << VALUE_SIZE_BITS);
@@ -151,14 +161,14 @@ impl SlotWord {
             | (self.fingerprint.0 as u64) << SLOT_FINGERPRINT_SHIFT
     }
 
-    /// Bytes of the record in the page.
+    /// Returns the size in bytes of the record in the page.
     #[inline]
     pub const fn record_size_bytes(self) -> usize {
         self.key_size_bytes as usize + self.value_size_bytes as usize
     }
 }
 
-/// What a page says of one of its fences.
+/// Description of one of a page's fences.
 ///
 /// ```text
 /// bit 63   24     23         22              21        20    8 7      0
@@ -166,20 +176,20 @@ impl SlotWord {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceWord {
-    /// Where its inline bytes are: words from the page's start.
+    /// Offset of the inline bytes in words from the page's start.
     pub offset_words: u8,
-    /// Size of its inline bytes.
+    /// Size of the inline bytes.
     pub size_bytes: u16,
-    /// It is right behind its string, not right before it.
+    /// Whether the fence is directly behind its string, not directly before it.
     pub adds_zero: bool,
-    /// Its inline bytes are its suffix's head and a reference.
+    /// Whether the inline bytes are the suffix's head and a reference.
     pub is_outside: bool,
-    /// It is behind all keys.
+    /// Whether the fence is behind all keys.
     pub has_no_end: bool,
 }
 
 impl FenceWord {
-    /// The upper fence of a table's last page.
+    /// Upper fence of a table's last page.
     pub const END: Self = Self {
         offset_words: 0,
         size_bytes: 0,
@@ -188,7 +198,7 @@ impl FenceWord {
         has_no_end: true,
     };
 
-    /// Reads a stored one. `None` when bits are set that have no meaning.
+    /// Decodes a fence word; `None` if undefined bits are set.
     #[inline]
     pub const fn from_word(word: u64) -> Option<Self> {
         if word >> (FLAGS_SHIFT + 3) != 0 {
@@ -203,7 +213,11 @@ impl FenceWord {
         })
     }
 
-    /// As it is stored. Panics when the size needs more than 13 bits.
+    /// Encodes the fence word.
+    ///
+    /// # Panics
+    ///
+    /// If the size needs more than 13 bits.
     pub const fn word(self) -> u64 {
         assert!(self.size_bytes < 1 << KEY_SIZE_BITS);
         self.offset_words as u64
@@ -214,7 +228,7 @@ impl FenceWord {
     }
 }
 
-/// What a page says of its prefix.
+/// Description of a page's prefix.
 ///
 /// ```text
 /// bit 63   22     21     20    8 7      0
@@ -222,16 +236,16 @@ impl FenceWord {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixWord {
-    /// Where it is, or its reference and digest are: words from the page's start.
+    /// Offset of the prefix, or of its reference and digest, in words from the page's start.
     pub offset_words: u8,
-    /// Size of the whole prefix.
+    /// Size of the whole prefix in bytes.
     pub size_bytes: u16,
-    /// A reference and a digest lie in the page, not the prefix.
+    /// Whether the page has a reference and a digest instead of the prefix.
     pub is_outside: bool,
 }
 
 impl PrefixWord {
-    /// Reads a stored one. `None` when bits are set that have no meaning.
+    /// Decodes a prefix word; `None` if undefined bits are set.
     #[inline]
     pub const fn from_word(word: u64) -> Option<Self> {
         if word >> (FLAGS_SHIFT + 1) != 0 {
@@ -244,7 +258,11 @@ impl PrefixWord {
         })
     }
 
-    /// As it is stored. Panics when the size needs more than 13 bits.
+    /// Encodes the prefix word.
+    ///
+    /// # Panics
+    ///
+    /// If the size needs more than 13 bits.
     pub const fn word(self) -> u64 {
         assert!(self.size_bytes < 1 << KEY_SIZE_BITS);
         self.offset_words as u64
@@ -252,7 +270,7 @@ impl PrefixWord {
             | (self.is_outside as u64) << FLAGS_SHIFT
     }
 
-    /// How many bytes lie in the page.
+    /// Returns the number of bytes in the page.
     #[inline]
     pub const fn inline_size_bytes(self) -> usize {
         if self.is_outside {
@@ -266,10 +284,10 @@ impl PrefixWord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
-    /// Every field of a slot word where the documentation has it.
+    /// Every field of a slot word is where the documentation says.
     #[test]
     fn slot_words_are_golden() {
         let slot = SlotWord {
@@ -286,7 +304,7 @@ mod tests {
         assert_eq!(slot.record_size_bytes(), 0x1403);
     }
 
-    /// Every field of the words of fences and prefixes.
+    /// Every field of the words of fences and prefixes is where the documentation says.
     #[test]
     fn fence_and_prefix_words_are_golden() {
         let fence = FenceWord {
@@ -307,7 +325,7 @@ mod tests {
         assert_eq!(prefix.inline_size_bytes(), 32);
     }
 
-    /// A reference's 16 bytes, and the fingerprint of the CRC catalogue's string.
+    /// Checks a reference's 16 bytes, and the fingerprint of the CRC catalogue's string.
     #[test]
     fn references_and_fingerprints_are_golden() {
         let pointer = RemoteAddr::new(NodeId(0x12), 0x34_5678_9ABC).with_spare(0xDEF0);
@@ -324,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any word is read, and what has been read is the word.
+        /// Any word can be decoded, and encodes to the same word.
         #[test]
         fn words_come_back_as_they_were(word: u64, bytes: [u8; 16]) {
             prop_assert_eq!(SlotWord::from_word(word).word(), word);

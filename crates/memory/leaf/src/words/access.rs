@@ -1,39 +1,41 @@
-//! One leaf through the fabric: reading it (D4), locking it (D5), waiting for who holds it.
+//! Access to one leaf through the fabric: reading it (LEAF-4), locking it (LEAF-5), and waiting for
+//! its owner.
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
-use farleaf_region::PoolLayout;
-use farleaf_region::session;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::session;
 
-use crate::Critical;
-use crate::LeafError;
-use crate::change::LeafChange;
-use crate::format::LeafFormat;
-use crate::geometry::LeafGeometry;
-use crate::image::{Glance, LeafImage, Placement, glance_size_words};
+use crate::words::Critical;
+use crate::words::LeafError;
+use crate::words::change::LeafChange;
+use crate::words::format::LeafFormat;
+use crate::words::geometry::LeafGeometry;
+use crate::words::image::{KeyPlacement, LeafImage, LeafProbe, probe_size_words};
 
-/// D4: so many torn reads before the lock is looked at.
+/// Number of torn reads before the lock is checked (LEAF-4).
 const TORN_READ_COUNT_MAX: u32 = 8;
-/// So many attempts at a lock before its owner's life is looked at, and between two such looks.
-pub(crate) const LOCK_ATTEMPT_COUNT_PER_LOOK: u32 = 4;
-/// D4: so many looks at a free lock over an unverifiable leaf before it is called damaged.
-const DAMAGED_LOOK_COUNT: u32 = 16;
+/// Number of attempts at a lock before its owner's liveness is checked, and between such checks.
+pub(crate) const LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK: u32 = 4;
+/// Number of checks of a free lock over an unverifiable leaf before the leaf counts as corrupted
+/// (LEAF-4).
+const CORRUPTION_CHECK_COUNT: u32 = 16;
 
-/// Everything needed to work on the leaves of one table in the name of one session.
+/// Context for operations on the leaves of one table by one session.
 #[derive(Debug)]
 pub struct LeafAccess<'a, E, F = LeafGeometry> {
-    /// The session's endpoint.
+    /// Endpoint of the session.
     pub endpoint: &'a E,
-    /// The region that the leaves are in.
+    /// Layout of the pool that holds the leaves.
     pub layout: &'a PoolLayout,
-    /// The leaves' shape.
+    /// Shape of the leaves.
     pub geometry: F,
-    /// Whose leaves they are.
+    /// Table of the leaves.
     pub table: TableId,
-    /// In whose name locks are taken.
+    /// Owner word of the session, written to locks that it takes.
     pub owner: OwnerWord,
 }
 
@@ -44,16 +46,16 @@ impl<E, F: Copy> Clone for LeafAccess<'_, E, F> {
 }
 impl<E, F: Copy> Copy for LeafAccess<'_, E, F> {}
 
-/// What became of one attempt at a lock.
-enum Attempt {
-    /// It is ours, and the leaf is intact.
+/// Result of one attempt to lock.
+enum LockAttempt {
+    /// This session holds the lock, and the leaf is intact.
     Locked,
-    /// Who held it; nobody: it is ours, but the leaf is not intact.
+    /// The previous owner holds the lock; or, if free, this session holds it but the leaf is not
+    /// intact.
     Failed(OwnerWord),
 }
 
-/// Whether nothing of a leaf is held any more after its lock was given back: it was, or its node is
-/// lost with everything on it (U4).
+/// Returns whether a release left nothing locked: it succeeded, or the leaf's node is lost.
 pub(crate) fn is_over(given_back: &Result<(), BatchError>, addr: RemoteAddr) -> bool {
     match given_back {
         Ok(()) => true,
@@ -61,23 +63,23 @@ pub(crate) fn is_over(given_back: &Result<(), BatchError>, addr: RemoteAddr) -> 
     }
 }
 
-/// What one look at a leaf told about a key: an outcome, not an error.
+/// Result of checking a leaf image for a key; an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// The key belongs here.
+pub enum LeafCheck {
+    /// The leaf covers the key.
     Here,
-    /// The key belongs to the right; the link.
+    /// The key belongs to the right; holds the link.
     Right(RemoteAddr),
     /// The key belongs to the left: the hint was too far right.
     Left,
-    /// The leaf was retired in favour of this one.
+    /// The leaf was retired in favor of this one.
     Retired(RemoteAddr),
-    /// The image is none: a write was under way.
+    /// The image is not intact: a write was in progress.
     Torn,
 }
 
 impl<E: Endpoint> LeafAccess<'_, E> {
-    /// The leaf as something to be changed.
+    /// Starts a change of the leaf.
     pub fn change(&self, addr: RemoteAddr) -> LeafChange {
         LeafChange {
             geometry: self.geometry,
@@ -87,64 +89,65 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
     }
 
-    /// D4: what an image that was just read tells about a key.
+    /// Checks an image that was just read, for a key (LEAF-4).
     #[inline]
-    pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Look {
+    pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> LeafCheck {
         if self.is_intact(image.words(), addr) {
-            self.look_intact(image, key)
+            self.check_intact(image, key)
         } else {
-            Look::Torn
+            LeafCheck::Torn
         }
     }
 
-    /// What an image that is known to be intact tells about a key.
+    /// Checks an image that is known to be intact, for a key.
     #[inline]
-    pub fn look_intact(&self, image: LeafImage<'_>, key: u64) -> Look {
-        if image.is_retired() && !self.endpoint.leaves_out(ProtocolCheck::LeafIsNotRetired) {
-            return Look::Retired(image.link().place());
+    pub fn check_intact(&self, image: LeafImage<'_>, key: u64) -> LeafCheck {
+        if image.is_retired() && !self.endpoint.skips_check(ProtocolCheck::LeafIsNotRetired) {
+            return LeafCheck::Retired(image.link().place());
         }
         match image.placement(key) {
-            Placement::Here => Look::Here,
-            Placement::Right => Look::Right(image.link().place()),
-            Placement::Left => Look::Left,
+            KeyPlacement::Here => LeafCheck::Here,
+            KeyPlacement::Right => LeafCheck::Right(image.link().place()),
+            KeyPlacement::Left => LeafCheck::Left,
         }
     }
 
-    /// Looks a key up in one leaf without batch, future and count: its value (`Ok`), or what the
-    /// leaf tells instead (`Err`, never [`Look::Here`]). One round trip, one leaf, which the caller
-    /// records. `None`: the endpoint does not read at once, and nothing has been read.
+    /// Looks up a key in one leaf without batch, future and counters. Returns its value (`Ok`), or
+    /// what the leaf shows instead (`Err`, never [`LeafCheck::Here`]). Returns `None`, without
+    /// reading, if the endpoint cannot read at once. Costs one round trip and one leaf, which the
+    /// caller counts.
     #[inline]
-    pub fn glance(&self, addr: RemoteAddr, key: u64) -> Option<Result<Option<u64>, Look>> {
+    pub fn probe(&self, addr: RemoteAddr, key: u64) -> Option<Result<Option<u64>, LeafCheck>> {
         match self.geometry.slot_count() {
-            8 => self.glance_of::<8, { glance_size_words(8) }>(addr, key),
-            12 => self.glance_of::<12, { glance_size_words(12) }>(addr, key),
-            _ => self.glance_of::<16, { glance_size_words(16) }>(addr, key),
+            8 => self.probe_of::<8, { probe_size_words(8) }>(addr, key),
+            12 => self.probe_of::<12, { probe_size_words(12) }>(addr, key),
+            _ => self.probe_of::<16, { probe_size_words(16) }>(addr, key),
         }
     }
 
     #[inline]
-    fn glance_of<const SLOTS: usize, const WORDS: usize>(
+    fn probe_of<const SLOTS: usize, const WORDS: usize>(
         &self,
         addr: RemoteAddr,
         key: u64,
-    ) -> Option<Result<Option<u64>, Look>> {
-        let mut glance = Glance::<SLOTS, WORDS>::new();
+    ) -> Option<Result<Option<u64>, LeafCheck>> {
+        let mut probe = LeafProbe::<SLOTS, WORDS>::new();
         let state = self.geometry.state(addr);
-        let is_read = self.endpoint.read_at_once(state, glance.image_mut());
-        is_read.then(|| glance.get(addr, self.table, key))
+        let is_read = self.endpoint.read_at_once(state, probe.image_mut());
+        is_read.then(|| probe.get(addr, self.table, key))
     }
 }
 
 impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
-    /// D4.
+    /// Returns whether an image is intact (LEAF-4).
     #[inline]
     pub fn is_intact(&self, image: &[u64], addr: RemoteAddr) -> bool {
         self.geometry.is_intact(image, addr, self.table)
-            || self.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
+            || self.endpoint.skips_check(ProtocolCheck::LeafIsIntact)
     }
 
-    /// Reads one leaf and returns an intact copy, retired or not. One round trip when nobody
-    /// writes it. `broken` is as for [`lock`](Self::lock).
+    /// Reads one leaf and returns an intact copy, retired or not. Costs one round trip if no
+    /// session is writing to the leaf. `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`LeafError::Damaged`], or the fabric failed.
@@ -174,9 +177,9 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         }
     }
 
-    /// D4: what to do after a torn read. `None`: read again. After a bounded number of torn reads
-    /// the lock is looked at, and the leaf is recovered, waited for, or read under its lock.
-    /// `broken` is as for [`lock`](Self::lock).
+    /// Handles a torn read (LEAF-4). Returns `None` if the caller must read again. After a bounded
+    /// number of torn reads it checks the lock, and recovers the leaf, waits for the owner, or
+    /// reads the leaf under its lock. `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`LeafError::Damaged`], or the fabric failed.
@@ -194,12 +197,14 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             core::hint::spin_loop();
             return Ok(None);
         }
-        // Reading under the lock is the only read that a stream of writers cannot keep torn.
+        // Only a read under the lock cannot be torn by a stream of writers.
         let mut leaf = self.blank();
         match self.lock(batch, addr, None, &mut leaf, broken).await {
             Ok(()) => {}
             Err(LeafError::Fabric(error)) if error.is_forbidden() => {
-                return Box::pin(self.read_patiently(batch, addr)).await.map(Some);
+                return Box::pin(self.read_with_backoff(batch, addr))
+                    .await
+                    .map(Some);
             }
             Err(error) => return Err(error),
         }
@@ -207,10 +212,10 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         Ok(Some(leaf))
     }
 
-    /// D4, for a session that may only read (F7): it waits until writers let it read, or somebody
-    /// has recovered the leaf of one that died. A leaf that stays as it is, held by nobody, is
-    /// damaged.
-    async fn read_patiently(
+    /// Handles torn reads for a session with read-only rights (FABRIC-7). It waits until writers
+    /// pause, or until another session has recovered a dead owner's leaf (LEAF-4). A torn leaf that
+    /// does not change and is not locked is corrupted.
+    async fn read_with_backoff(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
@@ -237,7 +242,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             let is_free = batch.words(before)[0] == 0 && batch.words(after)[0] == 0;
             if is_free && last == words {
                 still_count += 1;
-                if still_count >= DAMAGED_LOOK_COUNT {
+                if still_count >= CORRUPTION_CHECK_COUNT {
                     break;
                 }
             } else {
@@ -252,13 +257,13 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         })
     }
 
-    /// Adds the WRITE that gives a lock back.
+    /// Adds the WRITE that releases a lock.
     #[inline]
     pub fn post_unlock(&self, batch: &mut Batch, addr: RemoteAddr) {
         batch.write_word(self.geometry.lock_addr(addr), OwnerWord::FREE.word());
     }
 
-    /// Gives a lock back that this session holds. One round trip.
+    /// Releases a lock that this session holds. One round trip.
     ///
     /// # Errors
     /// The fabric failed.
@@ -278,32 +283,33 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         Ok(unlocked?)
     }
 
-    /// A leaf to be read into.
+    /// Returns a buffer for a leaf.
     #[inline]
     pub fn blank(&self) -> F::Buffer {
         self.geometry.blank()
     }
 
-    /// A copy of an image.
+    /// Copies an image.
     pub(crate) fn copy_of(&self, image: &[u64]) -> F::Buffer {
         let mut leaf = self.blank();
         self.geometry.assign(&mut leaf, image);
         leaf
     }
 
-    /// D5: takes the lock of a leaf and reads it in the same batch, and gives the lock `release`
-    /// back first. Waits for a living owner; recovers from a fenced one (D8). The image is intact;
-    /// the leaf may be retired, and the key may belong elsewhere: that is for the caller to check.
-    /// One round trip when the lock is free.
+    /// Locks a leaf and reads it in the same batch (LEAF-5), after releasing the lock `release`.
+    /// Waits for a live owner; recovers the lock of a fenced one (LEAF-8). The image is intact, but
+    /// the leaf may be retired or not cover the key: the caller must check. One round trip if the
+    /// lock is free.
     ///
-    /// `broken` is the session's: it is set when the future is dropped, or fails, while it may hold
-    /// a lock. Dropping it while it waits for an owner does no harm. Once it has returned, the
-    /// caller holds the lock, and enters a [`Critical`] of its own before it awaits anything.
+    /// `broken` is the session's flag. It is set if the future is dropped or fails while it may
+    /// hold a lock. Dropping the future while it waits for an owner is harmless. When it has
+    /// returned, the caller holds the lock, and must enter a [`Critical`] of its own before
+    /// awaiting anything.
     ///
     /// # Errors
-    /// [`LeafError::Damaged`] or [`LeafError::Contradiction`]: the lock was given back, if it was
-    /// had. [`LeafError::SessionBroken`]: another operation was cut off while this one waited. Or
-    /// the fabric failed.
+    /// [`LeafError::Damaged`] or [`LeafError::Contradiction`]: the lock, if taken, was released.
+    /// [`LeafError::SessionBroken`]: another operation was interrupted while this one waited.
+    /// Otherwise, the fabric failed.
     #[inline]
     pub async fn lock(
         &self,
@@ -318,21 +324,21 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             if release.node() == addr.node() {
                 self.post_unlock(batch, release);
             } else {
-                // One of the two nodes may be lost, and the other's verb would count all the same.
+                // One of the two nodes may be lost, and the other one's verb would take effect all
+                // the same.
                 self.release_elsewhere(batch, release, broken).await?;
             }
         }
         match self.try_lock(batch, addr, leaf, broken).await? {
-            Attempt::Locked => Ok(()),
+            LockAttempt::Locked => Ok(()),
             // Boxed: a future is as large as the largest one inside it.
-            Attempt::Failed(owner) => {
+            LockAttempt::Failed(owner) => {
                 Box::pin(self.lock_slowly(batch, addr, owner, leaf, broken)).await
             }
         }
     }
 
-    /// Gives a lock back before one on another node is asked for. A lock that is lost with its node
-    /// (U4) is in nobody's way.
+    /// Releases a lock before locking a leaf on another node. A lock on a lost node blocks nobody.
     #[cold]
     async fn release_elsewhere(
         &self,
@@ -348,8 +354,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         }
     }
 
-    /// One attempt at [`lock`](Self::lock), that waits for nobody; false when somebody holds the
-    /// lock, or the leaf is not intact. One round trip.
+    /// Attempts [`lock`](Self::lock) once, without waiting. Returns false if the lock is held or
+    /// the leaf is not intact. One round trip.
     ///
     /// # Errors
     /// The fabric failed.
@@ -362,8 +368,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
     ) -> Result<bool, LeafError> {
         batch.clear();
         match self.try_lock(batch, addr, leaf, broken).await? {
-            Attempt::Locked => Ok(true),
-            Attempt::Failed(owner) => {
+            LockAttempt::Locked => Ok(true),
+            LockAttempt::Failed(owner) => {
                 if owner.is_free() {
                     self.unlock(batch, addr, broken).await?;
                 }
@@ -372,7 +378,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         }
     }
 
-    /// One attempt. The leaf is read whether or not the lock was free.
+    /// Attempts to lock once. Reads the leaf whether or not the lock was free.
     #[inline]
     async fn try_lock(
         &self,
@@ -380,7 +386,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         addr: RemoteAddr,
         leaf: &mut F::Buffer,
         broken: &Cell<bool>,
-    ) -> Result<Attempt, LeafError> {
+    ) -> Result<LockAttempt, LeafError> {
         let is_alone = batch.is_empty();
         let critical = Critical::enter(broken);
         let swap = batch.compare_swap(self.geometry.lock_addr(addr), 0, self.owner.word());
@@ -389,24 +395,24 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             self.geometry.image_size_words(),
         );
         if let Err(error) = self.endpoint.execute(batch).await {
-            // F7: the swap was the first verb, and nothing of it took effect. U4: what this
-            // session holds on a node that is lost is in nobody's way; what it gave back with the
-            // same batch, on another node, is given back.
+            // FABRIC-7: the swap was the first verb, so nothing took effect. A lock on a lost node
+            // blocks nobody, and a lock on another node that the same batch released is released.
             if is_alone && error.is_forbidden() || error.lost_node() == Some(addr.node()) {
                 critical.passed();
             }
             return Err(error.into());
         }
-        // If the lock is ours now, nothing is awaited before the next critical time begins.
+        // If this session holds the lock now, nothing is awaited before the next critical time
+        // begins.
         critical.passed();
         batch.cost_mut().leaves_read += 1;
         let previous = OwnerWord::from_word(batch.previous(swap));
         let image = batch.words(read);
         if previous.is_free() && self.is_intact(image, addr) {
             self.geometry.assign(leaf, image);
-            return Ok(Attempt::Locked);
+            return Ok(LockAttempt::Locked);
         }
-        Ok(Attempt::Failed(previous))
+        Ok(LockAttempt::Failed(previous))
     }
 
     #[cold]
@@ -422,16 +428,17 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let mut unverifiable_count = 0;
         for attempt in 0.. {
             if owner.is_free() {
-                // Ours, and unverifiable: no leaf that anyone committed (D2).
+                // Locked by this session but unverifiable: not a committed leaf (LEAF-2).
                 self.unlock(batch, addr, broken).await?;
                 unverifiable_count += 1;
-                if unverifiable_count >= DAMAGED_LOOK_COUNT {
+                if unverifiable_count >= CORRUPTION_CHECK_COUNT {
                     break;
                 }
-            } else if attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1
+            } else if attempt % LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK
+                == LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK - 1
                 && self.is_fenced(batch, owner).await?
             {
-                // Boxed because it is rare. It waits for nobody, and holds no lock afterwards.
+                // Boxed because it is rare. Recovery waits for no lock and holds none afterwards.
                 Box::pin(self.recover(batch, addr, owner, broken)).await?;
             } else {
                 backoff(attempt).await;
@@ -442,8 +449,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             batch.cost_mut().retries += 1;
             batch.clear();
             match self.try_lock(batch, addr, leaf, broken).await? {
-                Attempt::Locked => return Ok(()),
-                Attempt::Failed(previous) => owner = previous,
+                LockAttempt::Locked => return Ok(()),
+                LockAttempt::Failed(previous) => owner = previous,
             }
         }
         Err(LeafError::Damaged {
@@ -452,7 +459,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         })
     }
 
-    /// Whether an owner is fenced (rule S3 of the session blocks). One round trip.
+    /// Returns whether an owner is fenced, according to its session block. One round trip.
     ///
     /// # Errors
     /// The fabric failed.

@@ -1,18 +1,18 @@
 //! Changes of one locked leaf as batches: each function adds the WRITEs of a change and of the
-//! unlock, in the order that D2 and D3 demand. Nothing is executed here.
+//! unlock, in the order that LEAF-2 and LEAF-3 require. Nothing is executed here.
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::{AtomicSlot, Batch};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
 
-use crate::geometry::LeafGeometry;
-use crate::image::{LeafBuffer, LeafImage};
+use crate::words::geometry::LeafGeometry;
+use crate::words::image::{LeafBuffer, LeafImage};
 
-/// A record is near the end when it is among the last, or first, of so many. Several sessions that
-/// insert ascending keys do so in nearly ascending order.
+/// Divisor of the record count: a record counts as near an end within the outer fourth. Several
+/// sessions that insert ascending keys do so only in nearly ascending order.
 const NEAR_END_SHARE: usize = 4;
 
-/// After how many of the records, which are sorted, the widest of the three gaps in the middle is;
-/// the middle one of those that are as wide.
+/// Returns the number of sorted records before the widest of the three middle gaps; the middle one
+/// of equally wide gaps.
 fn widest_middle_gap(records: &[(u64, u64)]) -> usize {
     let middle = records.len().div_ceil(2);
     let gap = |count: usize| records[count].0 - records[count - 1].0;
@@ -20,9 +20,9 @@ fn widest_middle_gap(records: &[(u64, u64)]) -> usize {
     [middle - 1, middle + 1].into_iter().fold(middle, wider)
 }
 
-/// How many of a full leaf's records stay when it is split, the new one at `place` among them, and
-/// where its sibling begins. What is appended begins right above what stays: so keys of other
-/// sessions that are a little late belong right, where there is room.
+/// Returns how many records, including the new one at `place`, stay when a full leaf is split, and
+/// the sibling's lower fence. After an append the sibling begins right above the last record that
+/// stays: slightly late keys of other sessions then belong to the sibling, which has free slots.
 fn cut(image: LeafImage<'_>, records: &[(u64, u64)], place: usize) -> (usize, u64) {
     let count = records.len();
     if image.high() == u64::MAX && place >= count - count / NEAR_END_SHARE {
@@ -37,7 +37,7 @@ fn cut(image: LeafImage<'_>, records: &[(u64, u64)], place: usize) -> (usize, u6
     (left_count, records[left_count].0)
 }
 
-/// The records of a full leaf, the new one among them, and where it is split.
+/// Records of a full leaf including the new one, and the place of the split.
 struct Halves {
     records: Vec<(u64, u64)>,
     left_count: usize,
@@ -68,50 +68,50 @@ impl Halves {
     }
 }
 
-/// A locked leaf whose change is being written down.
+/// Locked leaf whose change is being built.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafChange {
     /// Shape of the table's leaves.
     pub geometry: LeafGeometry,
-    /// The leaf.
+    /// Address of the leaf.
     pub addr: RemoteAddr,
-    /// Its table.
+    /// Table of the leaf.
     pub table: TableId,
-    /// What is written into the lock word when the lock is given back (H2).
+    /// Word written to the lock when it is released: 0, or the next owner's word on a hand-over.
     pub next: OwnerWord,
 }
 
-/// What a split needs besides the leaf.
+/// Inputs of a split besides the leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest {
-    /// The record whose insertion found the leaf full.
+    /// Key of the record whose insertion found the leaf full.
     pub key: u64,
-    /// Its value.
+    /// Value of that record.
     pub value: u64,
-    /// A leased leaf that nothing points to.
+    /// Address of a leased leaf that nothing points to.
     pub sibling: RemoteAddr,
-    /// Counter of synonym leaves to be advanced with the split, if there is one.
+    /// Counter of synonym leaves to increment with the split, if any.
     pub counter: Option<WordAddr>,
 }
 
-/// What a split did.
+/// Result of a split.
 #[derive(Clone, Copy, Debug)]
 pub struct Split {
     /// Lower fence of the sibling.
     pub sibling_low: u64,
-    /// What the counter was before.
+    /// Batch slot that returns the counter's value before the split.
     pub counter: Option<AtomicSlot>,
 }
 
 impl LeafChange {
-    /// D2: replaces the value in a slot. Three WRITEs, 24 bytes.
+    /// Replaces the value in a slot (LEAF-2). Three WRITEs, 24 bytes.
     pub fn update(&self, batch: &mut Batch, leaf: &mut LeafBuffer, slot: usize, value: u64) {
         leaf.set_value(slot, value);
         batch.write_word(self.geometry.value(self.addr, slot), value);
         self.commit(batch, leaf);
     }
 
-    /// D2: puts a record into a slot that the leaf does not list. Four WRITEs, 32 bytes.
+    /// Writes a record to a slot that the leaf does not list (LEAF-2). Four WRITEs, 32 bytes.
     pub fn insert(
         &self,
         batch: &mut Batch,
@@ -121,30 +121,28 @@ impl LeafChange {
     ) {
         assert!(
             leaf.image().bitmap() >> slot & 1 == 0,
-            "D2: the slot is not listed"
+            "LEAF-2: the slot is not listed"
         );
         self.write_record(batch, leaf, slot, (key, value));
         self.commit(batch, leaf);
     }
 
-    /// D2: removes the record in a slot. Two WRITEs, 16 bytes.
+    /// Removes the record in a slot (LEAF-2). Two WRITEs, 16 bytes.
     pub fn delete(&self, batch: &mut Batch, leaf: &mut LeafBuffer, slot: usize) {
         leaf.set_bitmap(leaf.image().bitmap() & !(1 << slot));
         self.commit(batch, leaf);
     }
 
-    /// D3: splits a full leaf and inserts the record on the side where it belongs, all in one
-    /// batch.
+    /// Splits a full leaf and inserts the record into the proper half, in one batch (LEAF-3).
     ///
-    /// The halves are about equal: of the three gaps in the middle, the widest is where the fence
-    /// is, so that predictions seldom fall on the wrong side of it. But a record near the end of
-    /// the table's last leaf goes right of all that are below it, and one near the beginning of
-    /// its first leaf left of all that are above it, so that ascending and descending inserts
-    /// make full leaves.
+    /// The halves are about equal. The fence goes into the widest of the three middle gaps, so that
+    /// predictions seldom fall on its wrong side. A record near the end of the table's last leaf
+    /// starts the right leaf. A record near the beginning of the first leaf ends the left leaf.
+    /// Ascending and descending inserts thus fill leaves.
     ///
-    /// A sibling on another node is written by a batch of its own before
-    /// ([`write_sibling_of`](Self::write_sibling_of)): nothing orders verbs to different nodes
-    /// (F2).
+    /// If the sibling is on another node, the caller writes it in an earlier, awaited batch
+    /// ([`write_sibling_of`](Self::write_sibling_of)), because verbs to different nodes are
+    /// unordered (FABRIC-2).
     pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
         let halves = Halves::of(leaf, self.geometry, request);
         let (left, sibling_low) = (halves.left(), halves.sibling_low);
@@ -163,7 +161,7 @@ impl LeafChange {
         let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
         leaf.set_bitmap(kept);
         self.write_state(batch, leaf);
-        // D3: an insert that belongs left is a change of its own, after the split's state.
+        // LEAF-3: an insert into the left half is a second change, after the split's state.
         if left.iter().any(|(key, _)| *key == request.key) {
             let slot = leaf.image().free_slot();
             let slot = slot.expect("the split moved at least one record away");
@@ -178,15 +176,15 @@ impl LeafChange {
         }
     }
 
-    /// D3: the sibling of a split that follows, whole: what is to be complete before the split is
-    /// posted, where the sibling is on another node.
+    /// Writes the complete sibling of a later split (LEAF-3). If the sibling is on another node,
+    /// this batch must complete before the split is posted.
     pub fn write_sibling_of(&self, batch: &mut Batch, leaf: &LeafBuffer, request: &SplitRequest) {
         let halves = Halves::of(leaf, self.geometry, request);
         self.write_sibling(batch, leaf, request.sibling, &halves);
     }
 
-    /// Retires a leaf: its range belongs to `successor` from now on, or to nobody if its table was
-    /// dropped (null). Link, then state, then unlock.
+    /// Retires a leaf: its range belongs to `successor` from now on, or to no leaf (null) if its
+    /// table was dropped. Writes link, state, unlock.
     pub fn retire(&self, batch: &mut Batch, leaf: &mut LeafBuffer, successor: RemoteAddr) {
         let link = successor.place().retired();
         leaf.set_link(link);
@@ -194,25 +192,25 @@ impl LeafChange {
         self.commit(batch, leaf);
     }
 
-    /// Writes a whole leaf that nothing points to yet, and that nobody may lock.
+    /// Writes a whole new leaf, which nothing points to and no other session may lock.
     pub fn write_new(&self, batch: &mut Batch, leaf: &mut LeafBuffer) {
         leaf.seal(self.addr, self.table);
         let (words, size) = leaf.leaf_words();
         batch.write(self.geometry.lock(self.addr), &words[..size]);
     }
 
-    /// H2: the same leaf, whose lock goes to somebody else instead of being free.
+    /// Returns the same change, but with the lock handed over to `next` instead of released.
     #[must_use]
-    pub fn handing_to(self, next: OwnerWord) -> Self {
+    pub fn with_hand_over_to(self, next: OwnerWord) -> Self {
         Self { next, ..self }
     }
 
-    /// Gives the lock back, or to whom the change hands it, and changes nothing else.
+    /// Releases the lock, or hands it over, without another change.
     pub fn unlock(&self, batch: &mut Batch) {
         batch.write_word(self.geometry.lock(self.addr), self.next.word());
     }
 
-    /// State, then unlock: the end of every D2 change.
+    /// Writes state, then unlock: the end of every LEAF-2 change.
     pub(crate) fn commit(&self, batch: &mut Batch, leaf: &mut LeafBuffer) {
         self.write_state(batch, leaf);
         self.unlock(batch);
@@ -255,8 +253,8 @@ impl LeafChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_base::NodeId;
     use farleaf_fabric::VerbKind;
-    use farleaf_types::NodeId;
 
     fn change(slots: u64) -> LeafChange {
         let geometry = LeafGeometry::new(slots).expect("allowed");
@@ -277,8 +275,8 @@ mod tests {
         leaf
     }
 
-    /// Word offsets in the leaf at `addr` that a batch writes, in posting order; whole leaves
-    /// elsewhere as `None`.
+    /// Returns the word offsets in the leaf at `addr` that a batch writes, in posting order; `None`
+    /// for whole leaves elsewhere.
     fn written(batch: &Batch, addr: RemoteAddr) -> Vec<Option<u64>> {
         let start = addr.word_at(0).index();
         let offset = |index: u64| index.checked_sub(start).filter(|offset| *offset < 40);
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_changes_end_with_state_then_unlock() {
+    fn leaf_2_changes_end_with_state_then_unlock() {
         let change = change(8);
         let mut leaf = full(&change, u64::MAX);
         let mut batch = Batch::new();
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn d3_a_split_to_the_right_writes_sibling_link_high_state_unlock() {
+    fn leaf_3_a_split_to_the_right_writes_sibling_link_high_state_unlock() {
         let change = change(8);
         let mut leaf = full(&change, 1000);
         let mut batch = Batch::new();
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn d3_an_insert_to_the_left_is_a_second_change_after_the_splits_state() {
+    fn leaf_3_an_insert_to_the_left_is_a_second_change_after_the_splits_state() {
         let change = change(8);
         let mut leaf = full(&change, 1000);
         let mut batch = Batch::new();
@@ -361,7 +359,8 @@ mod tests {
         assert_eq!(leaf.image().get(25), Some(7));
     }
 
-    /// And the sibling begins right above it, so that what comes a little late finds room there.
+    /// The sibling begins right above the left leaf, so that slightly late keys find free slots
+    /// there.
     #[test]
     fn an_append_leaves_the_left_leaf_full() {
         let change = change(12);
@@ -391,7 +390,7 @@ mod tests {
         }
     }
 
-    /// The fence goes where there is most room for predictions to be off.
+    /// The fence goes where predictions have the most room for error.
     #[test]
     fn the_widest_of_three_gaps_is_split() {
         let keys = |keys: &[u64]| keys.iter().map(|key| (*key, 0)).collect::<Vec<_>>();
@@ -416,7 +415,7 @@ mod tests {
                 let split = change.split(&mut batch, &mut leaf, &request(key));
                 let (verbs, words, _) = batch.parts_mut();
                 let start = verbs[0].start as usize + 1;
-                let sibling = crate::LeafImage::new(change.geometry, &words[start..]);
+                let sibling = crate::words::LeafImage::new(change.geometry, &words[start..]);
                 assert!(sibling.is_intact(request(key).sibling, change.table));
                 assert_eq!(
                     (sibling.low(), sibling.high()),

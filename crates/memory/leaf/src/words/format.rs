@@ -1,72 +1,72 @@
-//! What the protocol of one leaf needs to know of how a leaf lies in memory.
+//! What the leaf protocol needs to know of a leaf's layout in memory.
 //!
-//! Reading, locking, waiting and recovering (D1, D2, D4, D5, D8) are the same for the leaves of all
-//! kinds of tables, as long as their first words are: lock, state, low, high, link. What differs
-//! is how many words there are, what the checksum covers, and how fences compare.
+//! All leaves begin with the words lock, state, low, high and link. So reading, locking, waiting
+//! and recovery (LEAF-1, LEAF-2, LEAF-4, LEAF-5, LEAF-8) are the same for all kinds of tables.
+//! Formats differ in the number of words, in what the checksum covers, and in how fences compare.
 
 use core::fmt::Debug;
 
+use farleaf_base::{RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{RemoteAddr, TableId, WordAddr};
 
-use crate::LeafError;
-use crate::access::LeafAccess;
-use crate::geometry::{HIGH_WORD, LINK_WORD, LOCK_WORD, LeafGeometry, STATE_WORD};
-use crate::image::{LINK, LeafBuffer, LeafImage, STATE};
+use crate::words::LeafError;
+use crate::words::access::LeafAccess;
+use crate::words::geometry::{HIGH_WORD, LINK_WORD, LOCK_WORD, LeafGeometry, STATE_WORD};
+use crate::words::image::{LINK, LeafBuffer, LeafImage, STATE};
 
-/// How leaves of a kind of table lie in memory. An *image* is the words of a leaf without the lock:
-/// state, low, high, link, and the rest.
+/// Memory layout of the leaves of a kind of table. An *image* is the words of a leaf without the
+/// lock: state, low, high, link, and the rest.
 pub trait LeafFormat: Copy + Debug {
-    /// A private copy of an image, to be looked at and changed.
+    /// Private, modifiable copy of an image.
     type Buffer: Debug;
-    /// A lower fence by itself, as it compares with others of the table.
+    /// Lower fence, comparable with other lower fences of the table.
     type Low: Ord;
 
-    /// Words of an image.
+    /// Returns the size of an image in words.
     fn image_size_words(self) -> usize;
 
-    /// A buffer to be read into.
+    /// Returns a buffer to read into.
     fn blank(self) -> Self::Buffer;
 
-    /// The buffer becomes a copy of an image.
+    /// Overwrites the buffer with an image.
     fn assign(self, buffer: &mut Self::Buffer, image: &[u64]);
 
-    /// The words of a buffer's image.
+    /// Returns the words of a buffer's image.
     fn words(buffer: &Self::Buffer) -> &[u64];
 
-    /// D4: whether an image is what a leaf of this table at this address would have.
+    /// Returns whether an image is intact, that is, possible for a leaf of this table at this
+    /// address (LEAF-4).
     fn is_intact(self, image: &[u64], addr: RemoteAddr, table: TableId) -> bool;
 
-    /// Whether an intact image lists no record.
+    /// Returns whether an intact image lists no record.
     fn is_empty(self, image: &[u64]) -> bool;
 
-    /// Changes the link in a buffer.
+    /// Sets the link in a buffer.
     fn set_link(self, buffer: &mut Self::Buffer, link: RemoteAddr);
 
-    /// Gives a buffer the next version and the checksum that makes it intact; returns the state
-    /// word, whose WRITE is the commit point (D1).
+    /// Sets a buffer's next version, and the checksum that makes it intact. Returns the state word,
+    /// whose WRITE is the commit point (LEAF-1).
     fn seal(self, buffer: &mut Self::Buffer, addr: RemoteAddr, table: TableId) -> u64;
 
-    /// The lower fence of an image, which is fixed: it is good also where the image is torn, as
-    /// long as it is one of a leaf. It may take reads of other memory to know it; `None`: that is
-    /// gone, as the leaf has been retired.
+    /// Returns the lower fence of an image. The fence never changes, so it is valid even in a torn
+    /// image of a leaf. The format may have to read other memory. Returns `None` if that memory was
+    /// reused because the leaf has been retired.
     ///
     /// # Errors
-    /// The fabric failed, or the leaf is damaged.
+    /// The fabric failed, or the leaf is corrupted.
     fn low<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
         leaf: (RemoteAddr, &[u64]),
     ) -> impl Future<Output = Result<Option<Self::Low>, LeafError>>;
 
-    /// D8: finishes, in a torn leaf's buffer, what its owner began, all but the state. Where
-    /// `sibling_low` tells that the leaf to the right begins before this one ends, the split is
-    /// finished; records beyond the fences are not listed any more. Returns the words of the leaf
-    /// that have to be written before the state, in order: their places and what they are to be. It
-    /// may take reads of other memory.
+    /// Finishes, in a torn leaf's buffer, everything that its owner began except the state
+    /// (LEAF-8). If `sibling_low` shows that the leaf to the right begins before this one ends,
+    /// finishes the split. Unlists records beyond the fences. Returns the words of the leaf to
+    /// write before the state, in order: their places and values. May read other memory.
     ///
     /// # Errors
-    /// The leaf is damaged, or contradicts its sibling; or the fabric failed.
+    /// The leaf is corrupted or contradicts its sibling, or the fabric failed.
     fn finish<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
@@ -74,34 +74,34 @@ pub trait LeafFormat: Copy + Debug {
         sibling_low: Option<&Self::Low>,
     ) -> impl Future<Output = Result<Vec<(u64, u64)>, LeafError>>;
 
-    /// The lock of a leaf.
+    /// Returns the address of a leaf's lock.
     #[inline]
     fn lock_addr(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(LOCK_WORD)
     }
 
-    /// The state of a leaf, where its image starts.
+    /// Returns the address of a leaf's state, where its image starts.
     #[inline]
     fn state_addr(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(STATE_WORD)
     }
 
-    /// The link of a leaf.
+    /// Returns the address of a leaf's link.
     #[inline]
     fn link_addr(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(LINK_WORD)
     }
 }
 
-/// The right sibling that an image names, or with the *retired* flag the leaf that took over. It is
-/// one word, so it is good also where the image is torn.
+/// Returns the right sibling that an image names, or, with the *retired* flag, the leaf that took
+/// over. The link is one word, so it is valid even in a torn image.
 #[inline]
 pub fn link_of(image: &[u64]) -> RemoteAddr {
     RemoteAddr::from_word(image[LINK])
 }
 
-/// Whether no state was ever committed where this image was read: one that was has a version, and a
-/// checksum of that.
+/// Returns whether no state was ever committed where this image was read. A committed state has a
+/// version and a checksum.
 #[inline]
 pub fn was_never_written(image: &[u64]) -> bool {
     image[STATE] == 0

@@ -1,12 +1,12 @@
-//! How many words a leaf has, and where they are.
+//! Number of words of a leaf, and their places.
 
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, WordAddr};
+use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, WordAddr};
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 use thiserror::Error;
 
 /// Words before the keys: lock, state, low, high, link.
 pub(crate) const HEADER_SIZE_WORDS: usize = 5;
-/// Most slots that a leaf can have.
+/// Largest number of slots of a leaf.
 pub const SLOT_COUNT_MAX: usize = 16;
 /// Words of the largest image, which is a leaf without its lock.
 pub const IMAGE_SIZE_WORDS_MAX: usize = HEADER_SIZE_WORDS - 1 + 2 * SLOT_COUNT_MAX;
@@ -17,22 +17,22 @@ pub(crate) const HIGH_WORD: u64 = 3;
 pub(crate) const LINK_WORD: u64 = 4;
 const KEYS_WORD: u64 = HEADER_SIZE_WORDS as u64;
 
-/// The shape of all leaves of a table.
+/// Shape of all leaves of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafGeometry {
     slots: u8,
 }
 
-/// A number of slots that leaves cannot have.
+/// Error: leaves cannot have this number of slots.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a leaf has 8, 12 or 16 slots, not {0}")]
 pub struct GeometryError(pub u64);
 
 impl LeafGeometry {
-    /// Leaves of 8, 12 or 16 slots.
+    /// Returns the geometry of leaves of 8, 12 or 16 slots.
     ///
     /// # Errors
-    /// Any other number.
+    /// [`GeometryError`] for any other number.
     pub fn new(slots: u64) -> Result<Self, GeometryError> {
         match slots {
             8 | 12 | 16 => Ok(Self { slots: slots as u8 }),
@@ -40,77 +40,77 @@ impl LeafGeometry {
         }
     }
 
-    /// Records that a leaf can hold.
+    /// Returns the number of records that a leaf can hold.
     #[inline]
     pub const fn slot_count(self) -> usize {
         self.slots as usize
     }
 
-    /// The slots as the catalog stores them.
+    /// Returns the number of slots in the form that the catalog stores.
     pub const fn slots(self) -> u8 {
         self.slots
     }
 
-    /// Words of a leaf.
+    /// Returns the size of a leaf in words.
     #[inline]
     pub const fn leaf_size_words(self) -> usize {
         HEADER_SIZE_WORDS + 2 * self.slots as usize
     }
 
-    /// Words of an image: a leaf without its lock.
+    /// Returns the size in words of an image, which is a leaf without its lock.
     #[inline]
     pub const fn image_size_words(self) -> usize {
         self.leaf_size_words() - 1
     }
 
-    /// Blocks from a leaf to the one beside it.
+    /// Returns the distance between adjacent leaves in blocks.
     #[inline]
     pub const fn stride_blocks(self) -> u64 {
         (self.leaf_size_words() as u64).div_ceil(BLOCK_SIZE_WORDS)
     }
 
-    /// Words from a leaf to the one beside it.
+    /// Returns the distance between adjacent leaves in words.
     #[inline]
     pub const fn stride_words(self) -> usize {
         (self.stride_blocks() * BLOCK_SIZE_WORDS) as usize
     }
 
-    /// Leaves that splits can take from one chunk.
+    /// Returns the number of leaves for splits in one chunk.
     pub const fn chunk_leaf_count(self) -> u64 {
         CHUNK_SIZE_BLOCKS / self.stride_blocks()
     }
 
-    /// The lock of a leaf.
+    /// Returns the address of a leaf's lock.
     #[inline]
     pub const fn lock(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(LOCK_WORD)
     }
 
-    /// The state of a leaf, where its image starts.
+    /// Returns the address of a leaf's state, where its image starts.
     #[inline]
     pub const fn state(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(STATE_WORD)
     }
 
-    /// The upper fence of a leaf.
+    /// Returns the address of a leaf's upper fence.
     #[inline]
     pub const fn high(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(HIGH_WORD)
     }
 
-    /// The link of a leaf.
+    /// Returns the address of a leaf's link.
     #[inline]
     pub const fn link(self, leaf: RemoteAddr) -> WordAddr {
         leaf.word_at(LINK_WORD)
     }
 
-    /// The key in a slot.
+    /// Returns the address of the key in a slot.
     #[inline]
     pub const fn key(self, leaf: RemoteAddr, slot: usize) -> WordAddr {
         leaf.word_at(KEYS_WORD + slot as u64)
     }
 
-    /// The value in a slot.
+    /// Returns the address of the value in a slot.
     #[inline]
     pub const fn value(self, leaf: RemoteAddr, slot: usize) -> WordAddr {
         leaf.word_at(KEYS_WORD + self.slots as u64 + slot as u64)
@@ -120,7 +120,7 @@ impl LeafGeometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
+    use farleaf_pool::chunk::CHUNK_LEAF_COUNT_MAX;
 
     #[test]
     fn sizes_are_those_of_the_documentation() {

@@ -1,16 +1,16 @@
-//! The leaf codec: the one place that knows how records lie in a leaf and what its checksum covers.
+//! Leaf codec: the only code that knows how records lie in a leaf and what its checksum covers.
 //!
 //! An *image* is a private copy of a leaf's words without its lock: state, low, high, link, keys,
-//! values. Images are read from far memory, so nothing in them is believed before
-//! [`LeafImage::is_intact`] says so (D4).
+//! values. Images are read from far memory, so no word is trusted before [`LeafImage::is_intact`]
+//! returns true (LEAF-4).
 
-mod glance;
+mod probe;
 
-use farleaf_types::{RemoteAddr, TableId, crc32c};
+use farleaf_base::{RemoteAddr, TableId, crc32c};
 
-pub(crate) use glance::{Glance, glance_size_words};
+pub(crate) use probe::{LeafProbe, probe_size_words};
 
-use crate::geometry::{IMAGE_SIZE_WORDS_MAX, LeafGeometry};
+use crate::words::geometry::{IMAGE_SIZE_WORDS_MAX, LeafGeometry};
 
 pub(crate) const STATE: usize = 0;
 const LOW: usize = 1;
@@ -21,8 +21,8 @@ const KEYS: usize = 4;
 /// link.
 const CHECKED_HEADER: usize = 5;
 
-/// For each value of four bits, four words of ones where the bit is set. Computing them costs more
-/// than all the rest of the checksum.
+/// For each value of four bits, four words that are all ones where the bit is set. Computing these
+/// masks would cost more than the rest of the checksum.
 const QUAD_MASKS: [[u64; 4]; 16] = {
     let mut masks = [[0; 4]; 16];
     let mut index = 0;
@@ -35,24 +35,24 @@ const QUAD_MASKS: [[u64; 4]; 16] = {
     masks
 };
 
-/// Where a key belongs, as seen from one intact leaf.
+/// Where a key belongs relative to one intact leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum KeyPlacement {
     /// In this leaf.
     Here,
-    /// To the right of it: follow the link.
+    /// To the right of this leaf: follow the link.
     Right,
-    /// To the left of it.
+    /// To the left of this leaf.
     Left,
 }
 
-/// How many records a leaf lists that has this state. A hint: the state alone tells neither that
-/// the leaf is intact, nor which of its records lie between its fences.
+/// Returns the number of records that a state word lists. Only a hint: the state alone shows
+/// neither that the leaf is intact nor which records lie between its fences.
 pub fn record_count_of(state: u64) -> usize {
     ((state >> 32) as u16).count_ones() as usize
 }
 
-/// A private copy of a leaf's words.
+/// Private copy of a leaf's words.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafImage<'a> {
     geometry: LeafGeometry,
@@ -60,7 +60,11 @@ pub struct LeafImage<'a> {
 }
 
 impl<'a> LeafImage<'a> {
-    /// Looks at `words` as an image. Panics when they are fewer than the geometry's image has.
+    /// Interprets `words` as an image.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer words than the geometry's image has.
     #[inline]
     pub fn new(geometry: LeafGeometry, words: &'a [u64]) -> Self {
         Self {
@@ -69,22 +73,23 @@ impl<'a> LeafImage<'a> {
         }
     }
 
-    /// Whether the checksum matches what a leaf of this table at this address would have: only then
-    /// the rest means anything.
+    /// Returns whether the checksum matches that of a leaf of this table at this address. Otherwise
+    /// no other content is meaningful.
     #[inline]
     pub fn is_intact(&self, addr: RemoteAddr, table: TableId) -> bool {
         let state = self.words[STATE];
         state as u32 == self.checksum(addr, table, state >> 32)
     }
 
-    /// Whether no state was ever committed here: one that was has a version, and a checksum of
-    /// that.
+    /// Returns whether no state was ever committed here. A committed state has a version and a
+    /// checksum.
     #[inline]
     pub fn was_never_written(&self) -> bool {
         self.words[STATE] == 0
     }
 
-    /// Version (16 bits) and bitmap (16 bits) stand in `version_and_bitmap`'s lower half.
+    /// Computes the checksum. The lower half of `version_and_bitmap` has version (16 bits) and
+    /// bitmap (16 bits).
     #[inline]
     fn checksum(&self, addr: RemoteAddr, table: TableId, version_and_bitmap: u64) -> u32 {
         match self.geometry.slot_count() {
@@ -120,66 +125,66 @@ impl<'a> LeafImage<'a> {
         crc32c(&input[..CHECKED_HEADER + 2 * SLOTS])
     }
 
-    /// Bitmap of the slots that hold records.
+    /// Returns the bitmap of the slots that hold records.
     #[inline]
     pub fn bitmap(&self) -> u16 {
         (self.words[STATE] >> 32) as u16
     }
 
-    /// Grows with every change, and wraps.
+    /// Returns the version, which increases with every change and wraps.
     pub fn version(&self) -> u16 {
         (self.words[STATE] >> 48) as u16
     }
 
-    /// Inclusive lower fence.
+    /// Returns the inclusive lower fence.
     #[inline]
     pub fn low(&self) -> u64 {
         self.words[LOW]
     }
 
-    /// Inclusive upper fence.
+    /// Returns the inclusive upper fence.
     #[inline]
     pub fn high(&self) -> u64 {
         self.words[HIGH]
     }
 
-    /// The right sibling, or with the *retired* flag the leaf that took over.
+    /// Returns the right sibling, or, with the *retired* flag, the leaf that took over.
     #[inline]
     pub fn link(&self) -> RemoteAddr {
         RemoteAddr::from_word(self.words[LINK])
     }
 
-    /// Whether the leaf's range has been taken over by the leaf that its link names.
+    /// Returns whether the leaf that the link names has taken over this leaf's range.
     #[inline]
     pub fn is_retired(&self) -> bool {
         self.link().is_retired()
     }
 
-    /// Where a key belongs.
+    /// Returns where a key belongs.
     #[inline]
-    pub fn placement(&self, key: u64) -> Placement {
+    pub fn placement(&self, key: u64) -> KeyPlacement {
         if key > self.high() {
-            Placement::Right
+            KeyPlacement::Right
         } else if key < self.low() {
-            Placement::Left
+            KeyPlacement::Left
         } else {
-            Placement::Here
+            KeyPlacement::Here
         }
     }
 
-    /// Key in a slot; means something only if the bitmap lists it.
+    /// Returns the key in a slot; meaningful only if the bitmap lists the slot.
     #[inline]
     pub fn key(&self, slot: usize) -> u64 {
         self.words[KEYS + slot]
     }
 
-    /// Value in a slot; means something only if the bitmap lists it.
+    /// Returns the value in a slot; meaningful only if the bitmap lists the slot.
     #[inline]
     pub fn value(&self, slot: usize) -> u64 {
         self.words[KEYS + self.geometry.slot_count() + slot]
     }
 
-    /// The slot that holds a key.
+    /// Returns the slot that holds a key.
     #[inline]
     pub fn slot_of(&self, key: u64) -> Option<usize> {
         let keys = &self.words[KEYS..KEYS + self.geometry.slot_count()];
@@ -190,32 +195,32 @@ impl<'a> LeafImage<'a> {
         (listed != 0).then(|| listed.trailing_zeros() as usize)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
         self.slot_of(key).map(|slot| self.value(slot))
     }
 
-    /// A slot that holds no record.
+    /// Returns a slot that holds no record.
     #[inline]
     pub fn free_slot(&self) -> Option<usize> {
         let slot = (!self.bitmap()).trailing_zeros() as usize;
         (slot < self.geometry.slot_count()).then_some(slot)
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.bitmap().count_ones() as usize
     }
 
-    /// The slots that hold records, in no order of keys.
+    /// Iterates over the slots that hold records, in no order of keys.
     #[inline]
     pub fn live_slots(&self) -> impl Iterator<Item = usize> + use<> {
         let bitmap = self.bitmap();
         (0..self.geometry.slot_count()).filter(move |slot| bitmap >> slot & 1 != 0)
     }
 
-    /// The smallest and the largest key that it lists; `None` if it lists none.
+    /// Returns the smallest and the largest listed key; `None` if no key is listed.
     pub fn key_range(&self) -> Option<(u64, u64)> {
         let mut keys = self.live_slots().map(|slot| self.key(slot));
         let first = keys.next()?;
@@ -224,7 +229,7 @@ impl<'a> LeafImage<'a> {
         }))
     }
 
-    /// Adds the records with keys of at least `from` to `records`, ascending.
+    /// Appends the records with keys of at least `from` to `records`, in ascending order.
     pub fn append_sorted(&self, from: u64, records: &mut Vec<(u64, u64)>) {
         let start = records.len();
         let all = self
@@ -237,13 +242,13 @@ impl<'a> LeafImage<'a> {
         }
     }
 
-    /// The words.
+    /// Returns the words of the image.
     pub fn words(&self) -> &'a [u64] {
         self.words
     }
 }
 
-/// An image that is being made or changed, before it is written to far memory.
+/// Modifiable image that is later written to far memory.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafBuffer {
     geometry: LeafGeometry,
@@ -251,7 +256,8 @@ pub struct LeafBuffer {
 }
 
 impl LeafBuffer {
-    /// An empty leaf with these fences and link. It has no checksum before [`seal`](Self::seal).
+    /// Creates an empty leaf with these fences and link. It has no checksum before
+    /// [`seal`](Self::seal).
     pub fn new(geometry: LeafGeometry, low: u64, high: u64, link: RemoteAddr) -> Self {
         let mut words = [0; IMAGE_SIZE_WORDS_MAX];
         words[LOW] = low;
@@ -260,13 +266,13 @@ impl LeafBuffer {
         Self { geometry, words }
     }
 
-    /// Becomes a copy of an image of the same geometry.
+    /// Overwrites the buffer with an image of the same geometry.
     #[inline]
     pub fn assign(&mut self, image: LeafImage<'_>) {
         self.words[..image.words.len()].copy_from_slice(image.words);
     }
 
-    /// A copy of an image.
+    /// Copies an image.
     pub fn copy_of(image: LeafImage<'_>) -> Self {
         let mut words = [0; IMAGE_SIZE_WORDS_MAX];
         words[..image.words.len()].copy_from_slice(image.words);
@@ -276,13 +282,13 @@ impl LeafBuffer {
         }
     }
 
-    /// Looks at it as an image.
+    /// Returns the buffer as an image.
     #[inline]
     pub fn image(&self) -> LeafImage<'_> {
         LeafImage::new(self.geometry, &self.words)
     }
 
-    /// Puts a record into a slot and lists it.
+    /// Writes a record into a slot and lists the slot.
     pub fn set_record(&mut self, slot: usize, key: u64, value: u64) {
         self.words[KEYS + slot] = key;
         self.set_value(slot, value);
@@ -294,23 +300,23 @@ impl LeafBuffer {
         self.words[KEYS + self.geometry.slot_count() + slot] = value;
     }
 
-    /// Lists these slots and no others.
+    /// Lists exactly these slots.
     pub fn set_bitmap(&mut self, bitmap: u16) {
         self.words[STATE] = self.words[STATE] & !(0xFFFF << 32) | u64::from(bitmap) << 32;
     }
 
-    /// Changes the upper fence.
+    /// Sets the upper fence.
     pub fn set_high(&mut self, high: u64) {
         self.words[HIGH] = high;
     }
 
-    /// Changes the link.
+    /// Sets the link.
     pub fn set_link(&mut self, link: RemoteAddr) {
         self.words[LINK] = link.word();
     }
 
-    /// Gives it the next version and the checksum that makes it intact at `addr`; returns the state
-    /// word, whose WRITE commits the change (D1).
+    /// Sets the next version, and the checksum that makes the image intact at `addr`. Returns the
+    /// state word, whose WRITE commits the change (LEAF-1).
     pub fn seal(&mut self, addr: RemoteAddr, table: TableId) -> u64 {
         let image = self.image();
         let version = u64::from(image.version().wrapping_add(1));
@@ -320,7 +326,7 @@ impl LeafBuffer {
         self.words[STATE]
     }
 
-    /// The words of the whole leaf, with a free lock before the image.
+    /// Returns the words of the whole leaf, with a free lock before the image.
     pub fn leaf_words(&self) -> ([u64; IMAGE_SIZE_WORDS_MAX + 1], usize) {
         let mut words = [0; IMAGE_SIZE_WORDS_MAX + 1];
         words[1..].copy_from_slice(&self.words);
@@ -331,7 +337,7 @@ impl LeafBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
     use proptest::prelude::*;
 
     const TABLE: TableId = TableId(3);
@@ -399,7 +405,7 @@ mod tests {
 
     #[test]
     fn placement_uses_inclusive_fences() {
-        use Placement::{Here, Left, Right};
+        use KeyPlacement::{Here, Left, Right};
         let leaf = sample(8);
         let placements = [9, 10, 99, 100].map(|key| leaf.image().placement(key));
         assert_eq!(placements, [Left, Here, Here, Right]);
@@ -428,7 +434,8 @@ mod tests {
     }
 
     proptest! {
-        /// A torn READ, any mix of two versions' words, is never taken for a leaf that was not.
+        /// A torn READ, that is, a mix of two versions' words, is never accepted as a leaf that did
+        /// not exist.
         #[test]
         fn any_changed_word_that_counts_is_seen(
             slots in prop::sample::select(vec![8_u64, 12, 16]),
@@ -445,7 +452,7 @@ mod tests {
             prop_assert_eq!(image.is_intact(at(0x44), TABLE), !counts);
         }
 
-        /// Whatever lies in memory, looking at it answers and does not panic.
+        /// Any memory contents can be checked without a panic.
         #[test]
         fn any_words_can_be_looked_at(
             slots in prop::sample::select(vec![8_u64, 12, 16]),

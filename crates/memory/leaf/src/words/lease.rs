@@ -1,31 +1,30 @@
-//! Leaves, or inner nodes, that splits will need, leased ahead, so that a split costs no extra
-//! round trip.
+//! Leaves or inner nodes that are leased ahead, so that a split costs no extra round trip.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::{PoolError, PoolLayout};
 
-use crate::LeafGeometry;
-use crate::access::LeafAccess;
+use crate::words::LeafGeometry;
+use crate::words::access::LeafAccess;
 
-/// What chunks are leased for: pieces of one size, side by side.
+/// Use of leased chunks: adjacent pieces of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseShape {
-    /// What the chunks are for.
+    /// Purpose of the chunks.
     pub purpose: ChunkPurpose,
-    /// Pieces of a chunk.
+    /// Number of pieces in a chunk.
     pub piece_count: u64,
-    /// Blocks from one piece to the next.
+    /// Distance between adjacent pieces in blocks.
     pub stride_blocks: u64,
 }
 
 impl LeaseShape {
-    /// Leaves that splits make.
+    /// Returns the shape of leases for leaves that splits create.
     pub fn leaves(geometry: LeafGeometry) -> Self {
         Self {
             purpose: ChunkPurpose::Leaves {
@@ -37,9 +36,9 @@ impl LeaseShape {
     }
 }
 
-/// The leased leaves, or inner nodes, of one session for one table.
+/// Leased leaves or inner nodes of one session for one table.
 ///
-/// Dropping it leaks nothing but time: the memory node sweeps what a fenced session leased.
+/// Dropping it leaks nothing permanently: the memory node sweeps the leases of a fenced session.
 #[derive(Debug)]
 pub struct LeafLease {
     shape: LeaseShape,
@@ -49,7 +48,7 @@ pub struct LeafLease {
 }
 
 impl LeafLease {
-    /// Nothing leased yet.
+    /// Creates an empty lease.
     pub fn new(shape: LeaseShape) -> Self {
         Self {
             shape,
@@ -58,20 +57,20 @@ impl LeafLease {
         }
     }
 
-    /// True when the next [`take`](Self::take) will find nothing.
+    /// Returns true if the next [`take`](Self::take) would return `None`.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// A leaf that nothing points to; `None` when more must be leased first.
+    /// Takes a leaf that nothing points to; `None` if more must be leased first.
     #[inline]
     pub fn take(&mut self) -> Option<RemoteAddr> {
         self.free.pop()
     }
 
-    /// Puts a leaf back that was taken and that nothing points to after all; not one on a node that
-    /// was lost meanwhile, as far as that is known here ([`forget`](Self::forget)).
+    /// Puts back a leaf that was taken but that nothing points to after all. A leaf on a node known
+    /// to be lost ([`forget`](Self::forget)) is dropped instead.
     pub fn put_back(&mut self, layout: &PoolLayout, leaf: RemoteAddr) {
         let chunk = layout.chunk_of(leaf);
         if chunk.is_some_and(|chunk| self.chunks.contains(&chunk)) {
@@ -79,7 +78,7 @@ impl LeafLease {
         }
     }
 
-    /// Holds nothing on a memory node any more, which is lost (U4).
+    /// Drops everything leased on a lost memory node.
     pub fn forget(&mut self, node: NodeId) {
         self.free.retain(|leaf| leaf.node() != node);
         self.chunks.retain(|chunk| chunk.node() != node);
@@ -108,8 +107,8 @@ impl LeafLease {
         self.chunks.push(chunk);
     }
 
-    /// The chunks of which all leaves were taken, if that is all of them; each of those leaves must
-    /// be linked to by now.
+    /// Removes and returns the chunks whose leaves have all been taken, if no free leaves remain.
+    /// The caller must have linked all of these leaves.
     pub fn take_exhausted(&mut self) -> Vec<ChunkIndex> {
         if self.free.is_empty() {
             core::mem::take(&mut self.chunks)
@@ -126,7 +125,7 @@ impl LeafLease {
         access: &LeafAccess<'_, E, F>,
         shape: LeaseShape,
         chunks: Vec<ChunkIndex>,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let mut lease = Self {
             shape,
             free: Vec::new(),
@@ -135,14 +134,14 @@ impl LeafLease {
         lease.give_back(access).await
     }
 
-    /// Gives all chunks back, with the leaves of them that were not used.
+    /// Gives back all chunks, including their unused leaves.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn give_back<E: Endpoint, F>(
         &mut self,
         access: &LeafAccess<'_, E, F>,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let mut free: BTreeMap<ChunkIndex, FreeLeaves> = self
             .chunks
             .drain(..)
@@ -172,16 +171,16 @@ impl LeafLease {
 
 #[cfg(test)]
 mod tests {
-    use farleaf_region::{RegionLayout, Superblock};
+    use farleaf_pool::{NodeLayout, Superblock};
 
     use super::*;
 
-    /// Promise (U4): a piece that comes back after its lost node was forgotten is leased no more,
-    /// so that giving the lease back finds a chunk for each piece.
+    /// Promise: a piece put back after its lost node was forgotten is dropped, so that giving the
+    /// lease back finds a chunk for each piece.
     #[test]
     fn what_comes_back_from_a_forgotten_node_is_dropped() {
         let superblock = Superblock::new(3 << 20, 1).expect("large enough");
-        let layout = PoolLayout::from(RegionLayout {
+        let layout = PoolLayout::from(NodeLayout {
             node: NodeId(0),
             superblock,
         });

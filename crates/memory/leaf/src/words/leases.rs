@@ -1,35 +1,36 @@
-//! The leaves that a session has leased for splits, per memory node.
+//! Leaves that a session has leased for splits, per memory node.
 
 use core::cell::{Cell, RefCell};
 
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, Placement};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, NodeChoice};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
-use crate::access::LeafAccess;
-use crate::lease::{LeafLease, LeaseShape};
+use crate::words::access::LeafAccess;
+use crate::words::lease::{LeafLease, LeaseShape};
 
-/// The leases of one session for the leaves of one table.
+/// Leases of one session for the leaves of one table.
 #[derive(Debug, Default)]
 pub struct LeafLeases {
-    /// One for each node that splits have taken leaves on.
+    /// One lease for each node on which splits have taken leaves.
     leases: RefCell<Vec<(NodeId, LeafLease)>>,
-    /// Nodes that had no room for a split, and where there was some.
-    stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
-    /// Pieces taken that nothing links to yet.
+    /// Pairs of a full node and the node that replaces it for splits.
+    substitutes: RefCell<Vec<(NodeId, NodeId)>>,
+    /// Number of pieces taken that nothing links to yet.
     unlinked_count: Cell<u32>,
-    /// Whether they come from what is kept for retraining, where nothing else will do (A6).
+    /// Whether the leases may use the chunks reserved for retraining if no others are free.
     takes_reserve: bool,
-    /// Chunks in one piece of the home that are to be free after a new one there is leased.
+    /// Number of adjacent chunks of the home that must stay free after a new lease there.
     left_chunk_count: Cell<u64>,
 }
 
 impl LeafLeases {
-    /// Leases of who makes room in the end, and may take what is kept for that (A6).
+    /// Returns leases that may use the chunks reserved for retraining, because their user frees
+    /// memory in the end.
     #[must_use]
     pub fn taking_reserve(self) -> Self {
         Self {
@@ -38,18 +39,17 @@ impl LeafLeases {
         }
     }
 
-    /// From now on a new chunk of the home is leased only if so many others in one piece are free
-    /// there afterwards.
+    /// Sets how many adjacent chunks of the home must stay free after each new lease there.
     pub fn set_left_chunk_count(&self, chunk_count: u64) {
         self.left_chunk_count.set(chunk_count);
     }
 
-    /// How many that are.
+    /// Returns how many adjacent chunks of the home must stay free after a lease.
     pub fn left_chunk_count(&self) -> u64 {
         self.left_chunk_count.get()
     }
 
-    /// A leased leaf on this node.
+    /// Takes a leased leaf on this node.
     fn take(&self, node: NodeId) -> Option<RemoteAddr> {
         let mut leases = self.leases.borrow_mut();
         let (_, lease) = leases.iter_mut().find(|(own, _)| *own == node)?;
@@ -58,27 +58,27 @@ impl LeafLeases {
         Some(leaf)
     }
 
-    /// A leased leaf for a split on this node: there, or on the node that stands in for it. It
-    /// counts as linked to by nothing until [`note_linked`](Self::note_linked).
+    /// Takes a leased leaf for a split on this node: there, or on the node that replaces it while
+    /// it is full. The leaf counts as unlinked until [`note_linked`](Self::note_linked).
     pub fn take_for(&self, node: NodeId) -> Option<RemoteAddr> {
         if let Some(leaf) = self.take(node) {
             return Some(leaf);
         }
-        let stand_in = {
-            let stand_ins = self.stand_ins.borrow();
-            let found = stand_ins.iter().find(|(full, _)| *full == node);
+        let add_substitute = {
+            let substitutes = self.substitutes.borrow();
+            let found = substitutes.iter().find(|(full, _)| *full == node);
             found.map(|(_, other)| *other)?
         };
-        let leaf = self.take(stand_in);
+        let leaf = self.take(add_substitute);
         if leaf.is_none() {
-            // There may be room again.
-            let mut stand_ins = self.stand_ins.borrow_mut();
-            stand_ins.retain(|(full, _)| *full != node);
+            // The full node may have free space again.
+            let mut substitutes = self.substitutes.borrow_mut();
+            substitutes.retain(|(full, _)| *full != node);
         }
         leaf
     }
 
-    /// Puts a leaf back that was taken and that nothing links to after all.
+    /// Puts back a leaf that was taken but is not linked to after all.
     pub fn put_back<E, F>(&self, access: &LeafAccess<'_, E, F>, leaf: RemoteAddr) {
         self.note_linked();
         let mut leases = self.leases.borrow_mut();
@@ -88,26 +88,26 @@ impl LeafLeases {
         }
     }
 
-    /// There was no room on `full`, or nothing new goes there, and there was on `other`.
-    fn stand_in(&self, full: NodeId, other: NodeId) {
+    /// Records that `other` replaces `full`, which has no free space or is closed to new leases.
+    fn add_substitute(&self, full: NodeId, other: NodeId) {
         if full != other {
-            self.stand_ins.borrow_mut().push((full, other));
+            self.substitutes.borrow_mut().push((full, other));
         }
     }
 
     /// Leases another chunk of leaves: on the node of the leaf that is split, so that a split is
-    /// one batch; where there is no room, on the emptiest of the others. If it is cut off, or the
-    /// fabric fails, the session may own a chunk that its lease does not know of: it is critical
-    /// time. `shape` is that of the table's leaves. A few round trips.
+    /// one batch; if that node is full, on the emptiest of the others. `shape` is that of the
+    /// table's leaves. Costs a few round trips. Runs as critical time: if it is interrupted or the
+    /// fabric fails, the session may own a chunk that its lease does not record.
     ///
     /// # Errors
-    /// There is no room in the pool, or the fabric failed.
+    /// The pool is full, or the fabric failed.
     pub async fn lease_more<E: Endpoint, F>(
         &self,
         access: &LeafAccess<'_, E, F>,
         shape: LeaseShape,
         node: NodeId,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         if self.takes_reserve {
             allocator = allocator.taking_reserve();
@@ -128,29 +128,29 @@ impl LeafLeases {
             let leased = allocator.lease_leaves(access.table, slots, piece_count);
             leased.await
         };
-        // U5: a node that is draining takes no more.
+        // A draining node accepts no new leases.
         let is_open = access.layout.members().state(node) == Some(MemberState::Active);
         let mut leased = None;
         if is_open {
             leased = Some(lease_on(node).await);
         }
         if self.takes_reserve && node == access.layout.home().node {
-            // Who makes room is told that there is none at home, where others have none, either.
-            if let Some(Err(error @ RegionError::Full { .. })) = leased {
+            // A caller that frees memory must learn that the home is full: it is for all sessions.
+            if let Some(Err(error @ PoolError::Full { .. })) = leased {
                 return Err(error);
             }
         }
-        if !matches!(leased, Some(Ok(_) | Err(RegionError::Fabric(_)))) {
-            let mut placement = Placement::read(&allocator, access.layout).await?;
-            let mut has_more = !is_open || placement.rule_out(node);
+        if !matches!(leased, Some(Ok(_) | Err(PoolError::Fabric(_)))) {
+            let mut placement = NodeChoice::read(&allocator, access.layout).await?;
+            let mut has_more = !is_open || placement.exclude(node);
             while has_more {
                 let other = placement.emptiest();
                 let claimed = lease_on(other).await;
-                let is_full = matches!(claimed, Err(RegionError::Full { .. }));
-                // U4: that one is gone says nothing of the leaf, nor of the others.
+                let is_full = matches!(claimed, Err(PoolError::Full { .. }));
+                // A lost node here says nothing about the leaf or the other nodes.
                 let error = claimed.as_ref().err();
-                let is_lost = error.and_then(RegionError::lost_node) == Some(other);
-                has_more = (is_full || is_lost) && placement.rule_out(other);
+                let is_lost = error.and_then(PoolError::lost_node) == Some(other);
+                has_more = (is_full || is_lost) && placement.exclude(other);
                 if !is_lost {
                     leased = Some(claimed);
                 }
@@ -158,14 +158,14 @@ impl LeafLeases {
         }
         let leased = leased.expect("the home takes chunks as long as there is a pool");
         let leased = leased?;
-        self.stand_in(node, leased.0.node());
+        self.add_substitute(node, leased.0.node());
         let exhausted = self.extend(access, shape, leased);
-        // Nobody else can free what is retired in a chunk that is leased.
+        // While a chunk is leased, no other session can free the retired leaves in it.
         LeafLease::give_exhausted(access, shape, exhausted).await
     }
 
-    /// Adds a chunk's free leaves to the lease. Returns the chunks of its node that can be given
-    /// back: all of their leaves are linked to.
+    /// Adds a chunk's free leaves to the lease. Returns the chunks of its node whose leaves are all
+    /// linked to; they can be given back.
     fn extend<E, F>(
         &self,
         access: &LeafAccess<'_, E, F>,
@@ -189,36 +189,36 @@ impl LeafLeases {
         exhausted
     }
 
-    /// Leases nothing more on a lost node (U4).
+    /// Drops the leases on a lost node.
     pub fn forget(&self, node: NodeId) {
         self.leases.borrow_mut().retain(|(own, _)| *own != node);
     }
 
-    /// A piece was taken that nothing links to yet.
+    /// Counts a piece that was taken and that nothing links to yet.
     pub fn note_taken(&self) {
         self.unlinked_count.update(|count| count + 1);
     }
 
-    /// A piece that was taken is linked to, or comes back.
+    /// Uncounts a taken piece that is now linked to or was put back.
     pub fn note_linked(&self) {
         self.unlinked_count.update(|count| count - 1);
     }
 
-    /// Whether a piece was taken that nothing links to yet.
+    /// Returns whether any taken piece is not linked to yet.
     pub fn has_unlinked(&self) -> bool {
         self.unlinked_count.get() > 0
     }
 
-    /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
-    /// there.
-    pub fn take_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
+    /// Removes and returns the leases on nodes for which `is_open` is false, to give them back:
+    /// these nodes accept no new leaves.
+    pub fn take_except(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
         let mut leases = self.leases.borrow_mut();
         let closed = leases.extract_if(.., |(node, _)| !is_open(*node));
         closed.map(|(_, lease)| lease).collect()
     }
 
-    /// Takes all leases out, to give them back.
+    /// Removes and returns all leases, to give them back.
     pub fn take_all(&self) -> Vec<LeafLease> {
-        self.take_but(|_| false)
+        self.take_except(|_| false)
     }
 }

@@ -1,86 +1,93 @@
-//! Waiting for a leaf's lock within a process, and handing it over (Sherman's hierarchical locks).
+//! Waits for a leaf's lock within a process, and hands it over (Sherman's hierarchical locks).
 //!
-//! Sessions of one process that want the same leaf stand in a *line*, without verbs; only its first
-//! asks the lock word. Who gives the lock back may hand it over to the next in line: its owner word
-//! is written where 0 would be, and with the word it gets the image, so that its change costs one
-//! round trip instead of two. The lock word alone says who holds a leaf: whoever leaves the line,
-//! or never stood in one, asks it, as D5 has it.
+//! Sessions of one process that want the same leaf wait in a *queue*, without verbs. Only the first
+//! in the queue tries the lock word. A session that releases the lock may hand it over to the next
+//! one: it writes the next owner's word instead of 0, and passes on the image. The next session's
+//! change then costs one round trip instead of two. Only the lock word says who holds a leaf. A
+//! session outside the queue tries the lock word, as LEAF-5 requires.
 //!
-//! - **H1.** Who is alone, or first in line, asks the lock word. The others wait for a bounded
-//!   time, with no lock of any leaf in hand, and then ask it, too.
-//! - **H2.** Who commits a change while somebody waits may *promise* the lock to the next in line:
-//!   instead of `lock` = 0, the batch ends with that session's owner word, flagged as handed over.
-//!   Not more than [`HAND_OVER_COUNT_MAX`] times in a row, so that other processes have their turn.
-//! - **H3.** The next in line holds the lock, and the image is what was committed, only when that
-//!   batch is known to be executed. If it failed, or was cut off, the next in line asks the word:
-//!   its own with the flag means that the batch took effect, and the lock is its own; the
-//!   promiser's, that it may still do so, be the promiser fenced since; any other, or none, that it
-//!   will not any more.
-//! - **H4.** To whom a lock is promised, and who is cut off before it has given it back, may hold
-//!   it: the session is broken (F6).
-//! - **H5.** A lock is promised to another session only, and not while an operation of that session
-//!   still asks after an earlier promise of the same leaf. So who asks after a promise, and reads
-//!   the own word with the flag, reads what was promised to it, not what another operation of its
-//!   session was handed.
+//! - **Waits.** An operation that is alone, or first in the queue, tries the lock word. The
+//!   others wait for a bounded time, holding no leaf lock, and then try it, too.
+//! - **Promise.** A session that commits a change while others wait may *promise* the lock to the
+//!   next in the queue. Its batch ends with that session's owner word, flagged as handed over,
+//!   instead of `lock` = 0. At most [`HAND_OVER_COUNT_MAX`] hand-overs follow each other, so that
+//!   other processes get the lock, too.
+//! - **Confirmation.** The next session holds the lock, and the image is the committed one, only
+//!   when that batch is known to be executed. If the batch failed or was interrupted, the next
+//!   session reads the lock word:
+//!   - its own word with the flag: the batch took effect, and the session holds the lock;
+//!   - the promiser's word: the batch may still take effect, unless the promiser is fenced;
+//!   - any other word, or 0: the batch will not take effect any more.
+//! - **Interruption.** A session that is interrupted after a lock was promised to it, and before it
+//!   released the lock, may hold the lock: the session is broken (FABRIC-6).
+//! - **One promise per session.** A lock is promised only to another session. It is never
+//!   promised while an operation of that session is still checking an earlier promise of the same
+//!   leaf. So an operation that reads its session's word with the flag reads its own promise, not
+//!   that of another operation of its session.
 //!
-//! A leaf's memory is not used for anything else while somebody stands in its line: who waits is an
-//! operation under way, and keeps its session's number back (D7). A session that is fenced keeps
-//! nothing back; its batches fail.
+//! A leaf's memory is not reused while operations wait in its queue: a waiting operation is
+//! unfinished and holds back its session's sequence number (LEAF-7). A fenced session holds nothing
+//! back; its batches fail.
 
 use core::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::backoff;
-use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::image::LeafBuffer;
+use crate::words::image::LeafBuffer;
 
-/// H2. As in the code that Sherman's authors have published (`kMaxHandOverTime`).
+/// Largest number of hand-overs in a row, as in the code that Sherman's authors published
+/// (`kMaxHandOverTime`).
 pub const HAND_OVER_COUNT_MAX: u32 = 8;
-/// H1: so many looks at the line before who waits asks the lock word: some tens of milliseconds.
-const LOOK_COUNT_MAX: u32 = 256;
-/// Who is so near to the front looks often: a lock that was handed over waits for nobody.
+/// Number of checks of the queue before a waiting operation tries the lock word: some tens of
+/// milliseconds.
+const QUEUE_CHECK_COUNT_MAX: u32 = 256;
+/// Number of operations at the front of the queue that check often, so that a handed-over lock is
+/// used at once.
 const NEAR_COUNT: usize = 4;
-/// Backing off of who is near begins at this attempt, with a look in each turn of the thread, and
-/// doubles every so many looks.
+/// Attempt at which the back-off of an operation near the front starts. It checks in each turn of
+/// the thread, and the interval doubles every so many checks.
 const NEAR_ATTEMPT: u32 = 8;
-const NEAR_LOOKS_PER_ATTEMPT: u32 = 8;
-/// Lines of different leaves seldom share a mutex.
+const NEAR_CHECKS_PER_ATTEMPT: u32 = 8;
+/// Number of shards, large enough that the queues of different leaves seldom share a mutex.
 const SHARD_COUNT: usize = 64;
 
-/// How to come by the lock, once it is an operation's turn.
+/// How an operation gets the lock once it is its turn.
 #[derive(Debug)]
 pub enum Admission {
-    /// By asking the lock word (D5).
+    /// By trying the lock word (LEAF-5).
     Ask,
-    /// By asking the lock word, which may be this session's already, as this one has promised (H3).
-    AskPromised(OwnerWord),
-    /// It is this session's, and this is the leaf (H2).
+    /// By checking the lock word, which may already be this session's, because this owner promised
+    /// it.
+    CheckPromised(OwnerWord),
+    /// The session already holds the lock; holds the contents of the leaf.
     Handed(Box<LeafBuffer>),
 }
 
-/// An operation that waits.
+/// Operation that waits.
 #[derive(Debug)]
-struct Place {
+struct Waiter {
     ticket: u64,
     owner: OwnerWord,
 }
 
-/// Who wants a leaf; there is one as long as somebody's turn is not over.
+/// Queue of the operations that want a leaf; exists until the last turn is over.
 #[derive(Debug, Default)]
-struct Line {
-    waiting: VecDeque<Place>,
-    /// Promises in a row.
+struct LockQueue {
+    waiting: VecDeque<Waiter>,
+    /// Number of promises in a row.
     hand_over_count: u32,
-    /// Who is to get the lock by the batch that is under way, and whose batch that is.
+    /// Ticket of the operation that gets the lock by the batch in progress, and the owner word of
+    /// the batch's session.
     promised: Option<(u64, OwnerWord)>,
-    /// Whose turn it is, until they have seen that.
+    /// Ticket and admission of the operation whose turn it is, until it has noticed.
     admitted: Option<(u64, Admission)>,
 }
 
-impl Line {
-    /// The next one's turn begins; false: there is no next one.
+impl LockQueue {
+    /// Admits the next operation; returns false if no operation waits.
     fn admit(&mut self, handed: Option<&LeafBuffer>) -> bool {
         let promised = self.promised.take();
         let Some(place) = self.waiting.pop_front() else {
@@ -90,7 +97,7 @@ impl Line {
         self.hand_over_count = promised.map_or(0, |_| self.hand_over_count + 1);
         let admission = match (promised, handed) {
             (None, _) => Admission::Ask,
-            (Some((_, promiser)), None) => Admission::AskPromised(promiser),
+            (Some((_, promiser)), None) => Admission::CheckPromised(promiser),
             (Some(_), Some(leaf)) => Admission::Handed(Box::new(*leaf)),
         };
         self.admitted = Some((place.ticket, admission));
@@ -100,13 +107,13 @@ impl Line {
 
 #[derive(Debug, Default)]
 struct Shard {
-    lines: HashMap<RemoteAddr, Line>,
+    queues: HashMap<RemoteAddr, LockQueue>,
     ticket: u64,
-    /// Leaves, and sessions that ask after a promise beside the line (H5).
-    asking: BTreeSet<(RemoteAddr, u64)>,
+    /// Leaves and sessions that are checking a promise outside the queue.
+    checking_sessions: BTreeSet<(RemoteAddr, u64)>,
 }
 
-/// The lines of a process's sessions.
+/// Queues of all sessions of a process.
 #[derive(Debug)]
 pub struct LocalLocks {
     shards: Box<[Mutex<Shard>]>,
@@ -121,29 +128,29 @@ impl Default for LocalLocks {
     }
 }
 
-/// An operation whose turn it is at a leaf; over when it is dropped.
+/// Right of one operation to lock a leaf; ends when dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct LockTurn<'a> {
     locks: &'a LocalLocks,
     addr: RemoteAddr,
     owner: OwnerWord,
-    stand: Stand,
+    position: TurnPosition,
     admission: Admission,
 }
 
-/// Where an operation is whose turn it is.
+/// Position of an operation that has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
-    /// First in line.
+enum TurnPosition {
+    /// First in the queue.
     First,
-    /// Beside the line, in nobody's way.
-    Beside,
-    /// Beside the line, and asks after a promise (H5).
-    BesideAsking,
+    /// Outside the queue, without blocking others.
+    OutsideQueue,
+    /// Outside the queue, checking a promise.
+    OutsideQueueChecking,
 }
 
-/// An operation in line. Dropped: it goes away.
-struct Waiting<'a> {
+/// Operation in the queue; leaves it when dropped.
+struct QueuedOperation<'a> {
     locks: &'a LocalLocks,
     addr: RemoteAddr,
     owner: OwnerWord,
@@ -159,29 +166,29 @@ impl LocalLocks {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// H1: this operation's turn at a leaf, after those that came before it. Posts nothing; at
-    /// once when nobody else of the process wants the leaf. The caller holds no lock of a leaf, and
-    /// when it is admitted as one who was promised the lock, or was handed it, enters a
-    /// [`Critical`](crate::Critical) of its own before it awaits anything else. `broken` is the
-    /// session's (H4).
+    /// Waits for this operation's turn at a leaf, behind those that came earlier. Posts no verbs,
+    /// and returns at once if no other operation of the process wants the leaf. The caller must not
+    /// hold a leaf lock. When it is admitted with a promised or handed-over lock, it must enter a
+    /// [`Critical`](crate::words::Critical) of its own before awaiting anything else. `broken` is
+    /// the session's flag, set if the operation is interrupted while it may hold the lock.
     pub async fn turn<'a>(
         &'a self,
         addr: RemoteAddr,
         owner: OwnerWord,
         broken: &'a Cell<bool>,
-    ) -> Turn<'a> {
+    ) -> LockTurn<'a> {
         let ticket = {
             let mut shard = self.shard(addr);
             shard.ticket += 1;
             let ticket = shard.ticket;
-            let Some(line) = shard.lines.get_mut(&addr) else {
-                shard.lines.insert(addr, Line::default());
-                return Turn::new(self, (addr, owner), Stand::First, Admission::Ask);
+            let Some(queue) = shard.queues.get_mut(&addr) else {
+                shard.queues.insert(addr, LockQueue::default());
+                return LockTurn::new(self, (addr, owner), TurnPosition::First, Admission::Ask);
             };
-            line.waiting.push_back(Place { ticket, owner });
+            queue.waiting.push_back(Waiter { ticket, owner });
             ticket
         };
-        let mut waiting = Waiting {
+        let mut waiting = QueuedOperation {
             locks: self,
             addr,
             owner,
@@ -190,9 +197,9 @@ impl LocalLocks {
             is_over: false,
         };
         let mut near_look_count = 0;
-        for attempt in 0..LOOK_COUNT_MAX {
+        for attempt in 0..QUEUE_CHECK_COUNT_MAX {
             if waiting.is_near() {
-                backoff(NEAR_ATTEMPT + near_look_count / NEAR_LOOKS_PER_ATTEMPT).await;
+                backoff(NEAR_ATTEMPT + near_look_count / NEAR_CHECKS_PER_ATTEMPT).await;
                 near_look_count += 1;
             } else {
                 backoff(attempt).await;
@@ -204,170 +211,191 @@ impl LocalLocks {
         waiting.leave()
     }
 
-    /// This operation's turn, in line if nobody else wants the leaf: for who must not wait here
-    /// (H1).
-    pub fn turn_now(&self, addr: RemoteAddr, owner: OwnerWord) -> Turn<'_> {
+    /// Starts a turn without waiting, in the queue if no other operation wants the leaf: for
+    /// operations that must not wait here.
+    pub fn turn_without_waiting(&self, addr: RemoteAddr, owner: OwnerWord) -> LockTurn<'_> {
         let mut shard = self.shard(addr);
-        let is_alone = !shard.lines.contains_key(&addr);
-        let mut stand = Stand::Beside;
+        let is_alone = !shard.queues.contains_key(&addr);
+        let mut position = TurnPosition::OutsideQueue;
         if is_alone {
-            shard.lines.insert(addr, Line::default());
-            stand = Stand::First;
+            shard.queues.insert(addr, LockQueue::default());
+            position = TurnPosition::First;
         }
-        Turn::new(self, (addr, owner), stand, Admission::Ask)
+        LockTurn::new(self, (addr, owner), position, Admission::Ask)
     }
 
-    /// The turn of the one in front is over.
+    /// Ends the turn of the first in the queue.
     fn end(&self, addr: RemoteAddr, handed: Option<&LeafBuffer>) {
         let mut shard = self.shard(addr);
-        let line = shard.lines.get_mut(&addr);
-        if line.is_some_and(|line| !line.admit(handed)) {
-            shard.lines.remove(&addr);
+        let queue = shard.queues.get_mut(&addr);
+        if queue.is_some_and(|queue| !queue.admit(handed)) {
+            shard.queues.remove(&addr);
         }
     }
 }
 
-impl<'a> Waiting<'a> {
-    /// Whether it is among the next ones.
+impl<'a> QueuedOperation<'a> {
+    /// Returns whether the operation is among the next ones.
     fn is_near(&self) -> bool {
         let shard = self.locks.shard(self.addr);
-        let line = shard.lines.get(&self.addr);
-        line.is_some_and(|line| {
-            let mut next = line.waiting.iter().take(NEAR_COUNT);
+        let queue = shard.queues.get(&self.addr);
+        queue.is_some_and(|queue| {
+            let mut next = queue.waiting.iter().take(NEAR_COUNT);
             next.any(|place| place.ticket == self.ticket)
         })
     }
 
-    /// Its turn, if that has come.
-    fn admitted(&mut self) -> Option<Turn<'a>> {
+    /// Returns the operation's turn, if it has come.
+    fn admitted(&mut self) -> Option<LockTurn<'a>> {
         let mut shard = self.locks.shard(self.addr);
         self.admitted_in(&mut shard)
     }
 
-    fn admitted_in(&mut self, shard: &mut Shard) -> Option<Turn<'a>> {
-        let line = shard.lines.get_mut(&self.addr)?;
-        let admitted = line.admitted.take_if(|(ticket, _)| *ticket == self.ticket);
+    fn admitted_in(&mut self, shard: &mut Shard) -> Option<LockTurn<'a>> {
+        let queue = shard.queues.get_mut(&self.addr)?;
+        let admitted = queue.admitted.take_if(|(ticket, _)| *ticket == self.ticket);
         let (_, admission) = admitted?;
         self.is_over = true;
         let place = (self.addr, self.owner);
-        Some(Turn::new(self.locks, place, Stand::First, admission))
+        Some(LockTurn::new(
+            self.locks,
+            place,
+            TurnPosition::First,
+            admission,
+        ))
     }
 
-    /// H1: it goes on beside the line, unless its turn has just come.
-    fn leave(mut self) -> Turn<'a> {
+    /// Leaves the queue and continues outside it, unless the turn has just come.
+    fn leave(mut self) -> LockTurn<'a> {
         let mut shard = self.locks.shard(self.addr);
         if let Some(turn) = self.admitted_in(&mut shard) {
             return turn;
         }
         self.is_over = true;
         let place = (self.addr, self.owner);
-        let promised = shard.lines.get_mut(&self.addr).and_then(|line| {
-            line.waiting.retain(|place| place.ticket != self.ticket);
-            line.promised.take_if(|(ticket, _)| *ticket == self.ticket)
+        let promised = shard.queues.get_mut(&self.addr).and_then(|queue| {
+            queue.waiting.retain(|place| place.ticket != self.ticket);
+            queue.promised.take_if(|(ticket, _)| *ticket == self.ticket)
         });
         if let Some((_, promiser)) = promised {
-            shard.asking.insert((self.addr, self.owner.word()));
-            let admission = Admission::AskPromised(promiser);
-            return Turn::new(self.locks, place, Stand::BesideAsking, admission);
+            shard
+                .checking_sessions
+                .insert((self.addr, self.owner.word()));
+            let admission = Admission::CheckPromised(promiser);
+            return LockTurn::new(
+                self.locks,
+                place,
+                TurnPosition::OutsideQueueChecking,
+                admission,
+            );
         }
-        Turn::new(self.locks, place, Stand::Beside, Admission::Ask)
+        LockTurn::new(
+            self.locks,
+            place,
+            TurnPosition::OutsideQueue,
+            Admission::Ask,
+        )
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedOperation<'_> {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
-        let gone = Waiting {
+        let gone = QueuedOperation {
             is_over: true,
             ..*self
         };
         if !matches!(gone.leave().admission, Admission::Ask) {
-            // H4.
+            // The promised batch may still take effect, so the session may hold the lock.
             self.broken.set(true);
         }
     }
 }
 
-impl<'a> Turn<'a> {
+impl<'a> LockTurn<'a> {
     fn new(
         locks: &'a LocalLocks,
         (addr, owner): (RemoteAddr, OwnerWord),
-        stand: Stand,
+        position: TurnPosition,
         admission: Admission,
     ) -> Self {
         Self {
             locks,
             addr,
             owner,
-            stand,
+            position,
             admission,
         }
     }
 
-    /// Whether it is one at this leaf.
+    /// Returns whether this turn is at this leaf.
     pub fn is_at(&self, addr: RemoteAddr) -> bool {
         self.addr == addr
     }
 
-    /// How to come by the lock; the second time, and from then on, by asking for it.
+    /// Returns how to get the lock; from the second call on, by trying the lock word.
     pub fn admission(&mut self) -> Admission {
         core::mem::replace(&mut self.admission, Admission::Ask)
     }
 
-    /// H2: what to write into the lock word with the change that is about to be committed: 0, or
-    /// the next one's owner word.
+    /// Returns the word to write to the lock with the change that is about to be committed: 0, or
+    /// the next owner's word as a promise.
     pub fn promise(&self) -> OwnerWord {
-        if self.stand != Stand::First {
+        if self.position != TurnPosition::First {
             return OwnerWord::FREE;
         }
         let shard = &mut *self.locks.shard(self.addr);
-        let Some(line) = shard.lines.get_mut(&self.addr) else {
+        let Some(queue) = shard.queues.get_mut(&self.addr) else {
             return OwnerWord::FREE;
         };
-        // H5.
-        let may_have = |next: &&Place| {
-            let is_asking = shard.asking.contains(&(self.addr, next.owner.word()));
+        // A session that is still checking a promise cannot be promised another lock.
+        let may_have = |next: &&Waiter| {
+            let is_asking = shard
+                .checking_sessions
+                .contains(&(self.addr, next.owner.word()));
             next.owner != self.owner && !is_asking
         };
-        match line.waiting.front().filter(may_have) {
-            Some(next) if line.hand_over_count < HAND_OVER_COUNT_MAX => {
-                line.promised = Some((next.ticket, self.owner));
+        match queue.waiting.front().filter(may_have) {
+            Some(next) if queue.hand_over_count < HAND_OVER_COUNT_MAX => {
+                queue.promised = Some((next.ticket, self.owner));
                 next.owner.handed()
             }
             _ => OwnerWord::FREE,
         }
     }
 
-    /// Nothing was posted that keeps the promise.
+    /// Withdraws a promise for which no batch was posted.
     pub fn withdraw(&self) {
-        if self.stand == Stand::First {
+        if self.position == TurnPosition::First {
             let mut shard = self.locks.shard(self.addr);
-            if let Some(line) = shard.lines.get_mut(&self.addr) {
-                line.promised = None;
+            if let Some(queue) = shard.queues.get_mut(&self.addr) {
+                queue.promised = None;
             }
         }
     }
 
-    /// H3: the batch that keeps the promise is executed, and this is what it left in the leaf. The
-    /// turn is over.
+    /// Confirms the promise after its batch was executed, passes on the leaf's new contents, and
+    /// ends the turn.
     pub fn hand_over(mut self, leaf: &LeafBuffer) {
-        if self.stand == Stand::First {
-            self.stand = Stand::Beside;
+        if self.position == TurnPosition::First {
+            self.position = TurnPosition::OutsideQueue;
             self.locks.end(self.addr, Some(leaf));
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LockTurn<'_> {
     fn drop(&mut self) {
-        match self.stand {
-            Stand::First => self.locks.end(self.addr, None),
-            Stand::Beside => {}
-            Stand::BesideAsking => {
+        match self.position {
+            TurnPosition::First => self.locks.end(self.addr, None),
+            TurnPosition::OutsideQueue => {}
+            TurnPosition::OutsideQueueChecking => {
                 let mut shard = self.locks.shard(self.addr);
-                shard.asking.remove(&(self.addr, self.owner.word()));
+                shard
+                    .checking_sessions
+                    .remove(&(self.addr, self.owner.word()));
             }
         }
     }

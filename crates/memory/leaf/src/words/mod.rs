@@ -1,24 +1,22 @@
-//! The data layer: leaves in far memory, which hold every truth of a table.
+//! Leaves of tables whose keys and values are words.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`course`] | which way an operation has gone, so that it ends in a damaged table, too |
-//! | [`mod@format`] | what reading, locking and recovering need to know of a leaf's layout |
-//! | [`geometry`] | how many words a leaf has and where they are |
-//! | [`image`] | the codec: the one place that knows the record layout and the checksum |
-//! | [`change`] | changes of a locked leaf as batches (D2, D3) |
-//! | [`access`] | reading, locking and changing one leaf through the fabric (D1, D4, D5) |
-//! | [`moving`] | moving leaves to another place (L4) |
-//! | [`recovery`] | leaves of fenced owners (D8) |
-//! | [`lease`] | leaves that splits will need, leased ahead |
-//! | [`leases`] | the same of all memory nodes, for one session and table |
-//! | [`local_locks`] | waiting for a lock within a process, and handing it over (H1 to H5) |
+//! | [`course`] | checks of an operation's path, so that it ends even in a corrupted table |
+//! | [`mod@format`] | what reading, locking and recovery need to know of a leaf's layout |
+//! | [`geometry`] | number of words of a leaf and their places |
+//! | [`image`] | the codec: the only code that knows the record layout and the checksum |
+//! | [`change`] | changes of a locked leaf as batches (LEAF-2, LEAF-3) |
+//! | [`access`] | reading, locking and changing one leaf (LEAF-1, LEAF-4, LEAF-5) |
+//! | [`moving`] | moving leaves to another place |
+//! | [`recovery`] | recovery of leaves of fenced owners (LEAF-8) |
+//! | [`lease`] | leaves leased ahead for splits |
+//! | [`leases`] | leases on all memory nodes for one session and table |
+//! | [`local_locks`] | waiting for a lock within a process, and handing it over |
 //!
-//! What it is not: it does not know how a leaf is found. Search layers (`farleaf-index`) do, and
-//! whatever they say is checked here against the leaf's own fences.
-#![doc = include_str!("../../../docs/data-layer.md")]
-#![forbid(unsafe_code)]
-
+//! This module does not find leaves. Search layers (`farleaf-index`) do, and this module checks
+//! their hints against the leaf's own fences.
+#![doc = include_str!("../../../../../docs/reference/leaf-protocol.md")]
 pub mod access;
 pub mod change;
 pub mod course;
@@ -34,13 +32,13 @@ pub mod recovery;
 mod error;
 mod promised;
 
-pub use access::{LeafAccess, Look};
-pub use course::Course;
+pub use access::{LeafAccess, LeafCheck};
+pub use course::SearchPath;
 pub use error::{Contradiction, LeafError};
 pub use farleaf_fabric::Critical;
 pub use format::LeafFormat;
 pub use geometry::{GeometryError, LeafGeometry};
-pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
+pub use image::{KeyPlacement, LeafBuffer, LeafImage, record_count_of};
 pub use lease::{LeafLease, LeaseShape};
 pub use leases::LeafLeases;
 pub use local_locks::LocalLocks;

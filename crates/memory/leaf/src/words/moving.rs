@@ -1,47 +1,48 @@
-//! Moving leaves to another place while others work on them (DESIGN L4), as batches.
+//! Moves leaves to another place while sessions use them, as batches.
 //!
-//! - **M1.** Whoever moves holds the locks of the sources, one leaf or two neighbours, taken right
-//!   to left, and has checked under them that the left one links to the right one.
-//! - **M2.** One batch does a step: the new leaf is written whole, with its lock held by the mover;
-//!   then the sources are retired in favour of it, the right-most first, each by link, state and
-//!   unlock; then the new leaf is unlocked. So a prefix of it (F5) leaves the sources as they were,
-//!   or retired to a leaf that covers what they covered: D8 finishes what is missing. Where the
-//!   right one alone is retired, the new leaf is not to be changed at keys of the left one before
-//!   that is, too: a writer that meets a retired leaf which begins behind its key, by a hint, looks
-//!   to the left.
-//! - **M3.** The new leaf covers the keys of its sources, and links to where the right-most of them
-//!   linked; or, if that is a source of the step before, to the leaf that took its place.
-//! - **M4.** Nothing orders verbs to different nodes (F2). Where the new leaf is on another node
-//!   than the sources, which are on one, the three parts of M2 are three batches, each awaited; a
-//!   failure between leaves the same prefixes.
+//! - **Locks.** The mover holds the locks of the sources, one leaf or two neighbors, taken right to
+//!   left. Under the locks it has checked that the left source links to the right one.
+//! - **One step, one batch.** The batch writes the new leaf whole, locked by the mover. Then it
+//!   retires the sources in favor of the new leaf, the right one first, each by link, state and
+//!   unlock. Then it unlocks the new leaf. Any prefix of the batch (FABRIC-5) leaves each source
+//!   unchanged, or retired to a leaf that covers its range; recovery (LEAF-8) finishes the rest. If
+//!   only the right source is retired, the new leaf must not be changed at keys of the left one
+//!   until the left one is retired too. A writer ensures this: if a hint leads it to a retired leaf
+//!   that begins above its key, it searches to the left.
+//! - **Link.** The new leaf covers the keys of its sources and links to where the right one linked.
+//!   If that is a source of the previous step, it links to the leaf that replaced that source.
+//! - **Different nodes.** Verbs to different nodes are unordered (FABRIC-2). If the new leaf is on
+//!   another node than the sources, which share one node, the three parts of a step are three
+//!   awaited batches. A failure in between leaves the same prefixes.
 //!
-//! What each step leaves behind is a leaf to the left that links to a retired one. The next step
-//! moves it; what is left of the last one is linked anew ([`LeafChange::relink`]).
+//! After each step, a leaf on the left links to a retired one. The next step moves that leaf; after
+//! the last step, [`LeafChange::relink`] links it to the new leaf.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::Batch;
-use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::change::LeafChange;
-use crate::image::LeafBuffer;
+use crate::words::change::LeafChange;
+use crate::words::image::LeafBuffer;
 
-/// A locked leaf that is to be moved.
+/// Locked leaf that is to be moved.
 #[derive(Debug)]
-pub struct Source {
-    /// Where it is.
+pub struct MoveSource {
+    /// Address of the leaf.
     pub addr: RemoteAddr,
-    /// What it is.
+    /// Contents of the leaf.
     pub leaf: LeafBuffer,
 }
 
 impl LeafChange {
-    /// M2: moves the sources, left to right, into this leaf, which nothing points to yet. `link` is
-    /// what M3 says. The records must fit. Returns the new leaf. One batch, if all are on one node;
-    /// else its parts are posted one after the other (M4).
+    /// Moves the sources, left to right, into this leaf, which nothing points to yet, and returns
+    /// the new leaf. The module documentation says what `link` must be. The records must fit. Posts
+    /// one batch if all leaves are on one node; otherwise the caller posts the parts one after the
+    /// other.
     pub fn take_over(
         &self,
         batch: &mut Batch,
         mover: OwnerWord,
-        sources: &mut [Source],
+        sources: &mut [MoveSource],
         link: RemoteAddr,
     ) -> LeafBuffer {
         let leaf = self.write_moved(batch, mover, sources, link);
@@ -50,12 +51,12 @@ impl LeafChange {
         leaf
     }
 
-    /// M2, its first part: the new leaf, whole and locked.
+    /// Writes the first part of a step: the new leaf, complete and locked.
     pub fn write_moved(
         &self,
         batch: &mut Batch,
         mover: OwnerWord,
-        sources: &[Source],
+        sources: &[MoveSource],
         link: RemoteAddr,
     ) -> LeafBuffer {
         let (first, last) = (sources[0].leaf.image(), &sources[sources.len() - 1]);
@@ -76,8 +77,9 @@ impl LeafChange {
         leaf
     }
 
-    /// M2, its second part: the sources are retired, the right-most first. They are on one node.
-    pub fn retire_sources(&self, batch: &mut Batch, sources: &mut [Source]) {
+    /// Writes the second part of a step: retires the sources, the right one first. All must be on
+    /// one node.
+    pub fn retire_sources(&self, batch: &mut Batch, sources: &mut [MoveSource]) {
         for source in sources.iter_mut().rev() {
             let change = Self {
                 addr: source.addr,
@@ -103,9 +105,9 @@ impl LeafChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LeafGeometry;
+    use crate::words::LeafGeometry;
+    use farleaf_base::{Incarnation, NodeId, SessionId, TableId};
     use farleaf_fabric::{Verb, VerbKind};
-    use farleaf_types::{Incarnation, NodeId, SessionId, TableId};
 
     fn at(block: u64) -> LeafChange {
         LeafChange {
@@ -116,21 +118,21 @@ mod tests {
         }
     }
 
-    fn source(block: u64, (low, high): (u64, u64), link: u64) -> Source {
+    fn source(block: u64, (low, high): (u64, u64), link: u64) -> MoveSource {
         let change = at(block);
         let link = at(link).addr;
         let mut leaf = LeafBuffer::new(change.geometry, low, high, link);
         leaf.set_record(2, high, high + 1);
         leaf.set_record(5, low, low + 1);
         leaf.seal(change.addr, change.table);
-        Source {
+        MoveSource {
             addr: change.addr,
             leaf,
         }
     }
 
-    /// M2 and M3: the new leaf first, then the right source, then the left one, then the new leaf's
-    /// lock.
+    /// A step writes the new leaf, retires the right source, then the left one, then unlocks the
+    /// new leaf.
     #[test]
     fn a_step_writes_the_new_leaf_and_retires_from_the_right() {
         let (new, mut batch) = (at(500), Batch::new());
@@ -182,7 +184,7 @@ mod tests {
         (verb.addr.index(), verb.word_count)
     }
 
-    /// A relinked leaf keeps what it is: live or retired.
+    /// A relinked leaf stays live or retired.
     #[test]
     fn relinking_changes_the_link_alone() {
         let mut batch = Batch::new();

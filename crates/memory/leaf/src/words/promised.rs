@@ -1,31 +1,32 @@
-//! Locking a leaf that another session of the process may have handed over (H3, H4 of
-//! [`local_locks`](crate::local_locks)).
+//! Locks a leaf that another session of the process may have handed over (see
+//! [`local_locks`](crate::words::local_locks)).
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::Critical;
-use crate::LeafError;
-use crate::access::{LOCK_ATTEMPT_COUNT_PER_LOOK, LeafAccess};
-use crate::image::{LeafBuffer, LeafImage};
+use crate::words::Critical;
+use crate::words::LeafError;
+use crate::words::access::{LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK, LeafAccess};
+use crate::words::image::{LeafBuffer, LeafImage};
 
-/// What has become of a promise.
-enum Fate {
-    /// The lock is this session's, and the leaf is intact.
+/// Outcome of a promised lock.
+enum PromiseOutcome {
+    /// This session holds the lock, and the leaf is intact.
     Held,
-    /// The lock is not this session's, and the promise will not be kept any more.
+    /// This session does not hold the lock, and the promise will not be kept any more.
     Void,
-    /// The same, as the one who promised is fenced, and its leaf cannot be recovered.
+    /// The promise is void because the promiser is fenced, and its leaf cannot be recovered.
     Unrecovered(LeafError),
 }
 
 impl<E: Endpoint> LeafAccess<'_, E> {
-    /// [`lock`](Self::lock) for an operation that the lock was promised to by another session of
-    /// the process, whose batch may or may not take effect (H3). It is critical time until that is
-    /// known (H4); from then on, if the promise is void, it waits as others do.
+    /// Locks like [`lock`](Self::lock), after another session of the process promised this lock in
+    /// a batch that may or may not take effect. Until that is known, this is critical time: an
+    /// interrupted session is broken. If the promise turns out void, the operation waits as others
+    /// do.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
@@ -37,17 +38,20 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let critical = Critical::enter(broken);
-        match self.fate(batch, (addr, promiser), leaf, broken).await {
-            Ok(fate) => {
+        match self
+            .promise_outcome(batch, (addr, promiser), leaf, broken)
+            .await
+        {
+            Ok(promise_outcome) => {
                 critical.passed();
-                match fate {
-                    Fate::Held => Ok(()),
-                    Fate::Void => self.lock(batch, addr, None, leaf, broken).await,
-                    Fate::Unrecovered(error) => Err(error),
+                match promise_outcome {
+                    PromiseOutcome::Held => Ok(()),
+                    PromiseOutcome::Void => self.lock(batch, addr, None, leaf, broken).await,
+                    PromiseOutcome::Unrecovered(error) => Err(error),
                 }
             }
             Err(error) => {
-                // U4: a lock that is lost with its node is in nobody's way.
+                // A lock that is lost with its node blocks nobody.
                 if error.lost_node() == Some(addr.node()) {
                     critical.passed();
                 }
@@ -56,49 +60,50 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
     }
 
-    /// Looks at the lock word until it says what has become of the promise. It names the promiser
-    /// until then: whoever else it names has come by the lock after the promiser's end.
-    async fn fate(
+    /// Reads the lock word until the promise is decided. The word names the promiser until then;
+    /// any other owner took the lock after the promiser's end.
+    async fn promise_outcome(
         &self,
         batch: &mut Batch,
         (addr, promiser): (RemoteAddr, OwnerWord),
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
-    ) -> Result<Fate, LeafError> {
+    ) -> Result<PromiseOutcome, LeafError> {
         for attempt in 0.. {
             let (owner, is_intact) = self.ask(batch, addr, leaf).await?;
             if owner.is_free() || owner == self.owner.handed() {
                 if is_intact {
                     break;
                 }
-                // No leaf that anyone committed (D2).
+                // Not a committed leaf (LEAF-2).
                 self.unlock(batch, addr, broken).await?;
-                return Ok(Fate::Void);
+                return Ok(PromiseOutcome::Void);
             }
             if owner.holder() != promiser.holder() {
-                return Ok(Fate::Void);
+                return Ok(PromiseOutcome::Void);
             }
             if broken.get() {
                 return Err(LeafError::SessionBroken);
             }
             batch.cost_mut().retries += 1;
-            let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1;
+            let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK
+                == LOCK_ATTEMPT_COUNT_PER_LIVENESS_CHECK - 1;
             if is_time && self.is_fenced(batch, owner).await? {
-                // The batch may have taken effect between the look at the word and the fence. Then
-                // nothing is recovered, and the next look finds the promise kept.
+                // The batch may have taken effect between the read of the lock word and the fence.
+                // Then nothing is recovered, and the next read finds the promise kept.
                 let recovered = Box::pin(self.recover(batch, addr, owner, broken)).await;
                 if let Err(error) = recovered {
-                    return Ok(Fate::Unrecovered(error));
+                    return Ok(PromiseOutcome::Unrecovered(error));
                 }
             } else {
                 backoff(attempt).await;
             }
         }
-        Ok(Fate::Held)
+        Ok(PromiseOutcome::Held)
     }
 
-    /// Takes the lock if it is free, and reads the leaf: who had the lock before, and whether the
-    /// leaf is intact. One round trip.
+    /// Takes the lock if it is free, and reads the leaf. Returns the previous owner, and whether
+    /// the leaf is intact. One round trip.
     async fn ask(
         &self,
         batch: &mut Batch,

@@ -1,46 +1,47 @@
-//! Recovery of leaves whose owners are fenced (D8). Any session may do it, and may die of it.
+//! Recovery of leaves whose owners are fenced (LEAF-8). Any session may recover a leaf, and may die
+//! while doing so.
 //!
-//! It waits for nobody. What it needs of a leaf to the right is the lower fence, which never
-//! changes, and the link, which is one word and settles by itself whether the leaf is, or is about
-//! to be, retired (D8 finishes that). So a neighbour that somebody holds is read as it is; whoever
-//! waited for it, with the first lock in hand, would wait for as long as a living owner is stopped,
+//! Recovery waits for no lock. Of a leaf to the right it needs only the lower fence, which never
+//! changes, and the link. The link is one word and alone decides whether the leaf is retired or
+//! about to be (LEAF-8 finishes that). So recovery reads even a locked neighbor as it is. If it
+//! waited for the neighbor while holding the first lock, it would wait as long as a stopped owner,
 //! or for itself.
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::Critical;
-use crate::access::LeafAccess;
-use crate::format::{LeafFormat, link_of, was_never_written};
-use crate::{Contradiction, LeafError};
+use crate::words::Critical;
+use crate::words::access::LeafAccess;
+use crate::words::format::{LeafFormat, link_of, was_never_written};
+use crate::words::{Contradiction, LeafError};
 
-/// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
-const DAMAGED_LOOK_COUNT: u32 = 16;
-/// Retired leaves that are followed in a row at the most: one hop per move of a leaf that a session
-/// has slept through, and one for a load (B2).
+/// Number of checks of an unlocked leaf that is not intact before it counts as corrupted.
+const CORRUPTION_CHECK_COUNT: u32 = 16;
+/// Largest number of retired leaves followed in a row: one hop per move of a leaf that a session
+/// missed, and one for a load.
 pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 
-/// What recovery needs of a leaf that it does not hold.
+/// What recovery needs of a leaf that it has not locked.
 #[derive(Debug)]
 struct Neighbour<L> {
-    /// `None`: it cannot be told any more, as the leaf has been retired.
+    /// Lower fence; `None` if it is no longer readable, because the leaf has been retired.
     low: Option<L>,
     link: RemoteAddr,
 }
 
 impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
-    /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks
-    /// it. Returns false when somebody else was faster. Costs about four round trips, and waits for
-    /// no lock. Memory that was never a leaf is unlocked and stays as it is. `broken` is as for
-    /// [`lock`](Self::lock).
+    /// Takes over the lock of `dead`, whose session is fenced, repairs the leaf and unlocks it
+    /// (LEAF-8). Returns false if another session was faster. Costs about four round trips, and
+    /// waits for no lock. Memory that was never a leaf is unlocked and otherwise unchanged.
+    /// `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
-    /// A leaf to the right is damaged, or contradicts this one: the lock is `dead`'s again, so that
-    /// it can be tried anew. Or the fabric failed: the lock is then still held by `dead` or by this
-    /// session.
+    /// A leaf to the right is corrupted, or contradicts this one: the lock is `dead`'s again, so
+    /// that recovery can be retried. Or the fabric failed: then `dead` or this session still holds
+    /// the lock.
     pub async fn recover(
         &self,
         batch: &mut Batch,
@@ -72,7 +73,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let image = F::words(&leaf);
         let intact = self.geometry.is_intact(image, addr, self.table);
         let recovered = if was_never_written(image) {
-            // Nothing that could be made of it would be a leaf.
+            // No repair could make this memory a leaf.
             batch.clear();
             self.post_unlock(batch, addr);
             self.endpoint.execute(batch).await.map_err(LeafError::from)
@@ -87,7 +88,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
         ) || lost_node.is_some_and(|lost| lost != addr.node());
         if is_untouched {
-            // Nothing was written. The dead owner's word says all that whoever comes next needs.
+            // Nothing was written. The dead owner's word lets the next session recover the leaf.
             batch.clear();
             batch.write_word(lock, dead.word());
             self.endpoint.execute(batch).await?;
@@ -98,9 +99,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         recovered.map(|()| true)
     }
 
-    /// An intact leaf keeps its state, unless it was about to be retired: then its link leads
-    /// through retired leaves to the one that already covers its low end, and it is retired to
-    /// that.
+    /// Unlocks an intact leaf. If its link leads through retired leaves to one that already covers
+    /// its low end, its owner was about to retire it; then retires it to that one.
     async fn finish_takeover(
         &self,
         batch: &mut Batch,
@@ -115,8 +115,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             let mut hop_count = 0;
             while !next.is_null() {
                 let right = match self.read_neighbour(batch, (from, next)).await {
-                    // U4: what this leaf covers may be lost with that one's node, or not. It has
-                    // not been retired, so it counts.
+                    // Part of this leaf's range may be lost with that node. This leaf was not
+                    // retired, so it stays valid.
                     Err(error) if error.lost_node() == Some(next.node()) => break,
                     right => right?,
                 };
@@ -126,12 +126,12 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                         successor = (right_low <= low).then_some(next);
                         break;
                     }
-                    // It was retired just now: it says so when it is read again.
+                    // The neighbor was retired just now: the next read shows it.
                     None => {}
                 }
                 hop_count += 1;
                 if hop_count > RETIRED_HOP_COUNT_MAX {
-                    return Err(self.contradiction(from, Contradiction::RetiredInCircles));
+                    return Err(self.contradiction(from, Contradiction::RetiredInCycle));
                 }
             }
         }
@@ -143,8 +143,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         Ok(self.endpoint.execute(batch).await?)
     }
 
-    /// A torn leaf: the retirement or the split that its owner began is finished, and the state is
-    /// computed anew. Nothing is undone.
+    /// Repairs a torn leaf: finishes the retirement or the split that its owner began, and
+    /// recomputes the state. Undoes nothing.
     async fn repair(
         &self,
         batch: &mut Batch,
@@ -154,12 +154,12 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let link = link_of(F::words(leaf));
         let mut sibling_low = None;
         if !link.is_retired() && !link.is_null() {
-            // Whether the link is old or names a new sibling, the sibling's low tells where this
-            // leaf ends (the second consequence in the rules).
+            // Whether the link is old or names a new sibling, the sibling's low shows where this
+            // leaf ends (docs/reference/leaf-protocol.md, *Consequences*).
             let low = self.own_low(batch, addr, leaf).await?;
             match self.read_neighbour(batch, (addr, link.place())).await {
-                // U4: what it covers is lost; where it began nobody knows, so this one ends where
-                // it says itself.
+                // The neighbor is lost with its node and its low is unknown, so this leaf keeps its
+                // own upper fence.
                 Err(error) if error.lost_node() == Some(link.place().node()) => {}
                 Err(error) => return Err(error),
                 Ok(sibling) if sibling.low.as_ref().is_some_and(|right| *right <= low) => {
@@ -177,7 +177,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         Ok(self.endpoint.execute(batch).await?)
     }
 
-    /// The lower fence of a leaf whose lock this session has, which is not retired: it can be told.
+    /// Returns the lower fence of a leaf that this session has locked and that is not retired, so
+    /// the fence is readable.
     async fn own_low(
         &self,
         batch: &mut Batch,
@@ -191,7 +192,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         })
     }
 
-    /// Retires a locked leaf in favour of `successor`: link, then state, then unlock.
+    /// Retires a locked leaf in favor of `successor`: link, then state, then unlock.
     pub fn post_retire(
         &self,
         batch: &mut Batch,
@@ -205,28 +206,27 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         self.post_commit(batch, addr, leaf);
     }
 
-    /// State, then unlock.
+    /// Writes state, then unlock.
     fn post_commit(&self, batch: &mut Batch, addr: RemoteAddr, leaf: &mut F::Buffer) {
         let state = self.geometry.seal(leaf, addr, self.table);
         batch.write_word(self.geometry.state_addr(addr), state);
         self.post_unlock(batch, addr);
     }
 
-    /// Reads what never changes of a leaf that another one links to. It need not be intact as long
-    /// as somebody holds it; one that nobody holds and that stays torn is damaged, and says
-    /// nothing.
+    /// Reads the lower fence and link of a leaf that another one links to. The leaf need not be
+    /// intact while it is locked. A leaf that is not locked and stays torn is corrupted.
     async fn read_neighbour(
         &self,
         batch: &mut Batch,
         (from, addr): (RemoteAddr, RemoteAddr),
     ) -> Result<Neighbour<F::Low>, LeafError> {
         if self.layout.chunk_of(addr).is_none() {
-            // The node may have joined since this process looked last.
+            // The node may have joined since this process last read the member list.
             let members = self.layout.members();
             members.refresh(self.endpoint, self.layout).await?;
         }
         if self.layout.chunk_of(addr).is_none() {
-            return Err(self.contradiction(from, Contradiction::LinkToNowhere));
+            return Err(self.contradiction(from, Contradiction::LinkToInvalidAddress));
         }
         let mut previous: Option<Vec<u64>> = None;
         for attempt in 0.. {
@@ -245,8 +245,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                 let low = F::low(self, batch, (addr, &seen)).await?;
                 return Ok(Neighbour { low, link });
             }
-            // F2 orders neither READ: beside a living writer both may have been unlucky.
-            if attempt >= DAMAGED_LOOK_COUNT && previous.as_ref() == Some(&seen) {
+            // FABRIC-2 orders neither READ: with a concurrent writer both may have been torn.
+            if attempt >= CORRUPTION_CHECK_COUNT && previous.as_ref() == Some(&seen) {
                 return Err(LeafError::Damaged {
                     addr,
                     table: self.table,
@@ -258,7 +258,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         unreachable!("there is always another attempt")
     }
 
-    /// That a leaf contradicts another one.
+    /// Creates the error of a leaf that contradicts another one.
     #[cold]
     pub fn contradiction(&self, addr: RemoteAddr, what: Contradiction) -> LeafError {
         LeafError::Contradiction {

@@ -1,69 +1,68 @@
-//! Where a top model's lines begin, and how many leaves each sub-model gets.
+//! Cuts a top model into lines, and chooses the number of leaves per sub-model.
 //!
-//! One least-squares line over all lows sends about equally many to each sub-model if keys are
-//! spread evenly, on the scale of a sub-model. Where they are not, and sub-models are wrong by too
-//! much for it, the lows are cut into lines of this crate's regression, within a bound that is
-//! many sub-models' lows first, and then fewer. What a line of one bound serves well is not cut any
-//! further; what it does not, is, by the next bound. Below the lows of one sub-model the bounds go
-//! on with smaller sub-models. So there is one line where one serves, and one for each cluster of
-//! keys where these are dense and far apart.
+//! If keys are spread evenly on the scale of a sub-model, one least-squares line over all lows
+//! sends about equally many lows to each sub-model. Otherwise sub-models have too large errors, and
+//! the lows are cut into lines by this crate's regression. Its bound is first many sub-models'
+//! lows, then fewer. A line that serves its lows well is not cut further; others are cut with the
+//! next bound. Below the lows of one sub-model, smaller sub-models are tried. So even keys have one
+//! line, and each dense, remote cluster of keys has its own.
 //!
-//! A line of which all lows are within `epsilon` of their places sends no more than `2 * epsilon`
-//! lows too many to a sub-model.
+//! A line with all lows within `epsilon` of their places sends at most `2 * epsilon` additional
+//! lows to a sub-model.
 //!
-//! The low at which the regression closes a line is that of a piece between two clusters, as a
-//! rule: it begins far from those before and those behind it. It begins no line, so it is the last
-//! piece of the line before, whose predictions end there.
+//! The low at which the regression closes a line usually belongs to a piece between two clusters,
+//! far from its neighbors. It does not begin a line. It is the last piece of the line before, whose
+//! predictions end there.
 
 use super::least_squares;
 use super::sub_model::{SubModel, pieces_of};
 use super::top_model::{TopLine, TopModel};
 use crate::SegmentBuilder;
 
-/// Positions that a key may be at, as they are meant to be in the mean.
+/// Intended mean number of positions that a key may be at.
 const RANGE_LENGTH_GOAL: f64 = 8.0;
-/// And at the most.
+/// Largest number of positions that a key may be at.
 const RANGE_LENGTH_MAX: u32 = 64;
-/// No sub-model gets more than so many times the lows that it is meant to get.
-const CROWD: usize = 4;
-/// A sub-model is not made for fewer lows because others are wrong.
+/// Largest factor by which a sub-model's lows may exceed the intended number.
+const LOW_COUNT_FACTOR_MAX: usize = 4;
+/// Smallest number of lows for which a smaller sub-model is tried to reduce errors.
 const LOWS_PER_SUB_MODEL_MIN: usize = 8;
-/// And not for more: bounds of so many sub-models are some that the regression takes.
+/// Largest number of lows per sub-model, so that the regression accepts bounds of many sub-models.
 const LOWS_PER_SUB_MODEL_MAX: usize = 1 << 20;
-/// Sub-models that tell how wrong all of a line are.
+/// Number of sub-models sampled to estimate the error of a line.
 const SAMPLE_COUNT: u32 = 256;
 /// Bounds of the first lines, in sub-models.
 const BOUNDS: [usize; 3] = [64, 8, 1];
-/// Lines that a top model may have for any lows, and lows for each further one.
+/// Number of lines that any top model may have, and number of lows for each further one.
 const LINE_COUNT_FREE: usize = 64;
 const LOWS_PER_LINE_MIN: usize = 16;
 
-/// A bound, and how many lows a sub-model gets.
+/// Bound of a cut, and the number of lows per sub-model.
 #[derive(Clone, Copy, Debug)]
-struct Level {
+struct CutLevel {
     epsilon: f64,
     per_sub_model: usize,
 }
 
-/// A line to be: over the lows from `first` to before `end`, for keys until the low at `next`.
+/// Planned line: over the lows from `first` to before `end`, for keys up to the low at `next`.
 #[derive(Clone, Copy, Debug)]
-struct Draft {
+struct LineDraft {
     first: usize,
     end: usize,
     next: usize,
-    /// From x, relative to the first low, to positions, relative to `first`.
+    /// Slope from x, relative to the first low, to positions, relative to `first`.
     slope: f64,
     intercept: f64,
     per_sub_model: usize,
 }
 
 impl TopModel {
-    /// Fitted to ascending lows, such that each sub-model gets about so many of them, or, where it
-    /// would be wrong by too much, half of that, and half again, down to 8. It has one line if that
-    /// is enough, and else up to 64, and one for each 16 lows.
+    /// Fits a model to ascending lows such that each sub-model gets about `lows_per_sub_model` of
+    /// them. Where the errors would be too large, it halves that number repeatedly, down to 8. Uses
+    /// one line if that suffices; otherwise at most 64, plus one for each 16 lows.
     ///
     /// # Panics
-    /// There are no lows, or a sub-model is to get none.
+    /// There are no lows, or `lows_per_sub_model` is 0.
     pub fn fit(lows: &[u64], lows_per_sub_model: usize) -> Self {
         assert!(!lows.is_empty() && lows_per_sub_model > 0);
         debug_assert!(lows.is_sorted_by(|left, right| left < right));
@@ -72,7 +71,7 @@ impl TopModel {
             .min(LOWS_PER_SUB_MODEL_MAX);
         let levels = levels(lows_per_sub_model);
         let line_count_max = LINE_COUNT_FREE + lows.len() / LOWS_PER_LINE_MIN;
-        // Too many lines: the last bound is left out, and then the one before.
+        // Too many lines: leave out the last bound, then the one before.
         let depths = (0..=levels.len()).rev();
         let mut cuts = depths.map(|depth| {
             let mut cut = Cut {
@@ -97,25 +96,25 @@ impl TopModel {
     }
 }
 
-fn levels(lows_per_sub_model: usize) -> Vec<Level> {
-    let bounds = BOUNDS.map(|bound| Level {
+fn levels(lows_per_sub_model: usize) -> Vec<CutLevel> {
+    let bounds = BOUNDS.map(|bound| CutLevel {
         epsilon: (bound * lows_per_sub_model) as f64,
         per_sub_model: lows_per_sub_model,
     });
     let halves = core::iter::successors(Some(lows_per_sub_model), |more| Some(more / 2));
     let halves = halves.skip(1);
     let smaller = halves.take_while(|half| *half >= LOWS_PER_SUB_MODEL_MIN);
-    let smaller = smaller.map(|half| Level {
+    let smaller = smaller.map(|half| CutLevel {
         epsilon: half as f64,
         per_sub_model: half,
     });
     bounds.into_iter().chain(smaller).collect()
 }
 
-/// The line through all lows that has the least squared error.
-fn one_line(lows: &[u64], per_sub_model: usize) -> Draft {
+/// Returns the least-squares line through all lows.
+fn one_line(lows: &[u64], per_sub_model: usize) -> LineDraft {
     let (slope, intercept) = least_squares(lows[0], 0, &lows.iter().copied());
-    Draft {
+    LineDraft {
         first: 0,
         end: lows.len(),
         next: lows.len(),
@@ -125,17 +124,18 @@ fn one_line(lows: &[u64], per_sub_model: usize) -> Draft {
     }
 }
 
-impl Draft {
+impl LineDraft {
     fn sub_model_count(&self) -> u32 {
         let low_count = self.end - self.first;
         let count = (low_count + self.per_sub_model / 2) / self.per_sub_model;
         u32::try_from(count.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The line, whose sub-models have numbers from this one on, and the number behind them.
+    /// Returns the line, whose sub-models are numbered from `first_number`, and the next free
+    /// number.
     fn line(&self, lows: &[u64], first_number: u32) -> (TopLine, u32) {
         let count = self.sub_model_count();
-        // From positions to sub-models.
+        // Scales positions to sub-models.
         let scale = f64::from(count) / (self.end - self.first) as f64;
         let line = TopLine {
             first_x: lows[self.first],
@@ -146,8 +146,8 @@ impl Draft {
         (line, first_number.saturating_add(count))
     }
 
-    /// Whether it sends about equally many lows to each sub-model, and these are right enough: each
-    /// at the worst, and in the mean, of which some of them tell.
+    /// Returns whether the line sends about equally many lows to each sub-model with small errors:
+    /// in the worst case, and in the mean of a sample.
     fn is_good(&self, lows: &[u64]) -> bool {
         let (line, count) = self.line(lows, 0);
         let own_lows = &lows[self.first..self.next];
@@ -156,15 +156,15 @@ impl Draft {
         });
         let mut long = Vec::new();
         for share in sharing {
-            if share.len() > CROWD * self.per_sub_model {
+            if share.len() > LOW_COUNT_FACTOR_MAX * self.per_sub_model {
                 return false;
             }
-            // With fewer lows, and the one before them, it cannot be wrong by so many.
+            // With fewer lows, plus the one before them, the error cannot be that large.
             if share.len() >= RANGE_LENGTH_MAX as usize {
                 long.push(line.sub_model_of(share[0], count));
             }
         }
-        // What is before the first line's is its own, too.
+        // Keys before the first line's first low belong to it, too.
         let first = if self.first <= 1 { 0 } else { lows[self.first] };
         let own = first..=lows.get(self.next).map_or(u64::MAX, |next| next - 1);
         let fitted = |number| {
@@ -191,22 +191,22 @@ impl Draft {
     }
 }
 
-/// What is cut, and the lines that are settled.
+/// Input of a cut, and the finished lines.
 struct Cut<'a> {
     lows: &'a [u64],
-    levels: &'a [Level],
+    levels: &'a [CutLevel],
     line_count_max: usize,
     per_sub_model: usize,
-    drafts: Vec<Draft>,
+    drafts: Vec<LineDraft>,
 }
 
 impl Cut<'_> {
-    /// Takes a line, or what comes of it by the levels from this one on.
-    fn settle(&mut self, mut draft: Draft, level: usize) {
+    /// Adds a line, or the lines into which the levels from `level` on cut it.
+    fn settle(&mut self, mut draft: LineDraft, level: usize) {
         if self.drafts.len() > self.line_count_max {
             return;
         }
-        // Large sub-models, if the line serves them.
+        // Try large sub-models first.
         let cut_for = core::mem::replace(&mut draft.per_sub_model, self.per_sub_model);
         let mut is_good = draft.is_good(self.lows);
         if !is_good && cut_for < self.per_sub_model {
@@ -220,7 +220,7 @@ impl Cut<'_> {
                 }
             }
             _ => {
-                // It cannot be cut any more: its sub-models can be smaller.
+                // The line cannot be cut further, but its sub-models can be smaller.
                 while !is_good && draft.per_sub_model / 2 >= LOWS_PER_SUB_MODEL_MIN {
                     draft.per_sub_model /= 2;
                     is_good = draft.is_good(self.lows);
@@ -230,10 +230,10 @@ impl Cut<'_> {
         }
     }
 
-    /// As few lines within a bound as there can be in place of one.
-    fn cut(&self, whole: &Draft, level: Level) -> Vec<Draft> {
+    /// Replaces a line by as few lines as possible within a bound.
+    fn cut(&self, whole: &LineDraft, level: CutLevel) -> Vec<LineDraft> {
         let mut builder = SegmentBuilder::new(level.epsilon, u32::MAX);
-        // The first low of all is 0, or else nobody's, wherever the keys are.
+        // Left out: the very first low is 0, or not a key's low, wherever the keys are.
         let has_others = whole.first == 0 && whole.next > 1;
         let begin = if has_others { 1 } else { whole.first };
         let (mut first, mut drafts) = (begin, Vec::new());
@@ -245,7 +245,7 @@ impl Cut<'_> {
                 builder.push(self.lows[index])
             };
             let Some(segment) = closed else { continue };
-            drafts.push(Draft {
+            drafts.push(LineDraft {
                 first,
                 end: index,
                 next: (index + 1).min(whole.next),
@@ -253,7 +253,7 @@ impl Cut<'_> {
                 intercept: segment.intercept,
                 per_sub_model: level.per_sub_model,
             });
-            // What has closed it begins no line.
+            // The low that closed the line does not begin one.
             builder.finish();
             first = index + 1;
         }

@@ -1,26 +1,27 @@
-//! A two-level recursive model, as XStore has it: a *top model* that says which of so many
-//! sub-models a key belongs to, and these, each of which is a line that says where the key is and
-//! how far it can be wrong.
+//! Two-level recursive model, as in XStore. A *top model* predicts the sub-model of a key. A
+//! sub-model is a line that predicts the key's position with a known error bound.
 //!
-//! What is looked for is not a key but the *piece* that covers it: pieces follow each other, each
-//! from its low to just before the next one's. A sub-model knows those that overlap with the keys
-//! which the top model sends to it, so the piece at either end is known to two of them. That is
-//! XStore's boundary augmentation (section 4.2) for pieces: a key that lies between two sub-models'
-//! pieces and is in neither's training set is still in the range that its sub-model predicts.
+//! The models predict the *piece* that covers a key. Pieces are adjacent, each from its low to just
+//! before the next one's. A sub-model knows the pieces that overlap with the keys that the top
+//! model sends to it, so two sub-models know the piece at each boundary. This corresponds to
+//! XStore's boundary augmentation (section 4.2). A key between two sub-models' pieces, which is in
+//! neither's training set, is still in the range that its sub-model predicts.
 //!
-//! The top model is one line as long as that serves, and more of them where keys lie in clusters:
-//! module `cut` says how many, and where each begins. It is not an approximation of anything: which
-//! sub-model a key belongs to is what the top model says, whatever it says, so it has no error.
+//! The top model is one line if that suffices, and several if keys form clusters: module `cut`
+//! chooses their number and where each begins. The top model has no error, because its result
+//! defines the sub-model of a key.
 //!
 //! - X. Wei, R. Chen, H. Chen, *Fast RDMA-based Ordered Key-Value Store using Remote Learned
 //!   Cache*, OSDI 2020.
 //! - T. Kraska, A. Beutel, E. Chi, J. Dean, N. Polyzotis, *The Case for Learned Index Structures*,
 //!   SIGMOD 2018: recursive models, and the smallest and greatest error of each.
 //!
-//! Deviations: the top model may have several lines; x is taken relative to a first one in `u64`,
-//! before anything becomes a float; the errors are those of whole pieces, not of the keys that
-//! happen to be there, and are measured with the arithmetic that predicts, so absent keys need no
-//! care.
+//! Deviations:
+//!
+//! - The top model may have several lines.
+//! - x is made relative to a first one in `u64` before conversion to floats.
+//! - Errors are those of whole pieces, not of the keys that happen to exist. They are measured with
+//!   the arithmetic of predictions, so absent keys need no special treatment.
 
 mod cut;
 mod sub_model;
@@ -32,7 +33,7 @@ mod tests;
 pub use sub_model::{SUB_MODEL_SIZE_WORDS, SubModel, pieces_of};
 pub use top_model::{TOP_LINE_SIZE_WORDS, TopLine, TopModel};
 
-/// A line that was written as bits, if it is one that can have been fitted.
+/// Decodes a line from bits, if fitting can have produced it.
 fn line(slope: u64, intercept: u64) -> Option<(f64, f64)> {
     let line = (f64::from_bits(slope), f64::from_bits(intercept));
     (line.0.is_finite() && line.0 >= 0.0 && line.1.is_finite()).then_some(line)
@@ -48,8 +49,8 @@ fn clamp(value: f64, count: u32) -> u32 {
     (value as u32).min(count - 1)
 }
 
-/// The line through the points (x, its position, from `first_y` on) that has the least squared
-/// error, relative to `first_x`: slope and intercept, both finite, the slope not negative.
+/// Returns slope and intercept of the least-squares line through the points (x, its position, from
+/// `first_y` on), relative to `first_x`. Both are finite; the slope is not negative.
 fn least_squares(
     first_x: u64,
     first_y: u32,
@@ -71,7 +72,7 @@ fn least_squares(
         covariance += (x - mean_x) * (f64::from(y) - mean_y);
         variance += (x - mean_x) * (x - mean_x);
     }
-    // Positions rise with x; what is below 0 is rounding.
+    // Positions rise with x, so a negative slope is a rounding error.
     let slope = if variance > 0.0 {
         (covariance / variance).max(0.0)
     } else {

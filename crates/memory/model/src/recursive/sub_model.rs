@@ -1,38 +1,40 @@
-//! One sub-model: which of its pieces covers a key, and how far it can be wrong.
+//! Sub-model: predicts the piece that covers a key, with an error bound.
 
 use core::ops::{Range, RangeInclusive};
 
 use super::{clamp, least_squares, line};
 use crate::segment::evaluate;
 
-/// What sums of predictions and errors may be off by, as they are rounded: of less than 2^32 pieces
-/// far less than this.
+/// Bound of the rounding error of sums of predictions and errors: far more than it is for less than
+/// 2^32 pieces.
 const ROUNDING_MARGIN: f64 = 1e-5;
 
-/// How far behind its last piece a line may predict: what a line says of keys between two clusters
-/// is far more than the number of its last piece, and no error.
+/// Largest distance of a prediction behind the last piece. Keys between two clusters are predicted
+/// far behind it, which does not count as an error.
 const OVERSHOOT: f64 = 4.0;
 
-/// A line that is wrong by more is fitted again without what is at the ends.
+/// Range length above which a line is fitted again without the pieces at the ends.
 const GOOD_RANGE_LENGTH: u32 = 8;
 
-/// Words of a [`SubModel`].
+/// Number of words of a [`SubModel`].
 pub const SUB_MODEL_SIZE_WORDS: usize = 5;
 
-/// Predicts which of its pieces covers a key.
+/// Model that predicts which of its pieces covers a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SubModel {
     first_x: u64,
     slope: f64,
     intercept: f64,
     piece_count: u32,
-    /// By how much a prediction can be less than the piece's number, measured.
+    /// Measured maximum by which a prediction is less than the piece's number.
     behind: f32,
-    /// And by how much greater: that of a piece's end is, by 1, even if the line is perfect.
+    /// Measured maximum by which a prediction is greater; at a piece's end it is 1 even for a
+    /// perfect line.
     ahead: f32,
 }
 
-/// Which of the pieces with these lows overlap with a span. The first low is not above the span.
+/// Returns the pieces with these lows that overlap with a span. The first low must not be above the
+/// span.
 ///
 /// # Panics
 /// There are no pieces.
@@ -44,9 +46,9 @@ pub fn pieces_of(lows: &[u64], span: &RangeInclusive<u64>) -> Range<usize> {
 }
 
 impl SubModel {
-    /// Fitted to the pieces that overlap with a span, given their ascending lows; the first one may
-    /// begin before it. The best of the least-squares lines through all begins, or all but those at
-    /// the ends.
+    /// Fits a model to the pieces that overlap with a span, given their ascending lows; the first
+    /// piece may begin before the span. Uses the best of the least-squares lines through all lows,
+    /// or all but those at the ends.
     ///
     /// # Panics
     /// There are no pieces, or more than 2^32 - 1.
@@ -56,7 +58,7 @@ impl SubModel {
         if model.range_length_max() <= GOOD_RANGE_LENGTH || count < 4 {
             return model;
         }
-        // The first and the last may reach far into a gap, where no other is.
+        // The first and the last piece may reach far into a gap without other pieces.
         let others = [1..count, 0..count - 1, 1..count - 1];
         let others = others.map(|fitted| Self::through(lows, span, fitted));
         let better = |best: Self, other: Self| {
@@ -69,7 +71,7 @@ impl SubModel {
         others.into_iter().fold(model, better)
     }
 
-    /// The line through some of the begins, with its errors over all pieces.
+    /// Returns the line through some of the lows, with its errors over all pieces.
     fn through(lows: &[u64], span: &RangeInclusive<u64>, fitted: Range<usize>) -> Self {
         assert!(!lows.is_empty());
         let piece_count = u32::try_from(lows.len()).expect("fewer than 2^32 pieces");
@@ -90,8 +92,9 @@ impl SubModel {
         let nexts = begins.clone().skip(1).map(|next| next.saturating_sub(1));
         let ends = nexts.chain([*span.end()]);
         for (piece, (begin, end)) in (0_u32..).zip(begins.zip(ends)) {
-            // Predictions rise with x: those of a piece lie between those of its ends. What is
-            // predicted before the first piece is of that, and behind the last, of the last.
+            // Predictions rise with x, so those of a piece lie between those of its ends.
+            // Predictions before the first piece count as the first, those behind the last as the
+            // last.
             if piece > 0 {
                 behind = behind.max(f64::from(piece) - model.predict(begin));
             }
@@ -104,7 +107,7 @@ impl SubModel {
         model
     }
 
-    /// Rises with x.
+    /// Predicts a position; monotone in x.
     #[inline]
     fn predict(&self, x: u64) -> f64 {
         let x = x.saturating_sub(self.first_x);
@@ -112,14 +115,15 @@ impl SubModel {
         evaluate(self.slope, self.intercept, x).min(most)
     }
 
-    /// The piece that most probably covers x.
+    /// Returns the piece that most probably covers x.
     #[inline]
     pub fn position(&self, x: u64) -> u32 {
         let middle = (f64::from(self.behind) - f64::from(self.ahead)) / 2.0;
         clamp((self.predict(x) + middle).round(), self.piece_count)
     }
 
-    /// The pieces of which one covers x, if x is of the span that the model was fitted to.
+    /// Returns a range of pieces, one of which covers x, if x is in the span that the model was
+    /// fitted to.
     #[inline]
     pub fn range(&self, x: u64) -> RangeInclusive<u32> {
         let predicted = self.predict(x);
@@ -128,17 +132,17 @@ impl SubModel {
         clamp(first, self.piece_count).min(last)..=last
     }
 
-    /// Where the piece with this number begins as the model predicts it, in 2^-16 of the range of
-    /// its errors, rounded down: what [`narrow`](Self::narrow) wants to know of each piece. `low`
-    /// is where it begins, or before the span.
+    /// Returns the predicted beginning of this piece for [`narrow`](Self::narrow), in units of
+    /// 2^-16 of the model's error range, rounded down. `low` is where the piece begins, or before
+    /// the span.
     pub fn residual(&self, piece: u32, low: u64) -> u16 {
         let error = self.predict(low.max(self.first_x)) - f64::from(piece);
         let steps = (error + f64::from(self.behind)) / self.step();
         clamp(steps, 1 << 16) as u16
     }
 
-    /// The pieces of a [`range`](Self::range) of which one covers x, given the residuals of all of
-    /// them in their order: one as a rule.
+    /// Returns the pieces of a [`range`](Self::range), one of which covers x, given the residuals
+    /// of all of them in order: usually one.
     pub fn narrow(
         &self,
         x: u64,
@@ -149,7 +153,7 @@ impl SubModel {
         let (mut first, mut last) = (*range.start(), *range.start());
         for (piece, residual) in range.zip(residuals) {
             let begins = f64::from(piece) - f64::from(self.behind) + f64::from(residual) * step;
-            // Where a prediction is the same, x may be on either side.
+            // If predictions are equal, x may be on either side.
             if begins - ROUNDING_MARGIN > predicted {
                 break;
             }
@@ -169,12 +173,12 @@ impl SubModel {
         f64::from(self.behind) + f64::from(self.ahead)
     }
 
-    /// How many pieces it knows.
+    /// Returns the number of pieces.
     pub fn piece_count(&self) -> u32 {
         self.piece_count
     }
 
-    /// The model as words.
+    /// Encodes the model as words.
     pub fn words(&self) -> [u64; SUB_MODEL_SIZE_WORDS] {
         let line = [self.slope.to_bits(), self.intercept.to_bits()];
         let errors = [self.behind, self.ahead].map(|error| u64::from(error.to_bits()));
@@ -188,7 +192,7 @@ impl SubModel {
         ]
     }
 
-    /// The model that was written so; `None`: none was.
+    /// Decodes a model; `None` if the words are not one.
     pub fn from_words(words: &[u64; SUB_MODEL_SIZE_WORDS]) -> Option<Self> {
         let [first_x, slope, intercept, count, errors] = *words;
         let (slope, intercept) = line(slope, intercept)?;
@@ -205,7 +209,7 @@ impl SubModel {
         })
     }
 
-    /// Pieces of a range at the most.
+    /// Returns the largest possible number of pieces in a range.
     pub fn range_length_max(&self) -> u32 {
         clamp(self.width(), self.piece_count) + 1
     }

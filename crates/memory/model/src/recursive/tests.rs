@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A top model that was written and read.
+/// Encodes and decodes a top model.
 fn again(top: &TopModel) -> Option<TopModel> {
     let lines = top.lines().iter();
     let lines: Option<Vec<_>> = lines
@@ -47,7 +47,7 @@ fn check(lows: &[u64], lows_per_sub_model: usize, asked: impl IntoIterator<Item 
     }
 }
 
-/// Lows of every shape: the first is 0, as the first leaf's.
+/// Lows of all shapes: the first is 0, as that of the first leaf.
 fn lows() -> impl Strategy<Value = Vec<u64>> {
     let cluster = (any::<u64>(), 0_u32..63, 1_usize..60);
     proptest::collection::vec(cluster, 1..6).prop_map(|clusters| {
@@ -65,8 +65,8 @@ fn lows() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    /// Promise: whatever the pieces are, the one that covers a key is in the range that the
-    /// key's sub-model predicts: of lows, of keys around them, of any keys.
+    /// Promise: for any pieces, the range that a key's sub-model predicts contains the piece that
+    /// covers the key: for lows, keys near them, and any keys.
     #[test]
     fn every_key_is_in_its_range(
         lows in lows(),
@@ -80,7 +80,7 @@ proptest! {
         check(&lows, lows_per_sub_model, asked);
     }
 
-    /// Promise: spans are those of the sub-models, and cover all keys, each once.
+    /// Promise: spans belong to their sub-models, and cover every key exactly once.
     #[test]
     fn spans_tile_the_keys(lows in lows(), lows_per_sub_model in 1_usize..80) {
         let top = TopModel::fit(&lows, lows_per_sub_model);
@@ -97,7 +97,8 @@ proptest! {
 }
 
 proptest! {
-    /// Promise: any words are a model or none, and a model predicts something of any key.
+    /// Promise: any words decode to a model or to nothing, and a model predicts a position for any
+    /// key.
     #[test]
     fn any_words_can_be_read(words: [u64; 5], x: u64) {
         if let Some(model) = SubModel::from_words(&words) {
@@ -114,7 +115,7 @@ proptest! {
     }
 }
 
-/// What is not a line, or has no pieces, is no model.
+/// Words that are not a line, or have no pieces, are rejected.
 #[test]
 fn words_of_no_model_are_refused() {
     let model = SubModel::fit(&[3, 9], &(3..=20));
@@ -152,7 +153,7 @@ fn words_of_no_model_are_refused() {
     assert_eq!(top(&[(6, 0), (6, 1)], 2), None, "two lines at once");
 }
 
-/// Pieces at equal distances are predicted within one, wherever the keys are.
+/// Equally spaced pieces are predicted within one, wherever the keys are.
 #[test]
 fn a_line_is_learned() {
     for from in [0, 1 << 40, 1 << 62, u64::MAX - 1_000_000] {
@@ -175,8 +176,8 @@ fn a_line_is_learned() {
     }
 }
 
-/// Promise: that the last piece ends with the last key, and the first begins with the first, is
-/// no error, however far these are from the others.
+/// Promise: the last piece's end at the last key and the first one's beginning at the first key
+/// cause no error, however far they are from the others.
 #[test]
 fn ends_are_no_errors() {
     let lows: Vec<u64> = (0..100).map(|piece| (1 << 40) + piece * 30).collect();
@@ -188,7 +189,7 @@ fn ends_are_no_errors() {
     assert_eq!(model.range(u64::MAX), 99..=99);
 }
 
-/// Promise: of random keys, whose range is some pieces, residuals leave one.
+/// Promise: for random keys, whose range has several pieces, residuals leave one.
 #[test]
 fn residuals_name_the_piece() {
     let mut state = 1_u64;
@@ -201,7 +202,7 @@ fn residuals_name_the_piece() {
         })
         .collect();
     xs.sort_unstable();
-    // Pieces begin between keys, as leaves do that are loaded.
+    // Pieces begin between keys, as loaded leaves do.
     let between = xs[5..].windows(2).step_by(6);
     let between = between.map(|pair| pair[0].midpoint(pair[1]));
     let lows: Vec<u64> = core::iter::once(0).chain(between).collect();
@@ -224,7 +225,7 @@ fn residuals_name_the_piece() {
     assert!(f64::from(in_narrow) / count < 1.02, "{in_narrow}");
 }
 
-/// One piece, one sub-model, equal lows in one place: nothing divides by nothing.
+/// One piece, one sub-model, and equal lows work without a division by zero.
 #[test]
 fn the_least_there_is_works() {
     check(&[0], 1, [0, 5, u64::MAX]);
@@ -245,7 +246,7 @@ fn random(count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Lows of leaves in clusters that are dense and far from each other, each with one leaf between.
+/// Lows of leaves in dense, remote clusters, with one leaf between clusters.
 fn clustered(cluster_count: usize, lows_per_cluster: u64) -> Vec<u64> {
     let mut begins: Vec<u64> = random(cluster_count).map(|it| it >> 1).collect();
     begins.sort_unstable();
@@ -257,8 +258,8 @@ fn clustered(cluster_count: usize, lows_per_cluster: u64) -> Vec<u64> {
     lows
 }
 
-/// How many lows, in the mean, a key may be in by its sub-model alone, how many lows the fullest
-/// sub-model gets, and how many sub-models there are for each 64 lows.
+/// Returns the mean number of lows in a key's predicted range, the number of lows of the fullest
+/// sub-model, and the number of sub-models for each 64 lows.
 fn quality(lows: &[u64]) -> (f64, usize, f64) {
     let top = TopModel::fit(lows, 64);
     let (mut lengths, mut most) = (0.0, 0);
@@ -276,8 +277,8 @@ fn quality(lows: &[u64]) -> (f64, usize, f64) {
     (lengths / count, most, sub_models)
 }
 
-/// Promise: keys in dense clusters far from each other are predicted as well as others are, and
-/// sent to sub-models evenly, however many clusters there are.
+/// Promise: keys in dense, remote clusters are predicted as well as others, and sent to sub-models
+/// evenly, for any number of clusters.
 #[test]
 fn clusters_are_learned() {
     for (cluster_count, lows_per_cluster, sub_models_max) in [
@@ -295,8 +296,8 @@ fn clusters_are_learned() {
     }
 }
 
-/// Promise: so are keys whose density goes through all powers of two, of which one line would send
-/// half to one sub-model.
+/// Promise: the same holds for keys whose density passes through all powers of two; one line would
+/// send half of them to one sub-model.
 #[test]
 fn powers_of_two_are_learned() {
     let mut lows: Vec<u64> = (0..1000)
@@ -312,7 +313,7 @@ fn powers_of_two_are_learned() {
     );
 }
 
-/// Promise: of even keys the top model is one line, whatever their number.
+/// Promise: for even keys the top model is one line, whatever their number.
 #[test]
 fn even_keys_are_one_line() {
     for count in [1, 2, 100, 100_000] {
@@ -325,7 +326,8 @@ fn even_keys_are_one_line() {
     }
 }
 
-/// Promise: lines that would be too many are fewer and worse, and every key is in its range still.
+/// Promise: if too many lines were needed, fewer and worse ones are used, and every key is still in
+/// its range.
 #[test]
 fn lines_are_limited() {
     let lows = clustered(3000, 5);

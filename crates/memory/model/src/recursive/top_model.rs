@@ -1,25 +1,26 @@
-//! The top model: which sub-model a key belongs to.
+//! Top model: predicts the sub-model of a key.
 
 use core::ops::RangeInclusive;
 
 use super::{clamp, line};
 use crate::segment::evaluate;
 
-/// Words of a [`TopLine`].
+/// Number of words of a [`TopLine`].
 pub const TOP_LINE_SIZE_WORDS: usize = 4;
 
-/// One line of a top model. It sends keys to sub-models of its own.
+/// Line of a top model, which sends keys to its own sub-models.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TopLine {
     pub(super) first_x: u64,
     pub(super) slope: f64,
     pub(super) intercept: f64,
-    /// Its first sub-model.
+    /// Number of its first sub-model.
     pub(super) first_number: u32,
 }
 
-/// Sends keys to sub-models. Each line has its own of them, at least one, and the keys from its
-/// first one on until the next line's; what is before all, the first line's.
+/// Model that sends keys to sub-models. Each line has its own sub-models, at least one, and the
+/// keys from its first one to before the next line's. Keys before all lines belong to the first
+/// one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopModel {
     lines: Box<[TopLine]>,
@@ -27,13 +28,13 @@ pub struct TopModel {
 }
 
 impl TopLine {
-    /// The line as words.
+    /// Encodes the line as words.
     pub fn words(&self) -> [u64; TOP_LINE_SIZE_WORDS] {
         let line = [self.slope.to_bits(), self.intercept.to_bits()];
         [self.first_x, line[0], line[1], self.first_number.into()]
     }
 
-    /// The line that was written so; `None`: none was.
+    /// Decodes a line; `None` if the words are not one.
     pub fn from_words(words: &[u64; TOP_LINE_SIZE_WORDS]) -> Option<Self> {
         let [first_x, slope, intercept, first_number] = *words;
         let (slope, intercept) = line(slope, intercept)?;
@@ -45,7 +46,7 @@ impl TopLine {
         })
     }
 
-    /// The sub-model of x, one of those before `end_number`.
+    /// Returns the sub-model of x, one of those before `end_number`.
     #[inline]
     pub(super) fn sub_model_of(&self, x: u64, end_number: u32) -> u32 {
         let x = x.saturating_sub(self.first_x);
@@ -53,7 +54,7 @@ impl TopLine {
         self.first_number + clamp(evaluate(self.slope, self.intercept, x), own_count)
     }
 
-    /// The x of a sub-model before `end_number`, of those x that are the line's.
+    /// Returns the range of x, among the line's, that belong to a sub-model before `end_number`.
     pub(super) fn span(
         &self,
         sub_model: u32,
@@ -68,7 +69,7 @@ impl TopLine {
         (first <= last).then_some(first..=last)
     }
 
-    /// The smallest of its x that is sent to this sub-model or a later one.
+    /// Returns the line's smallest x that is sent to this sub-model or a later one.
     fn first_x_from(
         &self,
         sub_model: u32,
@@ -92,8 +93,8 @@ impl TopLine {
 }
 
 impl TopModel {
-    /// Of these lines, with so many sub-models in all; `None`: the lines do not ascend, or one has
-    /// no sub-model.
+    /// Creates a top model of these lines, with `sub_model_count` sub-models in all; `None` if the
+    /// lines do not ascend, or one has no sub-model.
     pub fn from_lines(lines: Vec<TopLine>, sub_model_count: u32) -> Option<Self> {
         let ascend = lines.is_sorted_by(|left, right| {
             left.first_x < right.first_x && left.first_number < right.first_number
@@ -106,23 +107,23 @@ impl TopModel {
         })
     }
 
-    /// Its lines, at least one.
+    /// Returns the lines, at least one.
     pub fn lines(&self) -> &[TopLine] {
         &self.lines
     }
 
-    /// How many sub-models there are.
+    /// Returns the number of sub-models.
     pub fn sub_model_count(&self) -> u32 {
         self.sub_model_count
     }
 
-    /// Memory that the lines take, in bytes.
+    /// Returns the size of the lines in memory, in bytes.
     pub fn size_bytes(&self) -> usize {
         size_of_val(&*self.lines)
     }
 
-    /// The sub-model of x, from 0. Monotone: no greater for a smaller x. Cost: a binary search over
-    /// the lines.
+    /// Returns the sub-model of x, counted from 0. Monotone in x. Cost: a binary search over the
+    /// lines.
     #[inline]
     pub fn sub_model_of(&self, x: u64) -> u32 {
         let index = self.lines.partition_point(|line| line.first_x <= x);
@@ -130,7 +131,7 @@ impl TopModel {
         self.lines[index].sub_model_of(x, self.end_number(index))
     }
 
-    /// The x that are sent to a sub-model, first and last; `None`: there is none.
+    /// Returns the first and last x that are sent to a sub-model; `None` if there are none.
     pub fn span(&self, sub_model: u32) -> Option<RangeInclusive<u64>> {
         if sub_model >= self.sub_model_count {
             return None;
@@ -145,7 +146,7 @@ impl TopModel {
         line.span(sub_model, self.end_number(index), &(first..=last))
     }
 
-    /// One behind the last sub-model of a line.
+    /// Returns one more than the number of a line's last sub-model.
     #[inline]
     fn end_number(&self, index: usize) -> u32 {
         let next = self.lines.get(index + 1);

@@ -1,40 +1,40 @@
-//! Alphabets: how the bytes behind a prefix become one number.
+//! Alphabets, which convert the bytes behind a prefix to one number.
 //!
-//! A coordinate reads a string as the digits of a number, most significant first, and stops when 64
-//! bits are full. Digits of base 256 take any byte, but of keys like `user:0012345` each uses ten
-//! of 256 values: between 9 and the next decade's 0 lie 246 values that never come, on every level,
-//! and what is a straight line to people is stairs to the model. So an alphabet lists the bytes
-//! that count, and a byte's digit is its rank among them; fewer values a digit are more digits a
-//! number, too.
+//! A coordinate reads a string as the digits of a number, most significant first, until 64 bits are
+//! full. Digits of base 256 accept any byte. But keys like `user:0012345` use only ten of 256
+//! values per digit: 246 unused values lie between 9 and the next decade's 0, at every level. What
+//! looks like a straight line is then a staircase to the model. So an alphabet lists the relevant
+//! bytes, and a byte's digit is its rank among them. With fewer values per digit, a number also has
+//! more digits.
 
 use crate::strings::error::StringModelError;
 
-/// Which bytes count as digits of a coordinate, and in which base.
+/// Set of the bytes that count as digits of a coordinate, which defines their base.
 ///
-/// Every alphabet takes every string; one that does not suit the strings only tells fewer of them
-/// apart. `symbol_count_max` bytes are looked at, the rest of a string is not.
+/// Every alphabet accepts every string; an unsuitable one merely distinguishes fewer strings. Only
+/// the first `symbol_count_max` bytes of a string count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Alphabet {
-    /// Any byte; 8 of them.
+    /// Any byte; 8 digits.
     Binary = 0,
-    /// `0` to `9`; 19 of them.
+    /// `0` to `9`; 19 digits.
     Decimal = 1,
-    /// `0` to `9` and `a` to `f`; 16 of them.
+    /// `0` to `9` and `a` to `f`; 16 digits.
     HexLower = 2,
-    /// `0` to `9` and `A` to `F`; 16 of them.
+    /// `0` to `9` and `A` to `F`; 16 digits.
     HexUpper = 3,
-    /// Digits and letters; 10 of them.
+    /// Digits and letters; 10 digits.
     Alphanumeric = 4,
-    /// Digits, letters, `-` and `_`: what identifiers and base 64 for URLs are made of; 10 of them.
+    /// Digits, letters, `-` and `_`, as in identifiers and base 64 for URLs; 10 digits.
     Base64Url = 5,
-    /// Digits, small letters and ` -./_`: paths and words; 11 of them.
+    /// Digits, lower-case letters and ` -./_`, as in paths and words; 11 digits.
     LowerText = 6,
-    /// From the space to `~`; 9 of them.
+    /// The space to `~`; 9 digits.
     Printable = 7,
 }
 
-/// What an alphabet makes of strings.
+/// Conversion table of an alphabet.
 #[derive(Debug)]
 struct Digits {
     base: u64,
@@ -43,7 +43,7 @@ struct Digits {
     /// if there is none.
     ranks: [u16; 256],
     is_listed: [bool; 256],
-    /// The greatest number of so many digits.
+    /// Greatest number with each number of digits.
     greatest: [u64; Alphabet::SYMBOL_COUNT_MAX + 1],
 }
 
@@ -84,8 +84,8 @@ impl Digits {
         }
     }
 
-    /// `number` with `count` zeros behind it. A number that is not 0 has had digits, so that the
-    /// power fits.
+    /// Returns `number` with `count` zero digits appended. A nonzero number already has digits, so
+    /// the power fits.
     #[inline]
     const fn append_zeros(&self, number: u64, count: usize) -> u64 {
         number.wrapping_mul(self.greatest[count].wrapping_add(1))
@@ -105,8 +105,9 @@ impl Digits {
         self.append_zeros(number, self.count_max - window.len())
     }
 
-    /// At a byte that is not listed, with room for `count` more digits: the smallest coordinate of
-    /// what is listed and sorts behind, or if nothing is, the greatest of what sorts before.
+    /// Handles a byte outside the alphabet, with `count` more digits to come. Returns the smallest
+    /// coordinate of strings in the alphabet that sort behind; if there are none, the greatest of
+    /// those before.
     #[inline]
     fn round_up(&self, number: u64, rank: u64, count: usize) -> u64 {
         if rank == self.base {
@@ -131,7 +132,7 @@ static PRINTABLE: Digits = Digits::new(
 );
 
 impl Alphabet {
-    /// All of them; where several do, an earlier one is taken.
+    /// All alphabets; an earlier one is preferred if several suit.
     pub const ALL: [Self; 8] = [
         Self::Binary,
         Self::Decimal,
@@ -142,15 +143,19 @@ impl Alphabet {
         Self::LowerText,
         Self::Printable,
     ];
-    /// The most bytes that any of them looks at.
+    /// Largest number of bytes that any alphabet reads.
     pub const SYMBOL_COUNT_MAX: usize = 19;
 
-    /// The number that stands for it where it is stored.
+    /// Returns the number that represents the alphabet in storage.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The alphabet that a number stands for; an error if none does.
+    /// Returns the alphabet with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`StringModelError::Alphabet`], if there is none.
     pub fn from_code(code: u8) -> Result<Self, StringModelError> {
         Self::ALL
             .get(usize::from(code))
@@ -158,14 +163,14 @@ impl Alphabet {
             .ok_or(StringModelError::Alphabet { code })
     }
 
-    /// How many bytes of a string count.
+    /// Returns the number of bytes of a string that count.
     pub fn symbol_count_max(self) -> usize {
         self.digits().map_or(8, |digits| digits.count_max)
     }
 
-    /// The coordinate of what is left of a string behind a prefix. Monotone: of two strings, the
-    /// greater one never has the smaller coordinate. A string that ends early counts as if its last
-    /// digits were the smallest.
+    /// Returns the coordinate of the rest of a string behind a prefix. Monotone: of two strings,
+    /// the greater one never has the smaller coordinate. A string that ends early is padded with
+    /// the smallest digit.
     #[inline]
     pub fn coordinate(self, suffix: &[u8]) -> u64 {
         match self.digits() {
@@ -189,7 +194,7 @@ impl Alphabet {
     }
 }
 
-/// The first eight bytes, most significant first, zeros where the string ends early.
+/// Returns the first eight bytes, most significant first, zero-padded.
 #[inline]
 pub(super) fn head(string: &[u8]) -> u64 {
     if let Some(bytes) = string.first_chunk::<8>() {
@@ -204,14 +209,14 @@ pub(super) fn head(string: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each alphabet uses as many bytes as fit into 64 bits, which is what its documentation says.
+    /// Each alphabet uses as many bytes as fit into 64 bits, as documented.
     #[test]
     fn as_many_bytes_count_as_fit() {
         let counts = Alphabet::ALL.map(Alphabet::symbol_count_max);
         assert_eq!(counts, [8, 19, 16, 16, 10, 10, 11, 9]);
     }
 
-    /// What is stored is read back, and nothing else is taken.
+    /// Stored codes decode to their alphabets; other codes are rejected.
     #[test]
     fn codes_come_back() {
         for alphabet in Alphabet::ALL {
@@ -223,8 +228,8 @@ mod tests {
         );
     }
 
-    /// Decimal digits are a decimal number, and bytes that are none are rounded up to the next one,
-    /// or to the last number before.
+    /// Decimal digits form a decimal number; other bytes are rounded up to the next one, or to the
+    /// last number before.
     #[test]
     fn digits_are_a_number() {
         let coordinate = |text: &[u8]| Alphabet::Decimal.coordinate(text);

@@ -1,21 +1,20 @@
-//! Where one leaf ends and the next begins, and a byte that says it.
+//! Boundaries between leaves, and their encoding as residual bytes.
 
 use crate::strings::line::{LineSegment, StringLine};
 
-/// The boundary before a leaf.
+/// Boundary before a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary<'a> {
-    /// The last key of the leaf before, below the fence; `None` if it is not known, or there is
-    /// none.
+    /// Last key of the previous leaf, below the fence; `None` if unknown, or if there is none.
     pub last: Option<&'a [u8]>,
-    /// The leaf's lower fence.
+    /// Lower fence of the leaf.
     pub fence: &'a [u8],
-    /// The leaf's first key, not below the fence; the fence if it is not known.
+    /// First key of the leaf, not below the fence; the fence if unknown.
     pub first: &'a [u8],
 }
 
 impl<'a> Boundary<'a> {
-    /// Nothing is known of the keys on both sides.
+    /// Creates a boundary without known keys on either side.
     pub fn alone(fence: &'a [u8]) -> Self {
         Self {
             last: None,
@@ -25,8 +24,8 @@ impl<'a> Boundary<'a> {
     }
 }
 
-/// A boundary in positions. A threshold in `last + 1..=first` parts the keys on both sides; if that
-/// is empty, none does.
+/// Boundary in positions. A threshold in `last + 1..=first` separates the keys on both sides; if
+/// that range is empty, no threshold does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub(super) last: i64,
@@ -46,24 +45,28 @@ impl Interval {
     }
 }
 
-/// Grid points that a residual can be off: a threshold is at most one beyond the predicted fence.
-const RESIDUAL_ROOM: f64 = i8::MAX as f64 - 1.0;
+/// Largest error that a residual can correct, in grid points: a threshold is at most one beyond the
+/// predicted fence.
+const RESIDUAL_ERROR_MAX: f64 = i8::MAX as f64 - 1.0;
 
-/// How finely positions are counted for residuals of a byte: as finely as one can still hold errors
-/// of `epsilon` leaves. Beyond 126 leaves residuals saturate, and leaves are predicted wrong.
+/// Returns the finest unit of positions for residual bytes that can still hold errors of `epsilon`
+/// leaves, as a shift. Beyond 126 leaves residuals saturate, and some predictions are wrong.
 pub fn byte_shift(epsilon: f64) -> u32 {
-    let shift = (RESIDUAL_ROOM / epsilon.max(0.5)).log2().floor();
+    let shift = (RESIDUAL_ERROR_MAX / epsilon.max(0.5)).log2().floor();
     shift.clamp(0.0, 8.0) as u32
 }
 
-/// The residuals of a segment's leaves: for leaf i the threshold on positions, in units of
-/// 2^-`shift` leaves (at most 8, asserted), from which on a key belongs to it or to a later leaf,
-/// minus i. That of the first does not count.
+/// Returns the residuals of a segment's leaves: for leaf i the threshold on positions, in units of
+/// 2^-`shift` leaves, from which on a key belongs to it or to a later leaf, minus i. The first
+/// leaf's is unused.
 ///
-/// Needs a boundary for each leaf, in order (asserted). A threshold lies as near to the prediction
-/// of the fence as the keys on both sides allow: so these are predicted right, and of what is not
-/// there yet as little wrong as can be. Where the predictions of both sides are one, the left
-/// side's keys cost one more leaf.
+/// A threshold is as near to the prediction of the fence as the keys on both sides allow. So these
+/// keys are predicted right, and later keys as rarely wrong as possible. If both sides have the
+/// same prediction, the left side's keys cost one more leaf.
+///
+/// # Panics
+///
+/// If `shift` exceeds 8, or there is not a boundary for each leaf, in order.
 pub fn byte_residuals<'a>(
     segment: &LineSegment,
     boundaries: impl IntoIterator<Item = Boundary<'a>>,
@@ -88,15 +91,15 @@ pub fn byte_residuals<'a>(
     residuals
 }
 
-/// What a byte holds of a threshold. Held back by the threshold before it, one may be out of its
-/// reach: then the leaf is predicted wrong, which its fences tell.
+/// Encodes a threshold in a byte. A threshold that the previous one holds back may be out of range:
+/// then predictions of the leaf are wrong, which its fences show.
 fn residual(threshold: i64, base: i64) -> i8 {
     (threshold - base).clamp(i8::MIN.into(), i8::MAX.into()) as i8
 }
 
-/// The leaf that a coordinate belongs to by residuals, of which there is at least one; true: or the
-/// one before it. That is so where its position is the leaf's very threshold, which keys of both
-/// sides may have.
+/// Finds the leaf of a coordinate by residuals, of which there must be at least one. Returns true
+/// if it may also be the leaf before: if its position equals the leaf's threshold, which keys of
+/// both sides may have.
 #[inline]
 pub(super) fn find_by_bytes(
     line: &StringLine,
@@ -108,7 +111,7 @@ pub(super) fn find_by_bytes(
     let last = residuals.len() as i64 - 1;
     let threshold = |leaf: i64| (leaf << shift) + i64::from(residuals[leaf as usize]);
     let pointed = (position >> shift).clamp(0, last);
-    // The residual of the leaf that the line points to tells how far the line is off near it.
+    // The residual of the leaf that the line points to shows the error of the line near it.
     let corrected = position.saturating_sub(i64::from(residuals[pointed as usize]));
     let mut leaf = (corrected >> shift).clamp(0, last);
     while leaf > 0 && position < threshold(leaf) {
@@ -126,7 +129,7 @@ mod tests {
     use crate::strings::Alphabet;
     use crate::strings::line::LineSegmentParts;
 
-    /// Decimal numbers of 19 digits behind `k`, 1000 a leaf.
+    /// Segment of decimal numbers of 19 digits behind `k`, 1000 per leaf.
     fn segment(leaf_count: u32) -> LineSegment {
         let parts = LineSegmentParts {
             first_fence: b"k0000000000000000000".to_vec(),
@@ -145,8 +148,8 @@ mod tests {
     }
 
     /// Promise: the keys on both sides of a fence are predicted right, wherever in the gap the
-    /// fence is, as long as the grid has a point between them; and what is not there yet is
-    /// predicted wrong only between the fence and the nearest of these.
+    /// fence is, as long as the gap contains a grid point. Later keys are predicted wrong only
+    /// between the fence and the nearest grid point.
     #[test]
     fn residuals_part_the_keys_on_both_sides() {
         let (shift, unit) = (5, 1000 / 32);
@@ -175,8 +178,8 @@ mod tests {
         }
     }
 
-    /// Promise: where no grid point lies in the gap, the keys on both sides are said to be in one
-    /// of the two leaves.
+    /// Promise: if no grid point lies in the gap, both leaves are returned for the keys on both
+    /// sides.
     #[test]
     fn a_gap_that_is_too_narrow_names_both_sides() {
         let segment = segment(2);
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(find(&key(990)), (0, false));
     }
 
-    /// Any residuals give a leaf that is there.
+    /// Any residuals lead to an existing leaf.
     #[test]
     fn any_residuals_end_the_search() {
         let line = segment(3).line();

@@ -1,11 +1,11 @@
-//! The stream that chooses: lines where they are small and tell leaves apart, fences elsewhere.
+//! Builder that chooses lines where they are small and distinguish leaves, and fences elsewhere.
 //!
-//! Lines are closed as if there were nothing else, and each is then weighed against the fences of
-//! its leaves. A leaf is *blurred* if its fence is predicted so near to the one before that keys of
-//! both leaves may share a point of the grid: who looks for them reads two leaves, or a wrong one
-//! where several in a row are. That is a round trip, so no bytes make up for it: where more leaves
-//! are blurred than of random keys, one a leaf, ever are, fences are taken. Elsewhere whatever
-//! takes fewer bytes is. Neighbours that fences are taken for become one front-coded segment.
+//! Lines are closed first, and each is then compared with the fences of its leaves. A leaf is
+//! *blurred* if its fence is predicted so near to the previous one that keys of both leaves may
+//! share a grid point. A lookup of such a key reads two leaves, or a wrong one if several leaves in
+//! a row are blurred. That costs a round trip, which no saved bytes justify. So fences are used if
+//! more leaves are blurred than random keys, one per leaf, ever cause. Otherwise the smaller kind
+//! is used. Neighboring stretches of fences become one front-coded segment.
 
 use core::mem;
 
@@ -14,26 +14,26 @@ use crate::strings::line::LineSegment;
 use crate::strings::line_builder::{LineSegmentBuilder, shared_size};
 use crate::strings::segment::StringSegment;
 
-/// Bytes of a segment in memory, beside its first fence: entry, error, and what leads to it.
+/// Size in bytes of a segment in memory, besides its first fence: entry, error, and route.
 const SEGMENT_SIZE_BYTES: usize = 44;
-/// Positions are compared in units of 2^-6 leaves, the grid of packed residuals.
+/// Shift of the grid for comparing positions: units of 2^-6 leaves, as for packed residuals.
 const BLUR_SHIFT: u32 = 6;
-/// Fences no further apart than this blur, in units.
+/// Largest distance of blurred fences, in units.
 const BLUR_MAX: i64 = 1;
-/// One of so many leaves may be blurred. Of random keys, one a leaf, one in 43 is; some more are if
-/// fences are short, as these then have but few places.
+/// Number of leaves per allowed blurred leaf. Of random keys, one per leaf, one in 43 is blurred;
+/// somewhat more if fences are short, because these have fewer places.
 const LEAVES_PER_BLURRED: usize = 16;
-/// Front-coded segments have no more leaves than this, about 3 KB of fences: who holds only a part
-/// of a directory reads one as a whole, and who retrains walks all leaves of one. A segment more
-/// takes about 150 bytes in all, so that larger ones would save less than 5 %.
+/// Largest number of leaves of a front-coded segment, about 3 KB of fences: a partial directory
+/// reads one as a whole, and retraining walks all of its leaves. Another segment takes about 150
+/// bytes, so larger segments would save less than 5 %.
 const CODED_LEAF_COUNT_MAX: u32 = 256;
-/// What a restart takes beside its fence: where it is.
+/// Size in bytes of a restart besides its fence: its place.
 const RESTART_SIZE_BYTES: usize = 4;
 
-/// Streaming training: leaves' lower fences in, segments of either kind out.
+/// Streaming training: takes leaves' lower fences, and returns segments of either kind.
 ///
-/// Cost: as of [`LineSegmentBuilder`], and twice the bytes of the fences; it holds the fences of
-/// the leaves that are pending, at most twice `leaf_count_max`.
+/// Cost: that of [`LineSegmentBuilder`], plus twice the bytes of the fences. Holds the fences of
+/// the pending leaves, at most twice `leaf_count_max`.
 ///
 /// ```
 /// use farleaf_model::strings::StringSegmentBuilder;
@@ -55,16 +55,19 @@ const RESTART_SIZE_BYTES: usize = 4;
 pub struct StringSegmentBuilder {
     lines: LineSegmentBuilder,
     coded_leaf_count_max: u32,
-    /// Fences of leaves that no line is closed over.
+    /// Fences of leaves without a closed line.
     open: Fences,
     /// Fences of the leaves before these that are to be front-coded.
     coded: Fences,
 }
 
 impl StringSegmentBuilder {
-    /// A builder whose lines have an error of at most `epsilon` leaves, apart from rounding, and
-    /// whose segments have at most `leaf_count_max` leaves each. Epsilon must be a number from 0 to
-    /// 65,535, `leaf_count_max` at least 1 (asserted).
+    /// Creates a builder whose lines have an error of at most `epsilon` leaves, apart from
+    /// rounding, and whose segments have at most `leaf_count_max` leaves each.
+    ///
+    /// # Panics
+    ///
+    /// If epsilon is not a number from 0 to 65,535, or `leaf_count_max` is 0.
     pub fn new(epsilon: f64, leaf_count_max: u32) -> Self {
         Self {
             lines: LineSegmentBuilder::new(epsilon, leaf_count_max),
@@ -74,9 +77,12 @@ impl StringSegmentBuilder {
         }
     }
 
-    /// Adds the next leaf's lower fence, which must be greater than the one before it (asserted).
+    /// Adds the next leaf's lower fence. Returns the segments that it closes: those of the first
+    /// pending leaves.
     ///
-    /// Returns the segments that are closed by it: those of the first leaves that are pending.
+    /// # Panics
+    ///
+    /// If the fence is not greater than the previous one.
     pub fn push(&mut self, fence: &[u8]) -> Vec<StringSegment> {
         let closed = match self.lines.push(fence) {
             None => Vec::new(),
@@ -86,8 +92,8 @@ impl StringSegmentBuilder {
         closed
     }
 
-    /// Closes what is pending: no segment if no fence is. The builder then is ready for new input,
-    /// which may begin at any fence.
+    /// Closes all pending leaves; returns no segment if there are none. The builder is then ready
+    /// for new input, which may begin at any fence.
     pub fn finish(&mut self) -> Vec<StringSegment> {
         let line = self.lines.finish();
         let mut closed = line.map_or_else(Vec::new, |line| self.choose(line));
@@ -95,18 +101,18 @@ impl StringSegmentBuilder {
         closed
     }
 
-    /// Number of leaves in segments that are not closed yet.
+    /// Returns the number of leaves in segments that are not closed yet.
     pub fn pending_count(&self) -> u32 {
         (self.coded.count() + self.open.count()) as u32
     }
 
-    /// Takes the line that is closed over all open fences, or the fences.
+    /// Chooses the line that was closed over all open fences, or the fences.
     fn choose(&mut self, line: LineSegment) -> Vec<StringSegment> {
         let open = mem::take(&mut self.open);
-        // Where fences were taken before, they will be again: a line then is two segments more.
+        // Fences follow if they were used before: a line then costs two more segments.
         let count = 1 + usize::from(self.coded.count() > 0);
         let is_smaller = line_size_bytes(&line, count) <= coded_size_bytes(&open, &self.coded);
-        if is_smaller && tells_apart(&line, &open) {
+        if is_smaller && distinguishes(&line, &open) {
             let mut closed: Vec<_> = self.close_coded().into_iter().collect();
             closed.push(line.into());
             return closed;
@@ -127,8 +133,8 @@ impl StringSegmentBuilder {
     }
 }
 
-/// Whether a line tells the leaves apart that have these fences.
-fn tells_apart(line: &LineSegment, fences: &Fences) -> bool {
+/// Returns whether a line distinguishes the leaves with these fences.
+fn distinguishes(line: &LineSegment, fences: &Fences) -> bool {
     let mut before = i64::MIN;
     let blurred = fences.iter().filter(|fence| {
         let position = line.position(fence, BLUR_SHIFT);
@@ -139,13 +145,13 @@ fn tells_apart(line: &LineSegment, fences: &Fences) -> bool {
     blurred.count() * LEAVES_PER_BLURRED <= fences.count()
 }
 
-/// What a line takes, with residuals of a byte and so many segments instead of none.
+/// Returns the size of a line with residual bytes and `segment_count` segments.
 fn line_size_bytes(line: &LineSegment, segment_count: usize) -> usize {
     let parts = line.parts();
     segment_count * (SEGMENT_SIZE_BYTES + parts.first_fence.len()) + parts.leaf_count as usize
 }
 
-/// About what fences take, in a segment of their own or with those before them.
+/// Returns the approximate size of fences, in their own segment or joined with those before.
 fn coded_size_bytes(fences: &Fences, before: &Fences) -> usize {
     let first = before.first().or(fences.first()).unwrap_or_default();
     let shared = shared_size(first, fences.last().unwrap_or_default());
@@ -162,7 +168,7 @@ fn coded_size_bytes(fences: &Fences, before: &Fences) -> usize {
     size_bytes + restarts_size_bytes / RESTART_INTERVAL
 }
 
-/// Strings, one after the other.
+/// Concatenated strings.
 #[derive(Debug, Default)]
 struct Fences {
     bytes: Vec<u8>,

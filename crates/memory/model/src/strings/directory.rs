@@ -1,4 +1,4 @@
-//! Segments and residuals in memory: from a key to a leaf.
+//! Segments and residuals in memory, which map a key to a leaf.
 
 use core::cmp::Ordering;
 
@@ -12,40 +12,40 @@ use crate::strings::residuals::Residuals;
 use crate::strings::routes::StringRoutes;
 use crate::strings::segment::StringSegment;
 
-/// Where a key is, as far as the training knows; numbers count the leaves of all segments.
+/// Predicted place of a key. Numbers count the leaves of all segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The leaf.
+    /// Predicted leaf.
     pub leaf: u32,
-    /// The leaf behind it, if the key may as well be there: both are to be read together.
+    /// Adjacent leaf that may contain the key just as well: read both together.
     pub also: Option<u32>,
 }
 
-/// A segment in memory: half a cache line.
+/// Segment in memory: half a cache line.
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum SegmentEntry {
     Line {
         slope: f64,
         first_coordinate: u64,
         intercept: f32,
         /// Number of its first leaf in the directory.
         first_leaf: u32,
-        /// Number of its first residual or block in the directory, if there are any.
+        /// Number of its first residual or block in the directory, if it has any.
         first_residual: u32,
         prefix_size: u16,
         alphabet: Alphabet,
     },
     FrontCoded {
         first_leaf: u32,
-        /// Which of the front-coded segments it is.
+        /// Index among the front-coded segments.
         index: u32,
         prefix_size: u16,
     },
 }
 
-const _: () = assert!(size_of::<Entry>() == 32);
+const _: () = assert!(size_of::<SegmentEntry>() == 32);
 
-impl Entry {
+impl SegmentEntry {
     #[inline]
     fn first_leaf(&self) -> u32 {
         match self {
@@ -54,33 +54,33 @@ impl Entry {
     }
 }
 
-/// What a segment says of a key.
-enum Said {
-    /// The key's coordinate on a line; and the number of the line's first residual.
+/// Prediction of a segment for a key.
+enum SegmentPrediction {
+    /// Line with the key's coordinate, and the number of the line's first residual.
     Line(StringLine, u64, u32),
-    /// The leaf that it is in.
+    /// Leaf that contains the key.
     Leaf(u32),
 }
 
-/// What a training over strings told, as one process holds it: immutable, replaced as a whole.
+/// Result of a training over strings, as one process holds it: immutable, replaced as a whole.
 ///
-/// Only the first `prefix_size` bytes of a first fence and what tells it from others are looked at;
-/// lookups do not allocate.
+/// Lookups compare only the first `prefix_size` bytes of a first fence and the bytes that
+/// distinguish it from others. They do not allocate.
 #[derive(Debug)]
 pub struct StringDirectory {
     routes: StringRoutes,
-    entries: Box<[Entry]>,
-    /// Of each segment; 0 of front-coded ones.
+    entries: Box<[SegmentEntry]>,
+    /// Error of each segment; 0 for front-coded ones.
     errors: Box<[f32]>,
-    /// Of front-coded segments, in order.
+    /// Fences of the front-coded segments, in order.
     fences: Box<[FrontCodedFences]>,
     leaf_count: u32,
     residuals: Residuals,
 }
 
 impl StringDirectory {
-    /// Puts a directory together. Segments must ascend, and residuals be as many as they need: what
-    /// comes from elsewhere is checked here.
+    /// Builds a directory. Checks that segments ascend, and that the number of residuals is right,
+    /// because they may come from elsewhere.
     pub fn build(
         segments: &[StringSegment],
         residuals: Residuals,
@@ -97,7 +97,7 @@ impl StringDirectory {
                     errors.push(line.parts().error_max);
                 }
                 StringSegment::FrontCoded(segment) => {
-                    entries.push(Entry::FrontCoded {
+                    entries.push(SegmentEntry::FrontCoded {
                         first_leaf: leaf_count,
                         index: fences.len() as u32,
                         prefix_size: segment.prefix_size(),
@@ -120,9 +120,9 @@ impl StringDirectory {
         })
     }
 
-    fn line_entry(segment: &LineSegment, first_leaf: u32, first_residual: u32) -> Entry {
+    fn line_entry(segment: &LineSegment, first_leaf: u32, first_residual: u32) -> SegmentEntry {
         let line = segment.line();
-        Entry::Line {
+        SegmentEntry::Line {
             slope: line.slope,
             first_coordinate: line.first_coordinate,
             intercept: line.intercept,
@@ -133,22 +133,24 @@ impl StringDirectory {
         }
     }
 
-    /// L2: the leaf that a key is in, as far as the training knows, or two of them.
+    /// Predicts the leaf of a key, or two adjacent leaves.
     ///
-    /// Of front-coded segments it is the right leaf. Of lines, it is for keys that were a leaf's
-    /// first or last one, unless positions of both sides of a fence are one; of others, and of keys
-    /// that came later, within the bound that [`predicted_range`](Self::predicted_range) has, give
-    /// or take a leaf at each end; of two leaves one is, and the other lies beside it.
+    /// - A front-coded segment returns the right leaf.
+    /// - A line is right for keys that were a leaf's first or last key, unless both sides of a
+    ///   fence have the same position.
+    /// - For other and later keys, a line is right within
+    ///   [`predicted_range`](Self::predicted_range), plus or minus a leaf at each end. Of two
+    ///   leaves, one is, and the other is adjacent.
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Located {
         let segment = self.routes.find(key);
         let leaves = self.leaves_of(segment);
         let count = leaves.end - leaves.start;
-        let (leaf, is_pair) = match self.ask(segment, key, count) {
-            Said::Line(line, coordinate, first_residual) => {
+        let (leaf, is_pair) = match self.predict_in(segment, key, count) {
+            SegmentPrediction::Line(line, coordinate, first_residual) => {
                 self.leaf_by_line(&line, coordinate, (first_residual as usize, count))
             }
-            Said::Leaf(leaf) => (leaf, false),
+            SegmentPrediction::Leaf(leaf) => (leaf, false),
         };
         let leaf = leaves.start + leaf;
         Located {
@@ -157,11 +159,11 @@ impl StringDirectory {
         }
     }
 
-    /// What a segment of so many leaves says of a key.
+    /// Returns the prediction of a segment of `count` leaves for a key.
     #[inline]
-    fn ask(&self, segment: usize, key: &[u8], count: u32) -> Said {
+    fn predict_in(&self, segment: usize, key: &[u8], count: u32) -> SegmentPrediction {
         match self.entries[segment] {
-            Entry::Line {
+            SegmentEntry::Line {
                 slope,
                 first_coordinate,
                 intercept,
@@ -179,15 +181,20 @@ impl StringDirectory {
                 let prefix_size = usize::from(prefix_size);
                 let order = self.routes.compare_prefix(segment, prefix_size, key);
                 let coordinate = coordinate_behind(order, prefix_size, key, alphabet);
-                Said::Line(line, coordinate, first_residual)
+                SegmentPrediction::Line(line, coordinate, first_residual)
             }
-            Entry::FrontCoded {
+            SegmentEntry::FrontCoded {
                 index, prefix_size, ..
-            } => Said::Leaf(self.leaf_by_fences(segment, (index, prefix_size), key, count)),
+            } => SegmentPrediction::Leaf(self.leaf_by_fences(
+                segment,
+                (index, prefix_size),
+                key,
+                count,
+            )),
         }
     }
 
-    /// The leaf of a segment that a coordinate belongs to; true: or the one before it.
+    /// Returns the leaf of a segment for a coordinate; true if it may also be the one before.
     #[inline]
     fn leaf_by_line(
         &self,
@@ -211,7 +218,7 @@ impl StringDirectory {
         }
     }
 
-    /// The leaf of a front-coded segment that a key is in.
+    /// Returns the leaf of a front-coded segment that contains a key.
     fn leaf_by_fences(
         &self,
         segment: usize,
@@ -227,53 +234,56 @@ impl StringDirectory {
         }
     }
 
-    /// Every leaf that a key may be in given its segment's error, first and last number: L3,
-    /// without residuals. One leaf of a front-coded segment.
+    /// Returns the first and last leaf that may contain a key, given its segment's error, without
+    /// residuals. A single leaf for front-coded segments.
     pub fn predicted_range(&self, key: &[u8]) -> (u32, u32) {
         let segment = self.routes.find(key);
         let leaves = self.leaves_of(segment);
         let count = leaves.end - leaves.start;
-        let (from, to) = match self.ask(segment, key, count) {
-            Said::Line(line, coordinate, _) => line.range(coordinate, count, self.errors[segment]),
-            Said::Leaf(leaf) => (leaf, leaf),
+        let (from, to) = match self.predict_in(segment, key, count) {
+            SegmentPrediction::Line(line, coordinate, _) => {
+                line.range(coordinate, count, self.errors[segment])
+            }
+            SegmentPrediction::Leaf(leaf) => (leaf, leaf),
         };
         (leaves.start + from, leaves.start + to)
     }
 
-    /// The segment that predicts a key.
+    /// Returns the segment that predicts a key.
     pub fn segment_of(&self, key: &[u8]) -> usize {
         self.routes.find(key)
     }
 
-    /// The segment that a leaf, which must be one of the directory's, belongs to.
+    /// Returns the segment of a leaf, which must be one of the directory's.
     pub fn segment_of_leaf(&self, leaf: u32) -> usize {
         self.entries
             .partition_point(|entry| entry.first_leaf() <= leaf)
             - 1
     }
 
-    /// The numbers of a segment's leaves.
+    /// Returns the numbers of a segment's leaves.
     #[inline]
     pub fn leaves_of(&self, segment: usize) -> core::ops::Range<u32> {
         self.entries[segment].first_leaf()..self.end_leaf(segment)
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub fn segment_count(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many of them are front-coded.
+    /// Returns the number of front-coded segments.
     pub fn front_coded_count(&self) -> usize {
         self.fences.len()
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub fn leaf_count(&self) -> u32 {
         self.leaf_count
     }
 
-    /// All memory held, in bytes: this value itself, routes, segments, fences and residuals.
+    /// Returns the size in bytes of all memory held: this value itself, routes, segments, fences
+    /// and residuals.
     pub fn size_bytes(&self) -> usize {
         let fences = self.fences.iter().map(FrontCodedFences::heap_size_bytes);
         size_of::<Self>() - size_of::<StringRoutes>()
@@ -289,6 +299,6 @@ impl StringDirectory {
     fn end_leaf(&self, segment: usize) -> u32 {
         self.entries
             .get(segment + 1)
-            .map_or(self.leaf_count, Entry::first_leaf)
+            .map_or(self.leaf_count, SegmentEntry::first_leaf)
     }
 }

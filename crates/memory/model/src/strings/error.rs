@@ -1,51 +1,51 @@
-//! What can be wrong with models over strings that come from elsewhere.
+//! Errors of string models that come from elsewhere.
 
-/// A stored model, or a set of them, that cannot be what a training wrote.
+/// Error: a stored model, or a set of them, cannot be the result of a training.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StringModelError {
-    /// No alphabet has this number.
+    /// The number of the alphabet is unknown.
     #[error("no alphabet has the number {code}; the model is damaged, or of a newer version")]
     Alphabet {
-        /// What was read.
+        /// Number found.
         code: u8,
     },
-    /// The prefix would be longer than the fence it is a part of.
+    /// The prefix is longer than the fence that contains it.
     #[error(
         "a segment's prefix of {prefix_size} bytes is longer than its first fence of {fence_size} \
          bytes; the model is damaged, load or train the table anew"
     )]
     Prefix {
-        /// Size of the prefix, in bytes.
+        /// Size of the prefix in bytes.
         prefix_size: usize,
-        /// Size of the first fence, in bytes.
+        /// Size of the first fence in bytes.
         fence_size: usize,
     },
-    /// A number of the line is not one that a training yields.
+    /// A number of the line cannot be the result of a training.
     #[error(
         "a segment's {name} is {value}, which no training yields; the model is damaged, load or \
          train the table anew"
     )]
     Number {
-        /// Which number.
+        /// Name of the number.
         name: &'static str,
-        /// What was read.
+        /// Value found.
         value: f64,
     },
-    /// A front-coded fence that none is, after those before it.
+    /// A front-coded fence is invalid after the fences before it.
     #[error(
         "the front-coded fence of a segment's leaf {leaf} {what}; the model is damaged, load or \
          train the table anew"
     )]
     FrontCoded {
-        /// Which leaf of the segment; one behind the last stands for what follows that.
+        /// Leaf of the segment; one more than the last represents data behind it.
         leaf: u32,
-        /// What is wrong with it.
+        /// Description of the fault.
         what: &'static str,
     },
-    /// A directory without segments.
+    /// The directory has no segments.
     #[error("a directory needs a segment; train one over the table's leaves")]
     NoSegment,
-    /// Segments out of order.
+    /// The segments are not in order.
     #[error(
         "segment {segment} does not begin behind the one before it; the directory is damaged, read \
          it again or train the table anew"
@@ -54,29 +54,29 @@ pub enum StringModelError {
         /// Index of the second one.
         segment: usize,
     },
-    /// More than the directory can count.
+    /// The directory cannot count this many items.
     #[error("{what} of a directory exceed 2^32; train fewer leaves, or shorter fences")]
     TooMany {
-        /// What there is too much of.
+        /// Kind of items.
         what: &'static str,
     },
-    /// Residuals that do not belong to the segments.
+    /// The number of residuals does not match the segments.
     #[error(
         "{actual} {what} came with segments that need {expected}; the directory is damaged, read \
          it again or train the table anew"
     )]
     Residuals {
-        /// What residuals consist of.
+        /// Kind of residuals.
         what: &'static str,
-        /// How many the segments need.
+        /// Number that the segments need.
         expected: usize,
-        /// How many there are.
+        /// Number found.
         actual: usize,
     },
-    /// Positions counted more finely than they can be.
+    /// The unit of positions is finer than supported.
     #[error("positions are counted in units of 2^-{shift} leaves, the finest unit is 2^-8")]
     Shift {
-        /// What was given.
+        /// Shift found.
         shift: u32,
     },
 }

@@ -1,56 +1,59 @@
-//! Fences themselves, each without what it shares with the one before.
+//! Front-coded fences: each is stored without the bytes that it shares with the previous one.
 //!
-//! # The bytes
+//! # Encoding
 //!
-//! A segment of n leaves has n - 1 *entries*, those of its leaves from the second on; what is below
-//! all of these belongs to the first leaf. Of each fence there is what follows the prefix that all
-//! fences of the segment have. An entry is a *sizes byte* and then the *suffix*: what is behind the
-//! bytes that it shares with the entry before. The low four bits of the sizes byte are the size of
-//! the suffix, the high four how many bytes at the end of the entry before are cut off. 15 stands
-//! for 15 and more: how much more follows in seven bits a byte, low ones first, the top bit of all
-//! but the last one set; of two such numbers the cut comes first.
+//! A segment of n leaves has n - 1 *entries*, for its leaves from the second on; keys below all of
+//! these belong to the first leaf. The prefix of all fences of the segment is removed. An entry is
+//! a *sizes byte* and a *suffix*: the bytes after those shared with the previous entry. The low
+//! four bits of the sizes byte are the size of the suffix. The high four are the *cut*, the number
+//! of bytes removed from the end of the previous entry. 15 means 15 or more. The rest then follows
+//! in groups of seven bits, low ones first, with the top bit set in all but the last byte; the
+//! cut's rest comes first.
 //!
-//! Every 16th entry, the first one among them, is a *restart*: it shares nothing, its cut is 0.
-//! Where these begin is not stored but found when entries are read.
+//! Every 16th entry, including the first, is a *restart*: it shares nothing, and its cut is 0.
+//! Places of restarts are not stored but found when entries are read.
 //!
 //! # Why a lookup decodes no string
 //!
-//! Binary search over the restarts, which are whole; then on from the last that is not above the
-//! key. Let the entry before not be above the key, and share `matched` bytes with it; the next one
-//! shares `shared` bytes with the entry before, and then has a greater byte, or goes on. If
-//! `shared < matched`, the key has the lesser byte there: the next one is above it. If `shared >
-//! matched`, the key's greater byte at `matched` stands against both: the next one is not above it,
-//! and shares as much. Only if both are equal the suffix is compared with the key. This needs that
-//! what is shared is shared to the last byte, so [`FrontCodedSegment::from_parts`] asks for it.
+//! A lookup is a binary search over the restarts, which are whole strings. It continues from the
+//! last restart that is not above the key. Let the previous entry not be above the key, and share
+//! `matched` bytes with it. The next entry shares `shared` bytes with the previous one, and then
+//! has a greater byte, or is longer.
+//!
+//! - If `shared < matched`, the key has the smaller byte there: the next entry is above it.
+//! - If `shared > matched`, the key's byte at `matched` is greater than that of both entries: the
+//!   next entry is not above the key, and shares as many bytes with it.
+//! - Only if both are equal, the suffix is compared with the key.
+//!
+//! This requires that entries share the maximum, which [`FrontCodedSegment::from_parts`] checks.
 
 use core::ops::Range;
 
 use crate::strings::error::StringModelError;
 use crate::strings::line_builder::shared_size;
 
-/// Entries from one restart to the next. Larger ones save bytes of restarts, and lookups take
-/// longer.
+/// Number of entries from one restart to the next. Larger intervals save bytes but slow down
+/// lookups.
 pub(super) const RESTART_INTERVAL: usize = 16;
-/// What four bits hold, and that there is more.
+/// Largest value of four bits, which means that more follows.
 const NIBBLE_MAX: u32 = 15;
-/// The most bytes of a number behind the sizes byte.
+/// Largest number of bytes of a number behind the sizes byte.
 const VARINT_SIZE_MAX: u32 = 5;
 
-/// What a front-coded segment consists of: what has to be stored of one.
+/// Stored parts of a front-coded segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontCodedSegmentParts {
     /// Lower fence of the first leaf.
     pub first_fence: Vec<u8>,
-    /// How many of its first bytes are a prefix of all fences of the segment.
+    /// Size in bytes of the common prefix of all fences of the segment.
     pub prefix_size: u16,
     /// Number of leaves; at least 1.
     pub leaf_count: u32,
-    /// The fences of all leaves but the first, as the module has it.
+    /// Fences of all leaves but the first, in the module's encoding.
     pub entries: Box<[u8]>,
 }
 
-/// The lower fences of consecutive leaves, front-coded: from a key to the leaf that it is in,
-/// always.
+/// Front-coded lower fences of consecutive leaves, which map any key to the leaf that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontCodedSegment {
     first_fence: Vec<u8>,
@@ -60,13 +63,17 @@ pub struct FrontCodedSegment {
 }
 
 impl FrontCodedSegment {
-    /// The segment of leaves with these fences: at least one, strictly ascending, of less than 2^32
-    /// bytes in all (asserted). Cost: linear in their bytes.
+    /// Encodes the fences of a segment's leaves. Cost: linear in their bytes.
+    ///
+    /// # Panics
+    ///
+    /// If there are no fences, if they are not strictly ascending, or if they have 2^32 bytes or
+    /// more in all.
     pub fn encode<'a>(fences: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Self {
         let mut fences = fences.into_iter();
         let others = fences.clone().skip(1);
         let first = fences.next().expect("a segment has a leaf");
-        // Fences ascend, so what the first and the last one share, all do.
+        // Fences ascend, so all share what the first and the last one share.
         let last = others.clone().last().unwrap_or(first);
         let prefix_size = shared_size(first, last).min(u16::MAX.into());
         let mut encoder = Encoder::default();
@@ -89,12 +96,11 @@ impl FrontCodedSegment {
         }
     }
 
-    /// A segment of parts that were stored. Cost: linear in their bytes; a fence at a time is
-    /// decoded.
+    /// Creates a segment of stored parts. Cost: linear in their bytes; decodes one fence at a time.
     ///
     /// # Errors
-    /// What cannot be right: entries that are cut off, too many or not above the one before, cuts
-    /// of more than there is, what is shared and not cut.
+    /// The parts are invalid: entries are truncated, surplus or not above the one before, cuts
+    /// exceed the previous entry, or an entry does not share the maximum.
     pub fn from_parts(parts: FrontCodedSegmentParts) -> Result<Self, StringModelError> {
         let (prefix_size, fence_size) = (usize::from(parts.prefix_size), parts.first_fence.len());
         let prefix_and_rest = parts.first_fence.split_at_checked(prefix_size);
@@ -120,28 +126,28 @@ impl FrontCodedSegment {
         })
     }
 
-    /// Lower fence of the first leaf.
+    /// Returns the lower fence of the first leaf.
     pub fn first_fence(&self) -> &[u8] {
         &self.first_fence
     }
 
-    /// How many of its first bytes are a prefix of all fences.
+    /// Returns the size in bytes of the common prefix of all fences.
     pub fn prefix_size(&self) -> u16 {
         self.prefix_size
     }
 
-    /// Number of leaves.
+    /// Returns the number of leaves.
     pub fn leaf_count(&self) -> u32 {
         self.leaf_count
     }
 
-    /// The fences of all leaves but the first, as they are stored.
+    /// Returns the stored fences of all leaves but the first.
     pub fn entries(&self) -> &[u8] {
         &self.fences.bytes
     }
 
-    /// The leaf that a key is in, whether it is there or not: the last one whose fence is not above
-    /// it; 0 if it is below all.
+    /// Returns the leaf of a present or absent key: the last one whose fence is not above the key;
+    /// 0 if the key is below all.
     pub fn find(&self, key: &[u8]) -> u32 {
         let prefix = &self.first_fence[..usize::from(self.prefix_size)];
         match key.strip_prefix(prefix) {
@@ -152,7 +158,7 @@ impl FrontCodedSegment {
     }
 }
 
-/// Bytes that an entry takes, given the fence before it; what restarts take apart.
+/// Returns the size in bytes of an entry, given the previous fence, without restarts.
 pub(super) fn entry_size(before: &[u8], fence: &[u8]) -> usize {
     let shared = shared_size(before, fence);
     let (cut, size) = (before.len() - shared, fence.len() - shared);
@@ -164,7 +170,7 @@ fn varint_size(number: usize) -> usize {
     more.map_or(0, |more| (more.max(1).ilog2() / 7 + 1) as usize)
 }
 
-/// Entries, and where restarts are.
+/// Entries, and the places of restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FrontCodedFences {
     bytes: Box<[u8]>,
@@ -172,7 +178,8 @@ pub(super) struct FrontCodedFences {
 }
 
 impl FrontCodedFences {
-    /// How many entries are not above a key, of which `key` is what follows the prefix.
+    /// Returns the number of entries that are not above a key, of which `key` is the part behind
+    /// the prefix.
     pub(super) fn find(&self, key: &[u8]) -> u32 {
         let restart = self.restarts.partition_point(|at| {
             let sizes = read_sizes(&self.bytes, *at as usize);
@@ -207,18 +214,18 @@ impl FrontCodedFences {
         entry as u32
     }
 
-    /// Bytes held beside the value itself.
+    /// Returns the bytes held besides the value itself.
     pub(super) fn heap_size_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.restarts)
     }
 }
 
-/// What an entry says before its suffix.
+/// Decoded sizes of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     cut: usize,
     size: usize,
-    /// Where the suffix begins.
+    /// Start of the suffix.
     start: usize,
 }
 
@@ -229,7 +236,7 @@ impl Sizes {
     }
 }
 
-/// Reads what was checked, or written here.
+/// Decodes sizes that were checked, or written here.
 #[inline]
 fn read_sizes(bytes: &[u8], at: usize) -> Sizes {
     let byte = bytes[at];
@@ -244,8 +251,8 @@ fn read_sizes(bytes: &[u8], at: usize) -> Sizes {
     read_long_sizes(bytes, at).expect("entries were checked")
 }
 
-/// The same of any bytes; `None` if they end too early, or a number is too large. The suffix may
-/// still reach beyond the end.
+/// Decodes sizes from any bytes; `None` if they end too early, or a number is too large. The suffix
+/// may still reach beyond the end.
 fn read_long_sizes(bytes: &[u8], at: usize) -> Option<Sizes> {
     let byte = u32::from(*bytes.get(at)?);
     let (cut, start) = read_number(bytes, at + 1, byte >> 4)?;
@@ -253,7 +260,7 @@ fn read_long_sizes(bytes: &[u8], at: usize) -> Option<Sizes> {
     Some(Sizes { cut, size, start })
 }
 
-/// A number that begins with four bits, and where it ends.
+/// Decodes a number that begins with four bits; also returns where it ends.
 fn read_number(bytes: &[u8], mut at: usize, nibble: u32) -> Option<(usize, usize)> {
     let mut number = u64::from(nibble);
     if nibble == NIBBLE_MAX {
@@ -273,8 +280,8 @@ fn read_number(bytes: &[u8], mut at: usize, nibble: u32) -> Option<(usize, usize
     Some((number as usize, at))
 }
 
-/// Where the restarts of entries are, which are all right, in number and in order, behind what the
-/// first fence has behind the prefix.
+/// Checks that entries behind the first fence (without the prefix) are valid, complete and in
+/// order, and returns the places of restarts.
 fn check(first: &[u8], leaf_count: u32, bytes: &[u8]) -> Result<Box<[u32]>, StringModelError> {
     let wrong = |leaf: u32, what| StringModelError::FrontCoded { leaf, what };
     if u32::try_from(bytes.len()).is_err() {
@@ -313,7 +320,7 @@ fn check(first: &[u8], leaf_count: u32, bytes: &[u8]) -> Result<Box<[u32]>, Stri
     Ok(restarts.into())
 }
 
-/// Writes entries.
+/// Encoder of entries.
 #[derive(Debug, Default)]
 struct Encoder {
     bytes: Vec<u8>,
@@ -340,7 +347,7 @@ impl Encoder {
         self.entry_count += 1;
     }
 
-    /// What four bits do not hold of a number.
+    /// Writes the part of a number that exceeds four bits.
     fn push_rest(&mut self, number: usize) {
         let Some(mut rest) = number.checked_sub(NIBBLE_MAX as usize) else {
             return;

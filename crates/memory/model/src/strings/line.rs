@@ -1,4 +1,4 @@
-//! One line over the coordinates of strings.
+//! Line over the coordinates of strings.
 
 use core::cmp::Ordering;
 
@@ -6,41 +6,41 @@ use crate::segment::evaluate;
 use crate::strings::alphabet::Alphabet;
 use crate::strings::error::StringModelError;
 
-/// The finest unit of positions: 2^-8 leaves.
+/// Shift of the finest unit of positions: 2^-8 leaves.
 pub(super) const SHIFT_MAX: u32 = 8;
-/// Added to positions while they are floating-point numbers, so that cutting off the fraction
-/// rounds down for negative ones, too. Predictions err by far less than this many units.
+/// Number added to positions as floats, so that truncation rounds down for negative ones, too.
+/// Prediction errors are far less than this number of units.
 const POSITION_BIAS: f64 = (1_u64 << 32) as f64;
-/// The greatest intercept and error of a segment, in leaves: with [`SHIFT_MAX`] they stay below the
+/// Greatest intercept and error of a segment, in leaves: with [`SHIFT_MAX`] they stay below the
 /// bias.
 pub(super) const ERROR_MAX: f64 = (1_u64 << 16) as f64;
-/// The greatest slope: a product with any distance stays finite.
+/// Greatest slope: its product with any distance is finite.
 const SLOPE_MAX: f64 = (1_u64 << 32) as f64;
-/// What rounding can take from a range's ends, in leaves: positions are below 2^32, so their last
-/// bit weighs 2^-21 leaves.
+/// Bound of the rounding error of a range's ends, in leaves: positions are below 2^32, so their
+/// last bit weighs 2^-21 leaves.
 const RANGE_SLACK: f64 = 1.0 / (1_u64 << 20) as f64;
 
-/// What a segment consists of: what has to be stored of one. The first coordinate is not, as it
-/// follows from the fence.
+/// Stored parts of a segment. The first coordinate is not stored, because it follows from the
+/// fence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineSegmentParts {
     /// Lower fence of the first leaf.
     pub first_fence: Vec<u8>,
-    /// How many of its first bytes are a prefix of all fences of the segment.
+    /// Size in bytes of the common prefix of all fences of the segment.
     pub prefix_size: u16,
-    /// How the bytes behind the prefix are read.
+    /// Alphabet of the bytes behind the prefix.
     pub alphabet: Alphabet,
-    /// Leaves per unit of coordinate; finite and never negative.
+    /// Slope in leaves per unit of coordinate; finite and never negative.
     pub slope: f64,
     /// Predicted position of the first fence, in leaves.
     pub intercept: f32,
     /// Number of leaves; at least 1.
     pub leaf_count: u32,
-    /// Above the greatest error of a prediction over the trained fences, in leaves; measured.
+    /// Bound of the greatest error of a prediction over the trained fences, in leaves; measured.
     pub error_max: f32,
 }
 
-/// A line over consecutive leaves, from strings to positions.
+/// Line over consecutive leaves, from strings to positions.
 ///
 /// Positions restart at 0 in each segment: the leaf that begins at its first fence has position 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,11 @@ pub struct LineSegment {
 }
 
 impl LineSegment {
-    /// A segment of parts that were stored; an error names the part that cannot be right.
+    /// Creates a segment of stored parts.
+    ///
+    /// # Errors
+    ///
+    /// [`StringModelError`], which names the invalid part.
     pub fn from_parts(parts: LineSegmentParts) -> Result<Self, StringModelError> {
         let (prefix_size, fence_size) = (usize::from(parts.prefix_size), parts.first_fence.len());
         if prefix_size > fence_size {
@@ -92,32 +96,35 @@ impl LineSegment {
         Ok(Self { parts, line })
     }
 
-    /// What it consists of.
+    /// Returns the parts to store.
     pub fn parts(&self) -> &LineSegmentParts {
         &self.parts
     }
 
-    /// The common prefix of its fences.
+    /// Returns the common prefix of the segment's fences.
     pub fn prefix(&self) -> &[u8] {
         &self.parts.first_fence[..usize::from(self.parts.prefix_size)]
     }
 
-    /// The coordinate of the first fence: where the line begins.
+    /// Returns the coordinate of the first fence, where the line begins.
     pub fn first_coordinate(&self) -> u64 {
         self.line.first_coordinate
     }
 
-    /// The coordinate of any key: what is behind the prefix, read as a number; 0 for keys that sort
-    /// before all that begin with the prefix, `u64::MAX` for those behind. Monotone.
+    /// Returns the coordinate of any key: the bytes behind the prefix as a number. Keys before all
+    /// with the prefix have 0, keys behind have `u64::MAX`. Monotone.
     pub fn coordinate(&self, key: &[u8]) -> u64 {
         let prefix = self.prefix();
         let begin = &key[..key.len().min(prefix.len())];
         coordinate_behind(begin.cmp(prefix), prefix.len(), key, self.parts.alphabet)
     }
 
-    /// Predicted position of a key in units of 2^-`shift` leaves (`shift` at most 8, asserted),
-    /// rounded down. Monotone in the key, and the same number wherever it is computed: residuals
-    /// depend on that.
+    /// Predicts the position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the
+    /// key, and the same on every machine, because residuals depend on it.
+    ///
+    /// # Panics
+    ///
+    /// If `shift` exceeds 8.
     pub fn position(&self, key: &[u8], shift: u32) -> i64 {
         assert!(
             shift <= SHIFT_MAX,
@@ -126,8 +133,8 @@ impl LineSegment {
         self.line.position(self.coordinate(key), shift)
     }
 
-    /// Its leaves that a key may be in given its error, first and last, whether the key is present
-    /// or not.
+    /// Returns the first and last leaf that may contain a key, present or absent, given the
+    /// segment's error.
     pub fn predicted_range(&self, key: &[u8]) -> (u32, u32) {
         let coordinate = self.coordinate(key);
         self.line
@@ -139,8 +146,8 @@ impl LineSegment {
     }
 }
 
-/// The coordinate of a key, given how its first `prefix_size` bytes, or all of fewer, compare with
-/// the prefix.
+/// Returns the coordinate of a key, given how its first `prefix_size` bytes (or all, if fewer)
+/// compare with the prefix.
 #[inline]
 pub(super) fn coordinate_behind(
     order: Ordering,
@@ -155,7 +162,7 @@ pub(super) fn coordinate_behind(
     }
 }
 
-/// The part of a segment that predictions need, the prefix apart.
+/// Part of a segment that predictions need, without the prefix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StringLine {
     pub(super) slope: f64,
@@ -165,10 +172,10 @@ pub(super) struct StringLine {
 }
 
 impl StringLine {
-    /// Position of a coordinate in units of 2^-`shift` leaves.
+    /// Returns the position of a coordinate in units of 2^-`shift` leaves.
     ///
     /// A multiplication by a positive number, an addition and a rounding are each monotone, so
-    /// their sequence is; a fused multiply-add is not used because it may differ between machines.
+    /// their sequence is. A fused multiply-add is not used because it may differ between machines.
     #[inline]
     pub(super) fn position(&self, coordinate: u64, shift: u32) -> i64 {
         let scale = (1_u64 << shift) as f64;
@@ -178,7 +185,7 @@ impl StringLine {
         (self.slope * scale * distance + start) as i64 - POSITION_BIAS as i64
     }
 
-    /// Leaves that a coordinate may be in, first and last, of `leaf_count`.
+    /// Returns the first and last of `leaf_count` leaves that may contain a coordinate.
     pub(super) fn range(&self, coordinate: u64, leaf_count: u32, error_max: f32) -> (u32, u32) {
         let distance = coordinate.saturating_sub(self.first_coordinate);
         let position = evaluate(self.slope, f64::from(self.intercept), distance);
@@ -190,7 +197,7 @@ impl StringLine {
         (from as u32, to as u32)
     }
 
-    /// The greatest distance between a prediction and the position it is for, over coordinates of
+    /// Returns the greatest distance between a prediction and its position, for coordinates with
     /// the positions 0, 1 and so on.
     pub(super) fn measure_error_max(&self, coordinates: &[u64]) -> f64 {
         let intercept = f64::from(self.intercept);
@@ -224,7 +231,7 @@ mod tests {
         LineSegment::from_parts(parts).expect_err("a part cannot be right")
     }
 
-    /// Parts that no training yields are refused, and those that one does come back.
+    /// Parts that cannot be the result of a training are rejected; others are returned unchanged.
     #[test]
     fn parts_are_checked() {
         let segment = LineSegment::from_parts(parts()).expect("all is right");
@@ -258,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Keys without the prefix lie before or behind all that have it, those that end within it
+    /// Keys without the prefix lie before or behind all that have it; those that end within it lie
     /// before.
     #[test]
     fn keys_without_the_prefix_lie_outside() {
@@ -276,7 +283,7 @@ mod tests {
         assert_eq!(segment.position(b"user1001", 5), 48);
     }
 
-    /// The extremes of what is not refused neither overflow nor cease to be monotone.
+    /// Extreme but valid lines neither overflow nor lose monotonicity.
     #[test]
     fn extreme_lines_do_not_overflow() {
         for (slope, intercept) in [(SLOPE_MAX, 65536.0), (0.0, -65536.0), (SLOPE_MAX, -65536.0)] {

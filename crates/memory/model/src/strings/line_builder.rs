@@ -1,19 +1,19 @@
-//! The stream of fences that closes segments.
+//! Builder that cuts a stream of fences into line segments.
 //!
-//! Which alphabet suits, nobody has to say: every one is tried, and the segment ends when the last
-//! one fails. So a segment is as long as any alphabet makes it.
+//! The caller need not name an alphabet: all are tried, and the segment ends when the last one
+//! fails. So a segment is as long as the best alphabet makes it.
 //!
 //! # What a shorter prefix costs
 //!
 //! A fence that does not share the prefix shortens it, and all coordinates change: the pending
-//! leaves are fitted anew. That is never often. An alphabet looks at `symbol_count_max` bytes
-//! behind the prefix, 8 to 19; when the prefix has become shorter by as many since the second leaf,
-//! the first two fences, which had that much more in common, have one coordinate, and the alphabet
-//! has failed. So a segment of n leaves costs an alphabet at most n * (1 + `symbol_count_max`)
-//! admissions, each of constant time, amortized, and all of them 107 a leaf: the whole is linear in
-//! the number of fences, and in their bytes. That is the worst; of what came out of a radix tree
-//! (numbers, hashes) a prefix becomes shorter after some 10, 100, 1,000 leaves, and all refits
-//! together cost as much as the leaves.
+//! leaves are fitted again. This is rare. An alphabet reads `symbol_count_max` bytes (8 to 19)
+//! behind the prefix. When the prefix has lost that many bytes since the second leaf, the first two
+//! fences, which shared them, have the same coordinate, and the alphabet fails. So a segment of n
+//! leaves costs an alphabet at most n * (1 + `symbol_count_max`) admissions, each of amortized
+//! constant time. All alphabets together need at most 107 per leaf, so the total is linear in the
+//! number of fences, and in their bytes. That is the worst case. With random digits (numbers,
+//! hashes) the prefix shrinks after some 10, 100, 1,000 leaves, and all refits together cost as
+//! much as the leaves.
 
 use core::mem;
 
@@ -22,15 +22,15 @@ use crate::segment::{Segment, rounding_tolerance};
 use crate::strings::alphabet::Alphabet;
 use crate::strings::line::{ERROR_MAX, LineSegment, LineSegmentParts, StringLine};
 
-/// Streaming piecewise linear regression over sorted strings: leaves' lower fences in, segments
-/// out.
+/// Streaming piecewise linear regression over sorted strings: takes leaves' lower fences, and
+/// returns segments.
 ///
-/// Within a segment the coordinates of fences are strictly ascending, so that no two fences share a
+/// Within a segment the coordinates of fences are strictly ascending, so no two fences share a
 /// prediction for lack of bytes, and each fence is predicted within epsilon leaves.
 ///
-/// Cost: linear in the fences and their bytes (the module has the reason); 20 bytes per pending
-/// leaf, and per alphabet that is still in the running what a [`SegmentBuilder`] holds and 8 bytes;
-/// two fences.
+/// Cost: linear in the fences and their bytes (the module explains why). Memory: 20 bytes per
+/// pending leaf; for each remaining alphabet, a [`SegmentBuilder`] and 8 bytes per leaf; and two
+/// fences.
 ///
 /// ```
 /// use farleaf_model::strings::{Alphabet, LineSegmentBuilder};
@@ -52,37 +52,44 @@ pub struct LineSegmentBuilder {
     first_fence: Vec<u8>,
     last_fence: Vec<u8>,
     prefix_size: usize,
-    /// Of each pending fence, the bytes behind the prefix, as many as coordinates look at.
+    /// Bytes of each pending fence behind the prefix, as many as coordinates read.
     windows: Vec<Window>,
     candidates: Vec<Candidate>,
-    /// Where a refit is tried.
-    spare: Fit,
+    /// Space in which a refit is tried.
+    spare: PendingFit,
 }
 
 impl LineSegmentBuilder {
-    /// A builder of segments with an error of at most `epsilon` leaves, apart from rounding, and at
-    /// most `leaf_count_max` leaves each. Epsilon must be a number from 0 to 65,535,
-    /// `leaf_count_max` at least 1 (asserted).
+    /// Creates a builder of segments with an error of at most `epsilon` leaves, apart from
+    /// rounding, and at most `leaf_count_max` leaves each.
+    ///
+    /// # Panics
+    ///
+    /// If epsilon is not a number from 0 to 65,535, or `leaf_count_max` is 0.
     pub fn new(epsilon: f64, leaf_count_max: u32) -> Self {
         Self::with_alphabets(epsilon, leaf_count_max, &Alphabet::ALL)
     }
 
-    /// One that tries only some alphabets, at least one (asserted): for comparison, or where it is
-    /// known what keys are made of. Each costs time in proportion to the segments it holds out for.
+    /// Creates a builder that tries only some alphabets, for comparison or if the keys' bytes are
+    /// known. Each alphabet costs time in proportion to the segments that it can hold.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new), or if there is no alphabet.
     pub fn with_alphabets(epsilon: f64, leaf_count_max: u32, alphabets: &[Alphabet]) -> Self {
         assert!(!alphabets.is_empty(), "coordinates need an alphabet");
         assert!(
             (0.0..ERROR_MAX).contains(&epsilon),
             "epsilon must be a number from 0 to 65,535, not {epsilon}"
         );
-        let fit = || Fit {
+        let fit = || PendingFit {
             lines: SegmentBuilder::new(epsilon, leaf_count_max),
             coordinates: Vec::new(),
         };
         let candidate = |alphabet: &Alphabet| Candidate {
             alphabet: *alphabet,
             fit: fit(),
-            state: State::Out,
+            state: CandidateState::Out,
         };
         Self {
             epsilon,
@@ -96,10 +103,12 @@ impl LineSegmentBuilder {
         }
     }
 
-    /// Adds the next leaf's lower fence, which must be greater than the one before it (asserted).
+    /// Adds the next leaf's lower fence. Returns the closed segment if the fence does not fit into
+    /// it, or if it is full: the fence is then the first of the next one.
     ///
-    /// Returns the closed segment when the fence does not fit into it, or when it is full: the
-    /// fence then is the first of the next one.
+    /// # Panics
+    ///
+    /// If the fence is not greater than the previous one.
     pub fn push(&mut self, fence: &[u8]) -> Option<LineSegment> {
         if self.windows.is_empty() {
             self.start(fence);
@@ -119,7 +128,7 @@ impl LineSegmentBuilder {
         Some(segment)
     }
 
-    /// Closes the last segment; `None` if no fence is pending. The builder then is ready for new
+    /// Closes the last segment; `None` if no fence is pending. The builder is then ready for new
     /// input, which may begin at any fence.
     pub fn finish(&mut self) -> Option<LineSegment> {
         if self.windows.is_empty() {
@@ -130,7 +139,7 @@ impl LineSegmentBuilder {
         Some(segment)
     }
 
-    /// Number of leaves in the segment that is not closed yet.
+    /// Returns the number of leaves in the segment that is not closed yet.
     pub fn pending_count(&self) -> u32 {
         self.windows.len() as u32
     }
@@ -148,13 +157,13 @@ impl LineSegmentBuilder {
         }
     }
 
-    /// Takes the fence in if a candidate can; those that cannot are out. If none can, all that
-    /// could until now are left closed.
+    /// Adds the fence to the candidates that accept it; others fail. If none accepts it, the
+    /// candidates that lasted until now stay closed.
     fn admit(&mut self, fence: &[u8]) -> bool {
         if self.pending_count() == self.leaf_count_max {
             return false;
         }
-        // Fences ascend, so what the first and the last one share, all do.
+        // Fences ascend, so all share what the first and the last one share.
         let shared_size = shared_size(&self.first_fence, fence).min(self.prefix_size);
         let window = Window::new(&fence[shared_size..]);
         if shared_size == self.prefix_size {
@@ -170,14 +179,14 @@ impl LineSegmentBuilder {
         }
         for candidate in &mut self.candidates {
             if !candidate.is_running() {
-                candidate.state = State::Out;
+                candidate.state = CandidateState::Out;
             }
         }
         self.prefix_size = shared_size;
         true
     }
 
-    /// Fits all pending leaves and one more under a shorter prefix.
+    /// Fits all pending leaves and one more with a shorter prefix.
     fn refit(&mut self, prefix_size: usize, window: Window) {
         let inserted = &self.first_fence[prefix_size..self.prefix_size];
         for window in &mut self.windows {
@@ -189,7 +198,7 @@ impl LineSegmentBuilder {
         }
     }
 
-    /// Of the candidates that held all leaves, the line with the smallest error.
+    /// Returns the line with the smallest error, among candidates that held all leaves.
     fn close(&mut self) -> LineSegment {
         for candidate in &mut self.candidates {
             candidate.close();
@@ -221,13 +230,13 @@ impl LineSegmentBuilder {
     }
 }
 
-/// How many bytes two strings have in common at their beginning.
+/// Returns the size in bytes of the common prefix of two strings.
 pub(super) fn shared_size(left: &[u8], right: &[u8]) -> usize {
     let pairs = left.iter().zip(right);
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// The bytes behind the prefix that a coordinate may look at.
+/// Bytes behind the prefix that a coordinate may read.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     bytes: [u8; Alphabet::SYMBOL_COUNT_MAX],
@@ -245,7 +254,7 @@ impl Window {
         }
     }
 
-    /// Makes it the window of a prefix that is shorter by these bytes.
+    /// Inserts bytes at the front, for a prefix that is shorter by these bytes.
     fn put_before(&mut self, inserted: &[u8]) {
         let mut window = Self::new(inserted);
         let start = usize::from(window.size);
@@ -260,15 +269,15 @@ impl Window {
     }
 }
 
-/// The coordinates of pending fences, and the lines that fit them.
+/// Coordinates of pending fences, and the lines that fit them.
 #[derive(Debug)]
-struct Fit {
+struct PendingFit {
     lines: SegmentBuilder,
     coordinates: Vec<u64>,
 }
 
-impl Fit {
-    /// Adds a coordinate; if it does not fit, what is closed has all but that.
+impl PendingFit {
+    /// Adds a coordinate. If it does not fit, returns the closed segment of all others.
     fn push(&mut self, coordinate: u64) -> Result<(), Segment> {
         let is_ascending = self
             .coordinates
@@ -293,31 +302,31 @@ impl Fit {
 }
 
 #[derive(Debug)]
-enum State {
-    /// Holds all pending leaves.
+enum CandidateState {
+    /// The candidate holds all pending leaves.
     Running,
-    /// Did, and cannot take the next one.
+    /// The candidate held all pending leaves, but cannot add the next one.
     Closed(Segment),
-    /// Failed earlier than another.
+    /// The candidate failed earlier than another.
     Out,
 }
 
-/// An alphabet that is tried.
+/// Alphabet that is tried.
 #[derive(Debug)]
 struct Candidate {
     alphabet: Alphabet,
-    fit: Fit,
-    state: State,
+    fit: PendingFit,
+    state: CandidateState,
 }
 
 impl Candidate {
     fn is_running(&self) -> bool {
-        matches!(self.state, State::Running)
+        matches!(self.state, CandidateState::Running)
     }
 
     fn start(&mut self, window: Window) {
         self.fit.clear();
-        self.state = State::Running;
+        self.state = CandidateState::Running;
         self.append(window);
     }
 
@@ -325,11 +334,11 @@ impl Candidate {
         if self.is_running()
             && let Err(segment) = self.fit.push(self.alphabet.coordinate(window.bytes()))
         {
-            self.state = State::Closed(segment);
+            self.state = CandidateState::Closed(segment);
         }
     }
 
-    fn refit(&mut self, windows: &[Window], spare: &mut Fit) {
+    fn refit(&mut self, windows: &[Window], spare: &mut PendingFit) {
         if !self.is_running() {
             return;
         }
@@ -347,13 +356,14 @@ impl Candidate {
     fn close(&mut self) {
         if self.is_running() {
             let segment = self.fit.lines.finish().expect("a leaf is pending");
-            self.state = State::Closed(segment);
+            self.state = CandidateState::Closed(segment);
         }
     }
 
-    /// The line as it will be stored, and its error; `None` if it was out before.
+    /// Returns the line as it will be stored, and its error; `None` if the candidate failed
+    /// earlier.
     fn measure(&self) -> Option<Measured> {
-        let State::Closed(segment) = &self.state else {
+        let CandidateState::Closed(segment) = &self.state else {
             return None;
         };
         let line = StringLine {
@@ -370,7 +380,7 @@ impl Candidate {
     }
 }
 
-/// A line over all pending leaves.
+/// Line over all pending leaves.
 #[derive(Debug)]
 struct Measured {
     line: StringLine,
@@ -382,8 +392,8 @@ struct Measured {
 mod tests {
     use super::*;
 
-    /// However often prefixes become shorter, no segment is fitted anew more often than the module
-    /// says; where they do with each leaf, some are as often.
+    /// Segments are never refitted more often than the module says; some are as often, if each leaf
+    /// shortens the prefix.
     #[test]
     fn refits_are_few() {
         let mut builder = LineSegmentBuilder::new(1e4, 4096);
@@ -402,7 +412,7 @@ mod tests {
         assert!((10..Alphabet::SYMBOL_COUNT_MAX).contains(&refit_count_max));
     }
 
-    /// A window under a shorter prefix is the one that the whole string would have had.
+    /// A window with a shorter prefix equals that of the whole string.
     #[test]
     fn windows_are_lengthened() {
         let string: Vec<u8> = (0..60).collect();

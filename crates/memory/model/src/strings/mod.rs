@@ -1,35 +1,46 @@
-//! From sorted byte strings to leaves: lines, or the fences themselves.
+//! Models from sorted byte strings to leaves: lines, or the fences themselves.
 //!
-//! # The story
+//! # Overview
 //!
 //! A line needs numbers. A [`LineSegment`] is a line over consecutive leaves whose lower fences
-//! have a *prefix* in common, and the number that it makes of a string, its *coordinate*, is what
-//! follows the prefix, read as digits of an [`Alphabet`] as far as 64 bits go.
-//! [`LineSegmentBuilder`] takes the fences in ascending order and cuts them into segments, whose
-//! predictions [`Residuals`] correct, leaf by leaf: [`byte_residuals`] or [`packed_blocks`].
+//! share a *prefix*. The *coordinate* of a string is what follows the prefix, read as up to 64 bits
+//! of digits of an [`Alphabet`]. [`LineSegmentBuilder`] takes the fences in ascending order and
+//! cuts them into segments. [`Residuals`] correct their predictions, leaf by leaf:
+//! [`byte_residuals`] or [`packed_blocks`].
 //!
-//! Names and paths are no lines: of these a [`FrontCodedSegment`] keeps the fences, each without
-//! what it shares with the one before. It is right about every key. [`StringSegmentBuilder`]
-//! chooses, stretch by stretch; [`StringDirectory`] finds the segment of a key, and then the leaf.
+//! Names and paths do not fit lines. For these a [`FrontCodedSegment`] stores the fences, each
+//! without the bytes shared with the one before, and is exact for every key.
+//! [`StringSegmentBuilder`] chooses the kind for each stretch. [`StringDirectory`] finds the
+//! segment of a key, and then the leaf.
 //!
 //! # Why a coordinate is monotone
 //!
-//! Strings that begin with the prefix lie side by side in the order of strings; what sorts before
-//! them has coordinate 0, what sorts behind has `u64::MAX`. Two that begin with it compare like
-//! what follows. A listed byte becomes its rank, and ranks ascend with bytes; what ends early is
-//! filled up with the smallest digit, so it is not above anything that continues it; and at the
-//! first byte that is not listed, what could follow it is given up for one number that is not below
-//! all that is smaller, and not above all that is greater. Two strings thus either differ in a
-//! digit, and their coordinates do as they do, or not at all within 64 bits, and their coordinates
-//! are equal. Equal coordinates of neighbouring fences end a segment, so that within one it tells
-//! all fences apart.
+//! Strings that begin with the prefix are adjacent in string order. Strings before them have
+//! coordinate 0, strings behind have `u64::MAX`. Two strings with the prefix compare like their
+//! rests:
+//!
+//! - A byte in the alphabet becomes its rank, and ranks ascend with bytes.
+//! - A string that ends early is padded with the smallest digit, so it is not above its
+//!   continuations.
+//! - At the first byte outside the alphabet, the rest is replaced by one number. That number is not
+//!   below any smaller string's, and not above any greater string's.
+//!
+//! So either two strings differ in a digit, and their coordinates compare likewise. Or they do not
+//! differ within 64 bits, and their coordinates are equal. Equal coordinates of neighboring fences
+//! end a segment, so all fences within a segment have different ones.
 //!
 //! # Modules
 //!
-//! `alphabet` makes numbers of bytes; `line` is one line, `line_builder` the stream that closes
-//! them; `front_coded` is fences; `segment` either of the two, `builder` what chooses; `boundary`
-//! residuals of a byte and `packed` those of half a byte, `residuals` either; `routes` the search
-//! for a segment; `directory` all of it together.
+//! | module | contents |
+//! |---|---|
+//! | `alphabet` | numbers from bytes |
+//! | `line`, `line_builder` | one line, and the stream that closes lines |
+//! | `front_coded` | segments of fences |
+//! | `segment`, `builder` | either kind of segment, and the stream that chooses |
+//! | `boundary`, `packed` | residuals of a byte, and of half a byte |
+//! | `residuals` | either kind of residuals |
+//! | `routes` | the search for a segment |
+//! | `directory` | all of it together |
 
 mod alphabet;
 mod boundary;

@@ -1,31 +1,31 @@
-//! Half a byte per leaf: thresholds as steps from leaf to leaf.
+//! Residuals of half a byte per leaf: thresholds as steps from leaf to leaf.
 //!
-//! A residual has to be as wide as the model's error, so that four bits would leave a grid of two
-//! leaves, or models with so little error that they took more room than residuals. The *step* from
-//! one threshold to the next does not depend on the error at all: it is one leaf on average. So 30
-//! leaves are a block of 16 bytes: the first one's threshold in full (12 bits), then for each of
-//! the others which of 16 steps leads to it.
+//! A residual must be as wide as the model's error. Four bits would allow only a grid of two
+//! leaves, or require models with so small an error that they would need more space than residuals.
+//! The *step* from one threshold to the next is independent of the error: it is one leaf on
+//! average. So 30 leaves form a block of 16 bytes: the first leaf's full threshold (12 bits), then
+//! for each other leaf the number of one of 16 steps.
 //!
-//! A threshold may be anywhere in its gap, between the last key before it and the first behind. So
-//! steps are chosen together: all thresholds that some choice of steps reaches are carried from
-//! leaf to leaf, and at the block's end one is walked back from. Of random keys, one a leaf, nearly
-//! every gap is hit that contains a grid point at all.
+//! A threshold may be anywhere in its gap, between the last key before it and the first behind.
+//! Steps are chosen together: the encoder tracks all reachable thresholds from leaf to leaf, and
+//! walks back from one of them at the block's end. For random keys, one per leaf, nearly every gap
+//! that contains a grid point is hit.
 //!
-//! Step 0 is no step: the leaf has no threshold of its own, and is a *pair* with the one before. A
-//! key that is predicted between their neighbours' thresholds may be in either, and who looks for
-//! it reads both, which lie side by side. Of random keys, one a leaf, 0.9 % of leaves are joined
-//! so. A second one in a row is not, unless nothing tells it apart: its threshold is taken as near
-//! to the gap as a step leads, so that no leaf is far off.
+//! Step 0 means that the leaf has no threshold of its own and forms a *pair* with the one before. A
+//! key that is predicted between their neighbors' thresholds may be in either, and a lookup reads
+//! both in one READ. For random keys, one per leaf, 0.9 % of leaves are joined so. A second leaf in
+//! a row is joined only if it cannot be distinguished: otherwise its threshold is as near to the
+//! gap as a step leads, so that every leaf is close to its place.
 //!
-//! Cost of encoding: 15 tests for each unit of each gap, so on average at most 15 * 2^`SHIFT` a
-//! leaf and the model's error, over a segment; where leaves are not hit, as many again for each,
-//! over the last gap of the block that was.
+//! Cost of encoding: 15 tests for each unit of each gap. On average that is at most 15 * 2^`SHIFT`
+//! per leaf, plus the model's error, over a segment. Each leaf whose gap is missed costs as many
+//! tests again, over the last gap of the block that was hit.
 
 use crate::strings::boundary::{Boundary, Interval};
 use crate::strings::line::{LineSegment, StringLine};
 
-/// Positions are counted in units of 2^-6 leaves: on a finer grid errors of 30 leaves would not fit
-/// 12 bits.
+/// Shift of positions: units of 2^-6 leaves. On a finer grid, errors of 30 leaves would not fit 12
+/// bits.
 pub(super) const SHIFT: u32 = 6;
 /// Bits of the first threshold, relative to its leaf.
 const ANCHOR_BITS: u32 = 12;
@@ -33,8 +33,8 @@ const ANCHOR_MAX: i64 = (1 << (ANCHOR_BITS - 1)) - 1;
 const ANCHOR_MIN: i64 = -ANCHOR_MAX - 1;
 /// Bits of a step's number.
 const STEP_BITS: u32 = 4;
-/// Units of each step: geometric, up to six leaves. The sequence was chosen among some twenty by
-/// how many gaps of exponentially distributed width it hits.
+/// Length of each step in units: geometric, up to six leaves. Chosen among some twenty sequences by
+/// the number of exponentially distributed gaps that it hits.
 const STEPS: [i64; 1 << STEP_BITS] = [0, 2, 3, 4, 6, 9, 13, 19, 28, 40, 59, 85, 124, 181, 264, 384];
 const STEP_MIN: i64 = STEPS[1];
 const STEP_MAX: i64 = STEPS[STEPS.len() - 1];
@@ -45,9 +45,9 @@ const STEPS_IN_SECOND_WORD: usize = (u64::BITS / STEP_BITS) as usize;
 /// Thresholds of 30 consecutive leaves of a segment, in 16 bytes.
 ///
 /// Word 0 has the first leaf's threshold in its low 12 bits, in two's complement, in units of 2^-6
-/// leaves, relative to the leaf; then, from low bits to high, the numbers of the steps to leaves 1
-/// to 13; word 1 those to leaves 14 to 29. Any two words are a block: then leaves are predicted
-/// wrong.
+/// leaves, relative to the leaf. Above follow, from low bits to high, the numbers of the steps to
+/// leaves 1 to 13; word 1 has those to leaves 14 to 29. Any two words are a valid block, but a
+/// wrong one predicts wrong leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedBlock {
     words: [u64; 2],
@@ -57,23 +57,23 @@ const _: () = assert!(size_of::<PackedBlock>() == 16);
 const _: () = assert!(PackedBlock::LEAF_COUNT == 1 + STEPS_IN_FIRST_WORD + STEPS_IN_SECOND_WORD);
 
 impl PackedBlock {
-    /// How many leaves a block is for.
+    /// Number of leaves per block.
     pub const LEAF_COUNT: usize = 30;
-    /// The largest error of models, in leaves, that blocks are made for: beyond it, thresholds may
-    /// be out of reach, and leaves are predicted wrong.
+    /// Largest error of models, in leaves, for which blocks are designed: beyond it, thresholds may
+    /// be out of range, and predictions wrong.
     pub const EPSILON_MAX: f64 = 30.0;
 
-    /// How many blocks the leaves of a segment need.
+    /// Returns the number of blocks that a segment's leaves need.
     pub fn count_for(leaf_count: u32) -> usize {
         (leaf_count as usize).div_ceil(Self::LEAF_COUNT)
     }
 
-    /// The block of two words.
+    /// Creates a block of two words.
     pub const fn from_words(words: [u64; 2]) -> Self {
         Self { words }
     }
 
-    /// The two words, as described at the type.
+    /// Returns the two words, as described at the type.
     pub const fn words(self) -> [u64; 2] {
         self.words
     }
@@ -96,9 +96,9 @@ impl PackedBlock {
         (self.words[0] << UNUSED_BITS) as i64 >> UNUSED_BITS
     }
 
-    /// Walks from threshold to threshold, of `leaf_count` leaves from 1 on, as long as `rest`, the
-    /// distance of a position from the first one, reaches them: the last leaf reached, and whether
-    /// it is a pair with the one before.
+    /// Walks from threshold to threshold, over `leaf_count` leaves from 1 on, as long as `rest`,
+    /// the distance of a position from the first one, reaches them. Returns the last leaf reached,
+    /// and whether it forms a pair with the one before.
     #[inline]
     fn walk(self, mut rest: i64, leaf_count: usize) -> (usize, bool) {
         let mut steps = u128::from(self.words[0]) | u128::from(self.words[1]) << u64::BITS;
@@ -118,8 +118,8 @@ impl PackedBlock {
     }
 }
 
-/// The leaf that a coordinate belongs to by blocks, of which there are enough for `leaf_count`; and
-/// whether it is a pair with the one before.
+/// Finds the leaf of a coordinate by blocks, of which there must be enough for `leaf_count`. Also
+/// returns whether it forms a pair with the one before.
 #[inline]
 pub(super) fn find_by_steps(
     line: &StringLine,
@@ -145,7 +145,11 @@ pub(super) fn find_by_steps(
     ((first_leaf(block) + leaf) as u32, is_pair)
 }
 
-/// The blocks of a segment's leaves. Needs a boundary for each leaf, in order (asserted).
+/// Returns the blocks of a segment's leaves.
+///
+/// # Panics
+///
+/// If there is not a boundary for each leaf, in order.
 pub fn packed_blocks<'a>(
     segment: &LineSegment,
     boundaries: impl IntoIterator<Item = Boundary<'a>>,
@@ -160,7 +164,7 @@ pub fn packed_blocks<'a>(
         leaf_count as usize,
         "one boundary per leaf"
     );
-    // Whatever is before the first leaf belongs to it, too: its threshold is free.
+    // Keys before the first leaf belong to it, too: its threshold is free.
     intervals[0].last = intervals[0].last.min(intervals[0].first - (1 << SHIFT));
     let mut encoder = Encoder::default();
     let blocks = intervals.chunks(PackedBlock::LEAF_COUNT).enumerate();
@@ -171,30 +175,30 @@ pub fn packed_blocks<'a>(
     blocks.collect()
 }
 
-/// How a leaf's thresholds follow from those of the leaf before.
+/// How a leaf's thresholds follow from those of the previous leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ThresholdKind {
     /// By a step into the gap.
     Hit,
-    /// Not at all: a pair.
+    /// Without a threshold: a pair.
     Joined,
     /// By the step that comes nearest to the gap without reaching it.
     Near,
 }
 
-/// The thresholds that a leaf can have, given those that the leaf before it can have.
+/// Possible thresholds of a leaf, given those of the previous leaf.
 #[derive(Clone, Copy, Debug)]
 struct Layer {
-    way: Way,
-    /// The smallest of them.
+    way: ThresholdKind,
+    /// Smallest threshold.
     start: i64,
-    /// One behind the greatest.
+    /// One more than the greatest threshold.
     end: i64,
-    /// Where the flag of `start` is, among all layers' flags.
+    /// Index of the flag of `start` among all layers' flags.
     offset: usize,
 }
 
-/// Chooses the steps of one block.
+/// Encoder that chooses the steps of one block.
 #[derive(Debug, Default)]
 struct Encoder {
     layers: Vec<Layer>,
@@ -210,8 +214,8 @@ impl Encoder {
         self.walk_back(intervals, base)
     }
 
-    /// Every threshold that parts the keys and that 12 bits can hold; if there is none, the nearest
-    /// one for the right side's keys.
+    /// Collects every first threshold that separates the keys and fits 12 bits; if there is none,
+    /// the nearest one for the right side's keys.
     fn begin(&mut self, interval: Interval, base: i64) {
         self.layers.clear();
         self.is_reached.clear();
@@ -220,7 +224,7 @@ impl Encoder {
         let start = (interval.last.clamp(low - 1, high) + 1).min(first);
         self.is_reached.resize((first + 1 - start) as usize, true);
         self.layers.push(Layer {
-            way: Way::Hit,
+            way: ThresholdKind::Hit,
             start,
             end: first + 1,
             offset: 0,
@@ -238,7 +242,7 @@ impl Encoder {
             self.is_reached.push(is_reached);
         }
         let hit = Layer {
-            way: Way::Hit,
+            way: ThresholdKind::Hit,
             start: lowest,
             end: highest + 1,
             offset,
@@ -250,24 +254,24 @@ impl Encoder {
         self.is_reached.truncate(offset);
         let is_far = before.end - 1 + STEP_MAX <= interval.last;
         let layer = match self.nearest_below(before, interval.first) {
-            Some(nearest) if is_far || before.way == Way::Joined => {
+            Some(nearest) if is_far || before.way == ThresholdKind::Joined => {
                 self.is_reached.push(true);
                 Layer {
-                    way: Way::Near,
+                    way: ThresholdKind::Near,
                     start: nearest,
                     end: nearest + 1,
                     offset,
                 }
             }
             _ => Layer {
-                way: Way::Joined,
+                way: ThresholdKind::Joined,
                 ..before
             },
         };
         self.layers.push(layer);
     }
 
-    /// The greatest threshold, not above `highest`, that a step leads to.
+    /// Returns the greatest threshold, not above `highest`, that a step leads to.
     fn nearest_below(&self, before: Layer, highest: i64) -> Option<i64> {
         let reached = (before.start..before.end).filter(|value| self.contains(before, *value));
         let steps = reached.flat_map(|value| STEPS[1..].iter().map(move |step| value + step));
@@ -279,8 +283,8 @@ impl Encoder {
             && self.is_reached[layer.offset + (threshold - layer.start) as usize]
     }
 
-    /// From the last leaf to the first, of the thresholds that lead on, takes the one nearest to
-    /// the fence, so that keys that are not there yet are predicted right, too.
+    /// Chooses, from the last leaf to the first, the usable threshold that is nearest to the fence,
+    /// so that later keys are predicted right, too.
     fn walk_back(&self, intervals: &[Interval], base: i64) -> PackedBlock {
         let last = self.layers.len() - 1;
         let layer = self.layers[last];
@@ -291,8 +295,8 @@ impl Encoder {
         for index in (1..=last).rev() {
             let before = self.layers[index - 1];
             let step = match self.layers[index].way {
-                Way::Joined => 0,
-                Way::Hit | Way::Near => {
+                ThresholdKind::Joined => 0,
+                ThresholdKind::Hit | ThresholdKind::Near => {
                     let leads_on = |step: &usize| self.contains(before, threshold - STEPS[*step]);
                     let distance = |step: &usize| {
                         (threshold - STEPS[*step]).abs_diff(intervals[index - 1].fence)
@@ -320,7 +324,7 @@ mod tests {
         }
     }
 
-    /// The thresholds of a block's leaves; `None` for one that is joined.
+    /// Returns the thresholds of a block's leaves; `None` for a joined one.
     fn thresholds(block: PackedBlock, count: usize) -> Vec<Option<i64>> {
         let mut found = vec![Some(block.anchor())];
         let mut threshold = block.anchor();
@@ -336,7 +340,7 @@ mod tests {
         found
     }
 
-    /// The layout is what the documentation of the type says, word for word.
+    /// The layout matches the type's documentation word for word.
     #[test]
     fn words_are_as_they_were() {
         let mut steps = [0; PackedBlock::LEAF_COUNT - 1];
@@ -358,7 +362,7 @@ mod tests {
         );
     }
 
-    /// Walking adds steps up, stops at the count, and says what is joined.
+    /// Walking adds up steps, stops at the count, and reports joined leaves.
     #[test]
     fn walking_adds_steps_up() {
         let block = PackedBlock::from_steps(0, &[5, 0, 15, 1]);
@@ -376,7 +380,7 @@ mod tests {
         assert_eq!(block.walk(i64::MAX, 1), (0, false));
     }
 
-    /// Steps into gaps of one grid point are found if there are any, though only one first
+    /// Steps into gaps of one grid point are found if there are any, even if only one first
     /// threshold of forty leads there, and not the one next to the fence.
     #[test]
     fn narrow_gaps_are_hit() {
@@ -392,7 +396,7 @@ mod tests {
         assert_eq!(thresholds(block, intervals.len()), expected);
     }
 
-    /// A gap without a grid point joins its leaf with the one before, and nothing else.
+    /// A gap without a grid point joins only its leaf with the one before.
     #[test]
     fn tied_leaves_are_joined() {
         let gaps = [(-10, 0), (30, 64), (64, 64), (100, 128)];
@@ -404,7 +408,8 @@ mod tests {
         assert!((101..=128).contains(&found[3].expect("not joined")));
     }
 
-    /// A gap that no step reaches is approached by the longest, and what follows is right again.
+    /// A gap that no step reaches is approached by the longest step, and later leaves are right
+    /// again.
     #[test]
     fn far_gaps_are_approached() {
         let gaps = [
@@ -422,7 +427,7 @@ mod tests {
         assert_eq!(found[2], Some(first + 2 * STEP_MAX));
     }
 
-    /// Of 12 bits what they cannot hold is cut off.
+    /// Thresholds that exceed 12 bits are clamped.
     #[test]
     fn anchors_are_held_in_bounds() {
         for (last, first) in [(-9000, -8000), (-9000, 9000), (8000, 9000), (-5000, 10)] {

@@ -1,4 +1,4 @@
-//! What corrects the predictions of lines.
+//! Corrections of the predictions of lines.
 
 use crate::strings::boundary::{Boundary, byte_residuals};
 use crate::strings::error::StringModelError;
@@ -6,28 +6,27 @@ use crate::strings::line::SHIFT_MAX;
 use crate::strings::packed::{PackedBlock, packed_blocks};
 use crate::strings::segment::StringSegment;
 
-/// What corrects predictions, for the leaves of all lines in order; front-coded segments need
-/// nothing.
+/// Corrections for the leaves of all lines, in order; front-coded segments need none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Residuals {
-    /// Nothing: the leaf that the line points to is taken.
+    /// No corrections: the leaf that the line points to is used.
     None,
-    /// A byte per leaf.
+    /// One byte per leaf.
     Bytes {
-        /// Positions are counted in units of 2^-`shift` leaves.
+        /// Shift of positions, in units of 2^-`shift` leaves.
         shift: u32,
-        /// From [`byte_residuals`], line after line.
+        /// Results of [`byte_residuals`], line after line.
         residuals: Vec<i8>,
     },
     /// 16 bytes per 30 leaves, or fewer at a line's end: for leaves of one record.
     Packed {
-        /// From [`packed_blocks`], line after line.
+        /// Results of [`packed_blocks`], line after line.
         blocks: Vec<PackedBlock>,
     },
 }
 
 impl Residuals {
-    /// None yet, of the same kind.
+    /// Returns empty residuals of the same kind.
     #[must_use]
     pub fn emptied(&self) -> Self {
         match self {
@@ -40,7 +39,7 @@ impl Residuals {
         }
     }
 
-    /// How many residuals or blocks of this kind a segment has.
+    /// Returns the number of residuals or blocks of this kind for a segment.
     pub fn count_of(&self, segment: &StringSegment) -> usize {
         match (self, segment) {
             (Self::None, _) | (_, StringSegment::FrontCoded(_)) => 0,
@@ -51,8 +50,11 @@ impl Residuals {
         }
     }
 
-    /// Adds those of the next segment. Needs a boundary for each leaf of a line, in order
-    /// (asserted).
+    /// Appends the residuals of the next segment.
+    ///
+    /// # Panics
+    ///
+    /// If there is not a boundary for each leaf of a line, in order.
     pub fn push<'a>(
         &mut self,
         segment: &StringSegment,
@@ -69,7 +71,7 @@ impl Residuals {
         }
     }
 
-    /// Adds some of others, which are of the same kind (else nothing is added).
+    /// Appends a range of others of the same kind; appends nothing if the kinds differ.
     pub fn extend_from(&mut self, others: &Self, range: core::ops::Range<usize>) {
         match (self, others) {
             (
@@ -87,7 +89,7 @@ impl Residuals {
         }
     }
 
-    /// Bytes of memory behind this value.
+    /// Returns the bytes of memory behind this value.
     pub(super) fn heap_size_bytes(&self) -> usize {
         match self {
             Self::None => 0,
@@ -96,7 +98,7 @@ impl Residuals {
         }
     }
 
-    /// The residuals, with no room to spare, if they are as many as the segments need.
+    /// Returns the residuals without spare capacity, if their number matches the segments.
     pub(super) fn checked(mut self, segments: &[StringSegment]) -> Result<Self, StringModelError> {
         let counts = segments.iter().map(|segment| self.count_of(segment));
         let expected: usize = counts.sum();

@@ -1,4 +1,4 @@
-//! From a key to the segment that predicts it.
+//! Routes from a key to the segment that predicts it.
 
 use core::cmp::Ordering;
 
@@ -9,27 +9,28 @@ use crate::upper::UpperModels;
 
 /// Finds the last of many first fences that is not above a key. Immutable.
 ///
-/// What all fences but the first have in common is kept once: the first one often is the empty
-/// string, before everything, and need not be compared, as what is below the second belongs to it
-/// anyhow. Of what is left, the first eight bytes are a number, its *head*; where there are many,
-/// [`UpperModels`] search these; only among equal heads whole strings are compared.
+/// The common prefix of all fences but the first is stored once. The first fence often is the empty
+/// string, before everything; it need not be compared, because keys below the second belong to it.
+/// The first eight bytes of each rest are a number, its *head*. [`UpperModels`] search the heads if
+/// there are many. Only among equal heads, whole strings are compared.
 #[derive(Debug)]
 pub struct StringRoutes {
-    /// Common to all first fences but the first.
+    /// Common prefix of all first fences but the first.
     prefix: Box<[u8]>,
-    /// The first one whole, the others without the prefix, one after the other.
+    /// Whole first one, and the others without the prefix, concatenated.
     suffixes: Box<[u8]>,
-    /// Where each one ends.
+    /// End of each fence in `suffixes`.
     ends: Box<[u32]>,
-    /// The distinct heads of all but the first; absent if there is but one fence.
+    /// Distinct heads of all but the first; absent if there is only one fence.
     heads: Option<Heads>,
-    /// For each distinct head, how many fences, the first one not counted, are before those that
-    /// have it. Empty if no two have the same.
+    /// For each distinct head, the number of fences before those that have it, without the first
+    /// one. Empty if all heads are distinct.
     starts: Box<[u32]>,
 }
 
-/// So many distinct heads are searched without models, which take 2 KiB whatever they are over: a
-/// part of a directory seldom has more. For 64, halving takes twice as many instructions.
+/// Largest number of distinct heads that is searched without models, which take 2 KiB for any
+/// number. A part of a directory seldom has more. For 64 heads, a binary search takes twice as many
+/// instructions.
 const FEW_COUNT_MAX: usize = 16;
 
 /// Distinct heads, ascending, at least one.
@@ -48,12 +49,12 @@ impl Heads {
         }
     }
 
-    /// The index of the last one that is not above `head`, or 0; and that one.
+    /// Returns the last head that is not above `head`, or the first, and its index.
     #[inline]
     fn find(&self, head: u64) -> (usize, u64) {
         match self {
             Self::Few(heads) => {
-                // Not by halves: counting so few takes no branch that depends on them.
+                // A count of few heads has no branch that depends on them, unlike a binary search.
                 let count: usize = heads.iter().map(|it| usize::from(*it <= head)).sum();
                 let index = count.saturating_sub(1);
                 (index, heads[index])
@@ -74,8 +75,11 @@ impl Heads {
 }
 
 impl StringRoutes {
-    /// Builds the search over first fences, which must be strictly ascending. Cost: linear in their
-    /// bytes.
+    /// Builds the search over first fences. Cost: linear in their bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StringModelError`], if there are none, or they are not strictly ascending.
     pub fn build(first_fences: &[&[u8]]) -> Result<Self, StringModelError> {
         let (first, others) = first_fences
             .split_first()
@@ -116,8 +120,8 @@ impl StringRoutes {
         })
     }
 
-    /// The index of the last first fence that is not above `key`; 0 if none is. Always exact, and
-    /// without allocation.
+    /// Returns the index of the last first fence that is not above `key`; 0 if there is none.
+    /// Always exact, and without allocation.
     #[inline]
     pub fn find(&self, key: &[u8]) -> usize {
         let Some(heads) = &self.heads else {
@@ -139,12 +143,12 @@ impl StringRoutes {
         }
     }
 
-    /// How many fences there are.
+    /// Returns the number of fences.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// How the first `prefix_size` bytes of `key`, or all of fewer, compare with those of a fence.
+    /// Compares the first `prefix_size` bytes of `key`, or all if fewer, with those of a fence.
     #[inline]
     pub(super) fn compare_prefix(&self, index: usize, prefix_size: usize, key: &[u8]) -> Ordering {
         let key = &key[..key.len().min(prefix_size)];
@@ -162,7 +166,7 @@ impl StringRoutes {
         }
     }
 
-    /// All memory held, in bytes: this value itself, and what it owns.
+    /// Returns the size in bytes of all memory held: this value itself, and what it owns.
     pub fn size_bytes(&self) -> usize {
         let heads = self.heads.as_ref().map_or(0, Heads::heap_size_bytes);
         size_of::<Self>()
@@ -173,8 +177,8 @@ impl StringRoutes {
             + heads
     }
 
-    /// How many fences, but for the first, have smaller heads than the distinct one with this
-    /// index.
+    /// Returns the number of fences, without the first, whose heads are smaller than the distinct
+    /// one with this index.
     #[inline]
     fn start(&self, distinct: usize) -> usize {
         if self.starts.is_empty() {

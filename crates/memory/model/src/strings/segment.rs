@@ -1,19 +1,19 @@
-//! A segment of either kind.
+//! Segment of either kind.
 
 use crate::strings::front_coded::FrontCodedSegment;
 use crate::strings::line::LineSegment;
 
-/// How the leaf of a key is found among consecutive leaves.
+/// Model that finds the leaf of a key among consecutive leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StringSegment {
-    /// By a line, and what corrects it: about right.
+    /// Line, which residuals correct: approximate.
     Line(LineSegment),
-    /// By the leaves' lower fences: right.
+    /// Lower fences of the leaves: exact.
     FrontCoded(FrontCodedSegment),
 }
 
 impl StringSegment {
-    /// Lower fence of the first leaf.
+    /// Returns the lower fence of the first leaf.
     pub fn first_fence(&self) -> &[u8] {
         match self {
             Self::Line(segment) => &segment.parts().first_fence,
@@ -21,7 +21,7 @@ impl StringSegment {
         }
     }
 
-    /// Number of leaves; at least 1.
+    /// Returns the number of leaves; at least 1.
     pub fn leaf_count(&self) -> u32 {
         match self {
             Self::Line(segment) => segment.parts().leaf_count,
@@ -29,7 +29,7 @@ impl StringSegment {
         }
     }
 
-    /// Whether it has its fences.
+    /// Returns whether the segment is front-coded.
     pub const fn is_front_coded(&self) -> bool {
         matches!(self, Self::FrontCoded(_))
     }

@@ -1,4 +1,4 @@
-//! The bound: every prediction within epsilon, on every shape, for every epsilon and cap.
+//! Error bound: every prediction is within epsilon, for every shape, epsilon and limit.
 
 use farleaf_model::{Segment, SegmentBuilder, rounding_tolerance};
 use proptest::prelude::*;
@@ -16,8 +16,9 @@ pub(crate) fn build(xs: &[u64], epsilon: f64, point_count_max: u32) -> Vec<Segme
     segments
 }
 
-/// Each segment stands for the next `point_count` keys, all keys are covered, each is predicted
-/// within `error_max`, some key by just that, and `error_max` keeps the bound.
+/// Checks that each segment represents the next `point_count` keys, and that all keys are covered.
+/// Each key is predicted within `error_max`, some key by exactly that, and `error_max` respects the
+/// bound.
 fn check_bound(name: &str, xs: &[u64], epsilon: f64, point_count_max: u32) {
     let segments = build(xs, epsilon, point_count_max);
     let context = format!("{name}, epsilon {epsilon}, at most {point_count_max} points");
@@ -49,7 +50,7 @@ fn check_bound(name: &str, xs: &[u64], epsilon: f64, point_count_max: u32) {
     assert!(rest.is_empty(), "{context}: {} keys uncovered", rest.len());
 }
 
-/// Between two keys predictions lie between theirs; so everywhere, from the first key to the last.
+/// Checks that predictions between two keys lie between theirs, from the first key to the last.
 fn check_monotone(context: &str, segment: &Segment, points: &[u64]) {
     let mut last = segment.predict(0);
     for (&left, &right) in points.iter().zip(&points[1..]) {
@@ -75,7 +76,7 @@ fn check_monotone(context: &str, segment: &Segment, points: &[u64]) {
     );
 }
 
-/// The bound, the cover and monotonicity, on every shape, for every epsilon and cap.
+/// Checks bound, cover and monotonicity, for every shape, epsilon and limit.
 #[test]
 fn bound_holds_on_all_shapes() {
     for (name, xs) in keys::all_shapes(20_000) {
@@ -87,8 +88,8 @@ fn bound_holds_on_all_shapes() {
     }
 }
 
-/// A single line without freedom, the hardest case for rounding: epsilon 0 and exact strides, where
-/// errors are nothing but rounding, and as small as the tolerance says.
+/// A line without freedom, the hardest case for rounding: with epsilon 0 and exact strides, errors
+/// come only from rounding, and are within the tolerance.
 #[test]
 fn rounding_stays_within_tolerance_on_exact_lines() {
     for stride in [
@@ -109,12 +110,12 @@ fn rounding_stays_within_tolerance_on_exact_lines() {
     }
 }
 
-/// Segments that use epsilon up to the last bit: the line has no freedom, epsilon no slack.
+/// Segments use epsilon up to the last bit: the line has no freedom, epsilon no slack.
 #[test]
 fn bound_holds_without_slack() {
     for exponent in [3, 20, 40, 46] {
         let step = 1_u64 << exponent;
-        // Pairs of equal keys with epsilon 1/2 leave one line only; so do zigzags.
+        // Pairs of equal keys with epsilon 1/2 leave only one line; so do zigzags.
         let pairs: Vec<u64> = (0..100_000).map(|index| index / 2 * step).collect();
         check_bound("pairs", &pairs, 0.5, u32::MAX);
         assert_eq!(build(&pairs, 0.5, u32::MAX).len(), 1);
@@ -124,7 +125,7 @@ fn bound_holds_without_slack() {
     }
 }
 
-/// Keys whose differences vanish when rounded to a float are still told apart.
+/// Keys are distinguished even if their differences vanish when rounded to a float.
 #[test]
 fn keys_near_the_last_lose_nothing() {
     let xs: Vec<u64> = (0..10_000).map(|index| u64::MAX - 9_999 + index).collect();
@@ -139,7 +140,7 @@ fn keys_near_the_last_lose_nothing() {
     );
 }
 
-/// One, two and three keys have the segments that one would draw by hand.
+/// One, two and three keys have the obvious segments.
 #[test]
 fn few_keys_are_plain() {
     let single = build(&[42], 2.67, 100);
@@ -153,7 +154,7 @@ fn few_keys_are_plain() {
 }
 
 fn sorted_keys() -> impl Strategy<Value = Vec<u64>> {
-    // Gaps of any magnitude, 0 included; a start that leaves room at either end.
+    // Gaps of any magnitude, including 0; the start leaves a margin at either end.
     let gap = (0_u32..56, any::<u64>()).prop_map(|(bits, gap)| gap & ((1 << bits) - 1));
     (any::<u64>(), prop::collection::vec(gap, 1..300)).prop_map(|(start, gaps)| {
         let span: u64 = gaps.iter().sum();
@@ -169,7 +170,7 @@ fn sorted_keys() -> impl Strategy<Value = Vec<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Gaps of every magnitude, none among them, and any cap.
+    /// Tests gaps of every magnitude, including none, and any limit.
     #[test]
     fn bound_holds_on_random_keys(
         xs in sorted_keys(),
@@ -179,7 +180,7 @@ proptest! {
         check_bound("random", &xs, epsilon, point_count_max);
     }
 
-    /// Keys of the whole domain.
+    /// Tests keys of the whole domain.
     #[test]
     fn bound_holds_on_any_sorted_keys(
         mut xs in prop::collection::vec(any::<u64>(), 1..200),

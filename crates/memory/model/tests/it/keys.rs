@@ -1,4 +1,4 @@
-//! Sorted keys of the shapes that the bound is tested on.
+//! Sorted keys of the shapes for which the bound is tested.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -7,18 +7,18 @@ pub(crate) fn prng(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// A fraction in (0, 1].
+/// Returns a fraction in (0, 1].
 fn fraction(prng: &mut Xoshiro256PlusPlus) -> f64 {
     ((prng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
-/// Standard normal, by Box and Muller.
+/// Returns a standard normal number (Box and Muller).
 fn normal(prng: &mut Xoshiro256PlusPlus) -> f64 {
     let radius = (-2.0 * fraction(prng).ln()).sqrt();
     radius * (std::f64::consts::TAU * fraction(prng)).cos()
 }
 
-/// Every shape, by name, with about `count` keys each; equal keys only in those named so.
+/// Returns every shape, by name, with about `count` keys each; equal keys only in shapes named so.
 pub(crate) fn all_shapes(count: usize) -> Vec<(&'static str, Vec<u64>)> {
     let mut shapes = random_shapes(count);
     shapes.extend(regular_shapes(count as u64));
@@ -31,7 +31,7 @@ pub(crate) fn all_shapes(count: usize) -> Vec<(&'static str, Vec<u64>)> {
     shapes
 }
 
-/// A drawn number as a key.
+/// A random number as a key.
 #[expect(
     clippy::cast_sign_loss,
     reason = "a negative key, far out in the tail, saturates to 0"

@@ -1,5 +1,5 @@
-//! Integration tests of `farleaf-model`: the bound, the minimal number of segments, the exact find;
-//! and the same over strings.
+//! Integration tests of `farleaf-model`: the bound, the minimal number of segments, and the exact
+//! search; for keys and for strings.
 
 mod bound;
 mod keys;

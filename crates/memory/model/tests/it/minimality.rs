@@ -7,8 +7,7 @@ use crate::bound::{EPSILONS, build};
 use crate::keys;
 use crate::oracle::{fits_line, segment_count_cone, segment_count_min};
 
-/// Every segment ends where the oracle says that no line fits any more, not a point earlier or
-/// later.
+/// Every segment ends exactly where the oracle finds that no line fits any more.
 #[test]
 fn segments_are_maximal_on_all_shapes() {
     for (name, xs) in keys::all_shapes(600) {
@@ -31,7 +30,7 @@ fn segments_are_maximal_on_all_shapes() {
     }
 }
 
-/// Never more segments than the greedy cone's, and on random keys far fewer.
+/// There are never more segments than with the greedy cone, and far fewer for random keys.
 #[test]
 fn never_more_than_greedy_cone() {
     for (name, xs) in keys::all_shapes(20_000) {
@@ -54,7 +53,7 @@ fn never_more_than_greedy_cone() {
     }
 }
 
-/// Thousands of small inputs with equal keys and ties, against the best of all cuts.
+/// Thousands of small inputs with equal keys and ties match the best of all cuts.
 #[test]
 fn count_is_minimal_on_small_inputs() {
     let mut prng = keys::prng(11);
@@ -77,7 +76,7 @@ fn count_is_minimal_on_small_inputs() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The best of all cuts again, with shrinking.
+    /// Random keys match the best of all cuts, with shrinking.
     #[test]
     fn count_is_minimal_on_random_keys(
         mut xs in prop::collection::vec(prop_oneof![0_u64..60, any::<u64>()], 1..22),

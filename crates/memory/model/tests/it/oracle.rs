@@ -1,13 +1,14 @@
-//! What fits a line, decided by other and simpler means than the crate's: all pairs, exactly.
+//! Oracle that decides which points fit a line by simpler means than the crate's: all pairs,
+//! exactly.
 
-/// The crate's fixed point: epsilon counts as rounded down to a multiple of 2^-16.
+/// One position in the crate's fixed point: epsilon is rounded down to a multiple of 2^-16.
 const ONE: i128 = 1 << 16;
 
 fn fixed(epsilon: f64) -> i128 {
     (epsilon * ONE as f64) as i128
 }
 
-/// A fraction with a positive denominator.
+/// Fraction with a positive denominator.
 #[derive(Clone, Copy)]
 struct Fraction {
     numerator: i128,
@@ -20,7 +21,7 @@ impl Fraction {
     }
 }
 
-/// Whether any line, rising or falling, stays within epsilon of the points (`xs[j]`, j).
+/// Returns whether any line, rising or falling, stays within epsilon of the points (`xs[j]`, j).
 ///
 /// For a slope s an intercept exists if no floor minus s * x is above any ceiling minus s * x. Each
 /// pair of points thus bounds s from one side, or must overlap if their x's are equal.
@@ -60,8 +61,8 @@ pub(crate) fn fits_line(xs: &[u64], epsilon: f64) -> bool {
     }
 }
 
-/// The smallest number of segments, over all ways to cut the keys: by dynamic programming, which
-/// does not take for granted that the longest first segment is the best.
+/// Returns the smallest number of segments over all cuts, by dynamic programming, which does not
+/// assume that the longest first segment is the best.
 pub(crate) fn segment_count_min(xs: &[u64], epsilon: f64, point_count_max: usize) -> usize {
     let mut counts = vec![0_usize];
     for end in 1..=xs.len() {
@@ -77,7 +78,8 @@ pub(crate) fn segment_count_min(xs: &[u64], epsilon: f64, point_count_max: usize
     counts[xs.len()]
 }
 
-/// The number of segments of the greedy cone: lines through each segment's first point exactly.
+/// Returns the number of segments of the greedy cone: lines exactly through each segment's first
+/// point.
 pub(crate) fn segment_count_cone(xs: &[u64], epsilon: f64, point_count_max: usize) -> usize {
     let epsilon = fixed(epsilon);
     let mut segment_count = 0;
@@ -125,7 +127,7 @@ pub(crate) fn segment_count_cone(xs: &[u64], epsilon: f64, point_count_max: usiz
     segment_count
 }
 
-/// The oracle itself, on cases that are plain to see.
+/// Tests the oracle on obvious cases.
 #[test]
 fn oracle_knows_plain_cases() {
     assert!(fits_line(&[0, 10, 20], 0.0));

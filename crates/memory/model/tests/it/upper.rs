@@ -1,4 +1,4 @@
-//! `UpperModels::find` is exact, whatever the keys.
+//! `UpperModels::find` is exact for any keys.
 
 use farleaf_model::UpperModels;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn expected(first_keys: &[u64], key: u64) -> usize {
         .saturating_sub(1)
 }
 
-/// Asks for each first key, its neighbours, the ends of the domain, and random keys.
+/// Searches for each first key, its neighbors, the ends of the domain, and random keys.
 fn check_find(name: &str, first_keys: &[u64]) {
     let upper = UpperModels::build(first_keys.to_vec());
     assert_eq!(upper.first_keys(), first_keys);
@@ -37,7 +37,7 @@ fn check_find(name: &str, first_keys: &[u64]) {
     }
 }
 
-/// On every shape, with and without the ends of the domain.
+/// Tests every shape, with and without the ends of the domain.
 #[test]
 fn find_is_exact_on_all_shapes() {
     for count in [1000, 100_000] {
@@ -52,7 +52,7 @@ fn find_is_exact_on_all_shapes() {
     }
 }
 
-/// Counts around every size at which the layout changes, with and without the domain's ends.
+/// Tests counts around every size at which the layout changes, with and without the domain's ends.
 #[test]
 fn find_is_exact_for_every_count() {
     let mut prng = keys::prng(5);
@@ -74,7 +74,7 @@ fn find_is_exact_for_every_count() {
     }
 }
 
-/// Keys made to need many models: no two gaps alike, so that levels stay large and deep.
+/// Tests keys that need many models: all gaps differ, so that levels stay large and deep.
 #[test]
 fn find_is_exact_where_models_are_bad() {
     let mut prng = keys::prng(9);
@@ -90,7 +90,7 @@ fn find_is_exact_where_models_are_bad() {
         key += 1 + (prng.next_u64() & ((1 << magnitude) - 1));
     }
     check_find("gaps of all magnitudes", &first_keys);
-    // The upper levels stay a fraction of the keys even so.
+    // Even so, the upper levels are a fraction of the keys.
     let upper = UpperModels::build(first_keys);
     assert!(
         upper.size_bytes() < 100_000 * 8 * 2,
@@ -102,7 +102,7 @@ fn find_is_exact_where_models_are_bad() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Dense and sparse keys mixed.
+    /// Tests dense and sparse keys mixed.
     #[test]
     fn find_is_exact_on_random_keys(
         first_keys in prop::collection::btree_set(prop_oneof![0_u64..5000, any::<u64>()], 1..2000),

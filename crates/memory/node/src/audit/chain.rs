@@ -1,16 +1,16 @@
-//! A table's leaves along their links.
+//! Audits a table's leaves along their links.
 
 use std::collections::BTreeSet;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{BatchError, Endpoint};
-use farleaf_leaf::{LeafGeometry, LeafImage};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::{LeafGeometry, LeafImage};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::{AuditedTable, Auditor, Finding};
 
-/// A leaf as it was read, without its records.
+/// Leaf as read, without its records.
 struct Leaf {
     lock: u64,
     is_intact: bool,
@@ -22,7 +22,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    /// `words`: the whole leaf, from its lock on.
+    /// Creates a leaf from `words`: the whole leaf, beginning with its lock.
     fn new(words: &[u64], table: &AuditedTable, place: RemoteAddr) -> Self {
         let image = LeafImage::new(table.geometry, &words[1..]);
         let mut records = Vec::with_capacity(table.geometry.slot_count());
@@ -49,11 +49,11 @@ impl<E: Endpoint> Auditor<'_, E> {
         let id = table.entry.record.id;
         let mut met = BTreeSet::new();
         let (mut place, mut due) = (table.entry.record.first_leaf.place(), 0);
-        // Since the last leaf that is not.
+        // Findings about retired leaves since the last leaf that is not retired.
         let mut retired = Vec::new();
         loop {
             if self.is_lost(place.node()) {
-                // Who moved it there could not link past what it retired.
+                // The retrainer that moved it there could not link past what it retired.
                 self.findings.retain(|finding| !retired.contains(finding));
                 return Ok(());
             }
@@ -72,7 +72,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             let lock = table.geometry.lock(place);
             let words = self.read(lock, table.geometry.leaf_size_words()).await?;
             let leaf = Leaf::new(words, table, place);
-            // Whom it takes over from the dead looks at what it links to (D8), if that is there.
+            // A recovery of such a leaf looks at what it links to (LEAF-8), if that exists.
             let is_cut_off = self.is_lost(leaf.link.node());
             if is_cut_off && !leaf.is_intact {
                 return Ok(());
@@ -99,7 +99,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 continue;
             }
             retired.clear();
-            self.look_at_range(table, place, &leaf, due);
+            self.check_range(table, place, &leaf, due);
             table.chain.push(place);
             table.linked.insert(place);
             table.record_count += leaf.record_count;
@@ -116,8 +116,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
     }
 
-    /// D6 for one leaf, where the key `due` has to be its first.
-    fn look_at_range(&mut self, table: &AuditedTable, place: RemoteAddr, leaf: &Leaf, due: u64) {
+    /// Checks LEAF-6 for one leaf, whose first key must be `due`.
+    fn check_range(&mut self, table: &AuditedTable, place: RemoteAddr, leaf: &Leaf, due: u64) {
         let id = table.entry.record.id;
         if leaf.low != due || leaf.low > leaf.high {
             self.findings.push(Finding::RangeBroken {
@@ -135,7 +135,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
     }
 
-    /// The chunks in which a leaf begins and ends: two, for some leaves of runs.
+    /// Returns the chunks in which a leaf begins and ends: two, for some leaves of runs.
     pub(super) fn chunks_of(
         &self,
         place: RemoteAddr,
@@ -146,8 +146,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Some([first, self.layout.chunk_of(last)?])
     }
 
-    /// Whether the table may have a leaf here: among those of a chunk that splits take from, or in
-    /// chunks of the root's runs.
+    /// Returns whether the table may have a leaf at this address: in a chunk that splits take from,
+    /// or in chunks of runs.
     fn is_place(&self, table: &AuditedTable, place: RemoteAddr) -> bool {
         let Some(chunks) = self.chunks_of(place, table.geometry) else {
             return false;
@@ -168,7 +168,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                     };
                     slots == own_slots && inside.is_some_and(is_one)
                 }
-                // Whether the root names the run is looked at with the chunks.
+                // The audit of chunks checks whether the root names the run.
                 Some(ChunkPurpose::Run { slots, .. }) => slots == own_slots,
                 _ => false,
             };

@@ -1,22 +1,22 @@
-//! Every chunk, and every leaf in those that splits take from: in use, or free.
+//! Audits every chunk, and every leaf in chunks that splits take from: in use, or free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use farleaf_base::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{BatchError, Endpoint};
 use farleaf_index::tree::node::lease_shape;
-use farleaf_leaf::LeaseShape;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
+use farleaf_leaf::words::LeaseShape;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
 use super::{AuditedTable, Auditor, Finding};
 
 const CHUNK_SIZE_WORDS: usize = (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize;
 
 impl<E: Endpoint> Auditor<'_, E> {
-    /// Looks at all chunks, after the tables.
-    pub(super) async fn look_at_chunks(
+    /// Checks all chunks, after the tables.
+    pub(super) async fn check_chunks(
         &mut self,
         catalog: &[CatalogEntry],
         tables: &[AuditedTable],
@@ -38,7 +38,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         for (index, chunk) in chunks {
             let of = by_id.get(&chunk.table);
             if of.is_some() && !chunk.owner.is_free() && self.has_lost() {
-                // What of it is in use is said where nobody can read it: the node keeps it.
+                // The node keeps this chunk: what is in use of it depends on data of a lost node.
                 continue;
             }
             if !chunk.owner.is_free() {
@@ -49,9 +49,9 @@ impl<E: Endpoint> Auditor<'_, E> {
                 });
             }
             if chunk.purpose == Some(ChunkPurpose::Free) {
-                self.look_at_free(index).await?;
+                self.check_free_chunk(index).await?;
             } else if let Some(table) = of {
-                self.look_at_used(table, (index, &chunk), &used).await?;
+                self.check_used_chunk(table, (index, &chunk), &used).await?;
             } else if !known.contains(&chunk.table) {
                 // A dropped table's chunks wait for its grace period.
                 let table = chunk.table;
@@ -62,13 +62,13 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
         }
         for table in tables {
-            self.look_at_named(table);
+            self.check_named_chunks(table);
         }
         Ok(())
     }
 
-    /// A4.
-    async fn look_at_free(&mut self, index: ChunkIndex) -> Result<(), BatchError> {
+    /// Checks that a free chunk is zero.
+    async fn check_free_chunk(&mut self, index: ChunkIndex) -> Result<(), BatchError> {
         let start = self.layout.chunk_start(index).word_at(0);
         let words = self.read(start, CHUNK_SIZE_WORDS).await?;
         if words.iter().any(|word| *word != 0) {
@@ -77,8 +77,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// W4, and W3 in chunks that splits take from.
-    async fn look_at_used(
+    /// Checks a chunk in use, and its leaves if splits take from it.
+    async fn check_used_chunk(
         &mut self,
         table: &AuditedTable,
         (index, chunk): (ChunkIndex, &ChunkEntry),
@@ -108,8 +108,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let shape = LeaseShape::leaves(table.geometry);
                 let first = table.entry.record.first_leaf.place();
                 let is_used = |leaf| table.linked.contains(&leaf) || leaf == first;
-                // The walk has seen the locks of those that are used.
-                self.look_at_pieces(table, (index, chunk), shape, (is_used, false))
+                // The walk has checked the locks of those in use.
+                self.check_pieces(table, (index, chunk), shape, (is_used, false))
                     .await?;
             }
             Some(ChunkPurpose::Run { generation, .. }) if !is_named => {
@@ -124,7 +124,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 }
             }
             Some(ChunkPurpose::Snapshot { generation }) => {
-                // The snapshot that a table is made with stays until somebody retrains.
+                // The snapshot that a table is created with stays until the first retraining.
                 if !is_named && generation != 0 {
                     self.findings.push(of_no_load(generation));
                 }
@@ -133,15 +133,16 @@ impl<E: Endpoint> Auditor<'_, E> {
                 if is_named {
                     let shape = lease_shape(generation);
                     let is_used = |node| table.inner.contains(&node);
-                    self.look_at_pieces(table, (index, chunk), shape, (is_used, true))
+                    self.check_pieces(table, (index, chunk), shape, (is_used, true))
                         .await?;
                 } else if generation != 0 {
                     self.findings.push(of_no_load(generation));
                 }
             }
-            // Z3. Which of them are in use only the node's process knows.
+            // Only the node's process knows which of these are in use.
             Some(ChunkPurpose::Models) if table.has_node_writes() => {}
-            // BV6: what of them is in use, holders and pages tell, which are not looked at here.
+            // Which value blocks are in use depends on holders and pages, which this audit does not
+            // read.
             Some(ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. }) => {}
             Some(ChunkPurpose::Free | ChunkPurpose::Rings | ChunkPurpose::Models) | None => {
                 self.findings.push(Finding::PurposeUnknown { chunk: index });
@@ -150,8 +151,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// W3: free leaves, or inner nodes, and those in use make up the chunk.
-    async fn look_at_pieces(
+    /// Checks that every leaf or inner node of the chunk is either free or in use.
+    async fn check_pieces(
         &mut self,
         table: &AuditedTable,
         (index, chunk): (ChunkIndex, &ChunkEntry),
@@ -182,7 +183,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let owner = OwnerWord::from_word(lock);
                 self.findings.push(Finding::LeafLocked { leaf, owner });
             }
-            // Not of a leased chunk: its pieces' bits hold only while nobody leases it.
+            // In a leased chunk, the bits are stale: they are valid only while the chunk is not
+            // leased.
             if !chunk.owner.is_free() {
                 continue;
             }
@@ -191,7 +193,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                     self.findings
                         .push(Finding::LeafFreeAndUsed { table: id, leaf });
                 }
-                // U4: a split whose leaf was lost in the middle of it has used one.
+                // A split whose leaf was lost in the middle of it has used one.
                 (false, false) if table.is_whole && !self.has_lost() => {
                     self.findings.push(Finding::LeafLost { table: id, leaf });
                 }
@@ -201,8 +203,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// All that the root names is the table's, and is what it is named as.
-    fn look_at_named(&mut self, table: &AuditedTable) {
+    /// Checks that everything that the root names belongs to the table and has the named purpose.
+    fn check_named_chunks(&mut self, table: &AuditedTable) {
         let (id, generation) = (table.entry.record.id, table.entry.root.spare());
         let Some(named) = &table.named else {
             return;

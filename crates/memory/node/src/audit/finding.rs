@@ -1,301 +1,299 @@
-//! What an audit can find.
+//! Findings of an audit.
 
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::layout::ChunkIndex;
 use thiserror::Error;
 
-/// A promise that something in a region breaks.
+/// Invariant of a node's memory that a finding violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
-    /// The catalog can be read, and no two tables of it are alike (C1, C2).
+    /// The catalog is readable, and its tables have distinct numbers and names.
     Catalog,
-    /// Ranges tile the keys, and each record lies in its leaf's range, once (D6).
+    /// Ranges of leaves tile the keys, and each record lies in its leaf's range, once (LEAF-6).
     Tiling,
-    /// Nobody holds anything (D8, A1).
+    /// No locks and no leases are held (LEAF-8).
     Locks,
-    /// Every chunk and every leaf is in use or free, never both, and what is free is zero (A4, W3,
-    /// W4).
+    /// Every chunk and every leaf is in use or free, never both, and free chunks are zero.
     Leaks,
-    /// The root is the one that the first leaf and the load agree on, and leads to the chain (B2 to
-    /// B4).
+    /// The root matches the first leaf and the load, and leads to the chain.
     Root,
 }
 
-/// Something in a region that breaks a promise.
+/// Violation of an invariant in a node's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Finding {
-    /// C1.
+    /// The catalog is locked.
     #[error("the catalog is locked by {owner}")]
     CatalogLocked {
-        /// By whom.
+        /// Holder of the lock.
         owner: OwnerWord,
     },
-    /// An entry's checksum does not match.
+    /// The checksum of a catalog entry does not match.
     #[error("catalog entry {index} is damaged")]
     EntryDamaged {
-        /// Which.
+        /// Index of the entry.
         index: u64,
     },
-    /// A table that has the number or the name of another.
+    /// Two tables have the same number or name.
     #[error("catalog entry {index} has the number {table} or the name of another")]
     EntryTwice {
-        /// The later of the two.
+        /// Index of the later entry.
         index: u64,
-        /// Its number.
+        /// Number of the table.
         table: TableId,
     },
-    /// No leaf has so many slots.
+    /// The number of slots per leaf is unsupported.
     #[error("{table} has leaves of {slots} slots, which there are not")]
     SlotsUnknown {
-        /// Which table.
+        /// Number of the table.
         table: TableId,
-        /// What its entry says.
+        /// Slots per leaf in the catalog entry.
         slots: u8,
     },
 
-    /// An image whose checksum does not match: the walk ends here.
+    /// The checksum of a leaf's image does not match; the walk ends here.
     #[error("leaf {leaf} of {table} is damaged: its checksum does not match")]
     LeafDamaged {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
-    /// The links lead in a circle: the walk ends here.
+    /// The links form a cycle; the walk ends here.
     #[error("leaf {leaf} of {table} is linked twice")]
     LeafLinkedTwice {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
-    /// A link leads to a place where the table has no leaf: the walk ends here.
+    /// A link leads to an address where the table has no leaf; the walk ends here.
     #[error("leaf {leaf} of {table} is no place for a leaf in the table's chunks")]
     LeafElsewhere {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// The place.
+        /// Address in the link.
         leaf: RemoteAddr,
     },
-    /// A link leads to a leaf that was retired; only the first leaf may be, by a load.
+    /// A link leads to a retired leaf. Only the first leaf may be retired, by a load.
     #[error("leaf {leaf} of {table} is retired and linked")]
     LeafRetired {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
-    /// The range of a leaf does not begin where the one before it ended.
+    /// The range of a leaf does not begin where the previous one ended.
     #[error("leaf {leaf} of {table} has keys {low:#x} to {high:#x}, where {due:#x} was due")]
     RangeBroken {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
-        /// Its lower fence.
+        /// Lower fence of the leaf.
         low: u64,
-        /// Its upper fence.
+        /// Upper fence of the leaf.
         high: u64,
-        /// Where it has to begin.
+        /// Expected lower fence.
         due: u64,
     },
     /// The links end before the largest key.
     #[error("the leaves of {table} end before {due:#x}")]
     ChainShort {
-        /// Whose.
+        /// Table of the chain.
         table: TableId,
-        /// The first key that no leaf covers.
+        /// First key that no leaf covers.
         due: u64,
     },
-    /// A key twice, or outside of its leaf's fences.
+    /// A key is in its leaf twice, or lies outside the leaf's fences.
     #[error("leaf {leaf} of {table} has a key twice or outside of its fences")]
     RecordMisplaced {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
 
-    /// A leaf, or a place for one, whose lock somebody holds.
+    /// A leaf, or free space for one, is locked.
     #[error("leaf {leaf} is locked by {owner}")]
     LeafLocked {
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
-        /// By whom.
+        /// Holder of the lock.
         owner: OwnerWord,
     },
-    /// A chunk that somebody leases.
+    /// A chunk is leased.
     #[error("chunk {} is leased by {owner}", .chunk.0)]
     ChunkLeased {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
-        /// By whom.
+        /// Holder of the lease.
         owner: OwnerWord,
     },
 
-    /// A4.
+    /// A free chunk contains words that are not zero.
     #[error("chunk {} is free and not zero", .chunk.0)]
     ChunkNotZero {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
     },
-    /// A purpose that this version does not know.
+    /// This version does not know the purpose of a chunk.
     #[error("chunk {} is for something unknown", .chunk.0)]
     PurposeUnknown {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
     },
-    /// A chunk in use that belongs to no table.
+    /// A chunk in use belongs to no table.
     #[error("chunk {} is of {table}, which there is not", .chunk.0)]
     ChunkOfNoTable {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
-        /// Whose it says it is.
+        /// Table in the chunk's entry.
         table: TableId,
     },
-    /// A chunk of leaves of another size than its table's.
+    /// The chunk's leaves differ in size from those of its table.
     #[error("chunk {} of {table} has leaves of {slots} slots, the table has not", .chunk.0)]
     ChunkOfOtherSlots {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
-        /// Whose.
+        /// Table of the chunk.
         table: TableId,
-        /// What the chunk says.
+        /// Slots per leaf in the chunk's entry.
         slots: u8,
     },
-    /// W4.
+    /// A chunk belongs to a load that is not committed.
     #[error("chunk {} of {table} is of load {generation}, which never happened", .chunk.0)]
     ChunkOfNoLoad {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
-        /// Whose.
+        /// Table of the chunk.
         table: TableId,
-        /// Of which load.
+        /// Generation of the load.
         generation: u16,
     },
-    /// A chunk of a run in which no linked leaf lies.
+    /// A chunk of a run contains no linked leaf.
     #[error("chunk {} of {table} is of a run and holds no linked leaf", .chunk.0)]
     RunChunkUnused {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
-        /// Whose.
+        /// Table of the chunk.
         table: TableId,
     },
-    /// The root names chunks that the table has not, or not for that.
+    /// The root names chunks that do not belong to the table, or that have another purpose.
     #[error(
         "{table} has {found} of {expected} chunks that its root of generation {generation} names"
     )]
     NamedChunkMissing {
-        /// Whose.
+        /// Table of the root.
         table: TableId,
-        /// Of which load or retraining the root is.
+        /// Generation of the root's load or retraining.
         generation: u16,
-        /// How many it has.
+        /// Number of named chunks that were found.
         found: u64,
-        /// How many are named.
+        /// Number of named chunks.
         expected: u64,
     },
-    /// W3: a leaf that may be leased while it is in use.
+    /// A leaf may be leased although it is in use.
     #[error("leaf {leaf} of {table} is free and in use")]
     LeafFreeAndUsed {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
-    /// W3: a leaf that nobody can ever use again.
+    /// A leaf is neither in use nor free, so it can never be used again.
     #[error("leaf {leaf} of {table} is neither free nor in use")]
     LeafLost {
-        /// Whose.
+        /// Table of the leaf.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
-    /// Free bits of leaves that the chunk has not.
+    /// Free bits are set for leaves beyond the end of the chunk.
     #[error("chunk {} has {found} free leaves, of which only {possible} can be", .chunk.0)]
     FreeBeyondEnd {
-        /// Which.
+        /// Number of the chunk.
         chunk: ChunkIndex,
         /// Bits that are set.
         found: u64,
-        /// Those that stand for a leaf.
+        /// Bits that stand for a leaf.
         possible: u64,
     },
 
-    /// B4: the root is of a load, or of none, and the first leaf tells otherwise.
+    /// The root's generation contradicts the state of the first leaf, which a load retires.
     #[error(
         "the root of {table} is of load {generation} (0: none), but its first leaf is {}retired",
         if *.is_retired { "" } else { "not " }
     )]
     RootContradictsFirstLeaf {
-        /// Whose.
+        /// Table of the root.
         table: TableId,
-        /// Of which load the root is.
+        /// Generation of the root's load.
         generation: u16,
-        /// Whether the first leaf was retired by a load.
+        /// Whether a load has retired the first leaf.
         is_retired: bool,
     },
-    /// B4: a load is committed and its root was never swapped in.
+    /// A load is committed, but its root was never swapped in.
     #[error("the root of {table} is {root}, and {pending} was to be installed")]
     RootUnfinished {
-        /// Whose.
+        /// Table of the root.
         table: TableId,
-        /// What it is.
+        /// Current root.
         root: RemoteAddr,
-        /// What it is to be.
+        /// Root of the load.
         pending: RemoteAddr,
     },
-    /// The root names no snapshot of its load.
+    /// The root does not name a snapshot of its load.
     #[error("the root of {table}, {root}, is not where a snapshot of the table begins")]
     RootElsewhere {
-        /// Whose.
+        /// Table of the root.
         table: TableId,
-        /// What it is.
+        /// Current root.
         root: RemoteAddr,
     },
-    /// The snapshot that the root names.
+    /// The snapshot that the root names is corrupted.
     #[error("the snapshot of {table} at {root} is damaged: {how}")]
     SnapshotDamaged {
-        /// Whose.
+        /// Table of the snapshot.
         table: TableId,
-        /// What names it.
+        /// Root that names it.
         root: RemoteAddr,
-        /// What is wrong with it.
+        /// Reason why it counts as corrupted.
         how: String,
     },
-    /// I2: the nodes of a level of the tree do not cover all keys, each once.
+    /// The nodes of a level of the tree do not cover all keys exactly once.
     #[error("inner nodes of level {level} of {table} are broken at {node}")]
     InnerRangeBroken {
-        /// Whose.
+        /// Table of the tree.
         table: TableId,
-        /// Of which level.
+        /// Number of the level.
         level: u16,
-        /// Where the walk along the level ended, or met another range than was due.
+        /// Node at which the walk along the level ended, or whose range was not the expected one.
         node: RemoteAddr,
     },
-    /// I3: the tree names a place where the table has no leaf.
+    /// The tree lists an address where the table has no leaf.
     #[error("inner node {node} of {table} lists {child}, where the table has no leaf")]
     ChildNotLinked {
-        /// Whose.
+        /// Table of the tree.
         table: TableId,
-        /// Which.
+        /// Node with the entry.
         node: RemoteAddr,
-        /// What it lists.
+        /// Listed address.
         child: RemoteAddr,
     },
-    /// The snapshot knows a leaf that is not in the chain, or another first one.
+    /// The snapshot names a leaf that is not in the chain, or another first leaf.
     #[error("the snapshot of {table} leads to leaf {leaf}, which is not the chain's")]
     TrainedLeafNotLinked {
-        /// Whose.
+        /// Table of the snapshot.
         table: TableId,
-        /// Which.
+        /// Address of the leaf.
         leaf: RemoteAddr,
     },
 }
 
 impl Finding {
-    /// The promise that it breaks.
+    /// Returns the invariant that the finding violates.
     pub fn promise(&self) -> Promise {
         match self {
             Self::EntryDamaged { .. } | Self::EntryTwice { .. } | Self::SlotsUnknown { .. } => {

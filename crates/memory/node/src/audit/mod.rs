@@ -1,23 +1,23 @@
-//! Looking over a whole region in which nobody works and which was swept: is every promise kept
-//! that its bytes can break?
+//! Audit of a whole node memory that is idle and was swept: checks every invariant that its bytes
+//! can violate.
 //!
-//! | module | what it looks at |
+//! | module | what it checks |
 //! |---|---|
-//! | `chain` | a table's leaves along their links (D6, D8) |
-//! | `root` | the snapshot that the root names, and the load that it is of (B2 to B4) |
-//! | `tree` | the tree that the root names, if the table has one (I2, I3, I5) |
-//! | `chunks` | every chunk, and every leaf in those that splits take from (A1, A4, W3, W4) |
-//! | `finding` | what can be found |
+//! | `chain` | a table's leaves along their links (LEAF-6, LEAF-8) |
+//! | `root` | the snapshot that the root names, and the load that it belongs to |
+//! | `tree` | the tree that the root names, if the table has one |
+//! | `chunks` | every chunk, and every leaf in those that splits take from |
+//! | `finding` | the possible findings |
 //!
-//! It needs no session and writes nothing: what is damaged stays as it was met. Nothing that it
-//! reads is believed, so any bytes lead to findings, none to a panic. While others work it would
-//! find their locks and leases, and images that are torn; a region of which somebody died and that
-//! was not swept has findings, too, which the sweep ends.
+//! An audit needs no session and writes nothing, so corrupted data stays unchanged. It trusts
+//! nothing that it reads: any bytes lead to findings, never to a panic. While sessions are active,
+//! it would report their locks and leases, and torn images. If a session died and the memory was
+//! not swept, it reports findings that a sweep would resolve.
 //!
-//! What follows only from a chain that could be walked to its end (leaves that are lost, leaves
-//! that training knows) is not looked for in a table whose chain is broken: the break is the
-//! finding. Nor where the chain leads to a node that is lost (U4), which is no finding: nothing of
-//! the pool's is broken, it is gone.
+//! Some checks need a chain that could be walked to its end (lost leaves, leaves that the training
+//! knows). They are skipped for a table whose chain is broken: the break is the finding. They are
+//! also skipped if the chain leads to a lost node. That is not a finding: nothing is corrupted, but
+//! the data is gone.
 
 mod chain;
 mod chunks;
@@ -27,48 +27,49 @@ mod tree;
 
 use std::collections::BTreeSet;
 
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::PoolLayout;
-use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
-use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, WordAddr};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkTable};
+use farleaf_pool::catalog::{CatalogEntry, EntryState};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
 use crate::catalog::read_catalog;
 pub use finding::{Finding, Promise};
 
-/// What an audit saw.
+/// Result of an audit.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    /// What breaks a promise, in the order in which it was met.
+    /// Violations, in the order in which they were found.
     pub findings: Vec<Finding>,
-    /// The live tables whose entries can be read.
+    /// Live tables whose entries are readable.
     pub tables: Vec<TableAudit>,
-    /// All chunks that were ever handed out.
+    /// All chunks that were ever in use.
     pub chunks: ChunkTable,
 }
 
-/// What an audit saw of a live table.
+/// Result of an audit for a live table.
 #[derive(Clone, Debug)]
 pub struct TableAudit {
-    /// The table.
+    /// Catalog entry of the table.
     pub entry: CatalogEntry,
-    /// Its leaves in the order of their links, as far as the walk came.
+    /// Leaves in the order of their links, as far as the walk went.
     pub leaves: Vec<RemoteAddr>,
-    /// Records in them.
+    /// Number of records in these leaves.
     pub record_count: u64,
-    /// The first key that the walk did not come to; `None`: it came to the largest key.
+    /// First key that the walk did not reach; `None` if it reached the largest key.
     pub unseen_from: Option<u64>,
-    /// What its tree lists, if it has one, as far as the walk came: leaves, by lower fence.
+    /// Leaves that the tree lists, by lower fence, as far as the walk went; empty if the table has
+    /// no tree.
     pub listed: Vec<(u64, RemoteAddr)>,
 }
 
-/// Looks over the whole region. Costs two round trips, one per 512 chunks, one per leaf, some per
-/// table, and one per chunk that is free or that splits take leaves from; those read 64 KiB each.
-/// Counted as [`OperationKind::Control`].
+/// Audits the whole memory. Costs two round trips, one per 512 chunks, one per leaf, some per
+/// table, and one per chunk that is free or that splits take leaves from; the last read 64 KiB
+/// each. Counted as [`OperationKind::Control`].
 ///
 /// # Errors
 /// The fabric failed.
@@ -91,7 +92,7 @@ pub async fn audit<E: Endpoint>(endpoint: &E, layout: &PoolLayout) -> Result<Aud
     })
 }
 
-/// An audit that is under way.
+/// State of a running audit.
 struct Auditor<'a, E> {
     endpoint: &'a E,
     layout: &'a PoolLayout,
@@ -100,27 +101,27 @@ struct Auditor<'a, E> {
     findings: Vec<Finding>,
 }
 
-/// A live table, as far as it has been looked at.
+/// Live table, as far as it has been audited.
 struct AuditedTable {
     entry: CatalogEntry,
     geometry: LeafGeometry,
-    /// Its leaves in the order of their links.
+    /// Leaves in the order of their links.
     chain: Vec<RemoteAddr>,
-    /// The same, to ask for one.
+    /// Set of the leaves in `chain`.
     linked: BTreeSet<RemoteAddr>,
     record_count: u64,
-    /// The walk came to all keys below this one.
+    /// First key that the walk did not reach.
     seen_below: u64,
-    /// A load has retired the first leaf.
+    /// Whether a load has retired the first leaf.
     is_first_retired: bool,
-    /// The walk came to the largest key.
+    /// Whether the walk reached the largest key.
     is_whole: bool,
-    /// Chunks that the root names: runs, synonym leaf tables, the snapshot; `None`: it cannot be
-    /// read.
+    /// Chunks that the root names: runs, synonym leaf tables, the snapshot; `None` if the snapshot
+    /// is unreadable.
     named: Option<BTreeSet<ChunkIndex>>,
     /// Inner nodes that the tree's root leads to.
     inner: BTreeSet<RemoteAddr>,
-    /// What those above the leaves list.
+    /// Leaves that the lowest inner nodes list.
     listed: Vec<(u64, RemoteAddr)>,
 }
 
@@ -131,7 +132,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             let owner = OwnerWord::from_word(lock);
             self.findings.push(Finding::CatalogLocked { owner });
         }
-        let catalog = self.look_at_catalog().await?;
+        let catalog = self.check_catalog().await?;
         let live = catalog.iter().filter(|it| it.state == EntryState::Live);
         let mut tables = Vec::new();
         for entry in live {
@@ -145,10 +146,10 @@ impl<E: Endpoint> Auditor<'_, E> {
             };
             let mut table = AuditedTable::new(entry.clone(), geometry);
             self.walk(&mut table).await?;
-            self.look_at_root(&mut table).await?;
+            self.check_root(&mut table).await?;
             tables.push(table);
         }
-        self.look_at_chunks(&catalog, &tables).await?;
+        self.check_chunks(&catalog, &tables).await?;
         let tables = tables.into_iter().map(|table| TableAudit {
             entry: table.entry,
             leaves: table.chain,
@@ -159,8 +160,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(tables.collect())
     }
 
-    /// The entries that are not free and can be read.
-    async fn look_at_catalog(&mut self) -> Result<Vec<CatalogEntry>, IndexError> {
+    /// Returns the entries in use that are readable.
+    async fn check_catalog(&mut self) -> Result<Vec<CatalogEntry>, IndexError> {
         let entries = read_catalog(self.endpoint, self.layout).await?;
         let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
         let mut catalog = Vec::new();
@@ -171,7 +172,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             };
             let Some(entry) = entry else { continue };
             let table = entry.record.id;
-            // A dropped table may have the name of one that was made since.
+            // A dropped table may have the name of a table created since.
             let is_live = entry.state == EntryState::Live;
             let is_new = ids.insert(table) & (!is_live || names.insert(entry.record.name.clone()));
             if !is_new {
@@ -182,18 +183,18 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(catalog)
     }
 
-    /// U4: whether a node is lost. Then it may be that nobody can tell what is in use elsewhere.
+    /// Returns whether a node is lost. Then what is in use on the other nodes may be undecidable.
     fn has_lost(&self) -> bool {
         let mut all = self.layout.members().all();
         all.any(|(_, state)| state == MemberState::Lost)
     }
 
-    /// U4: what was there is gone with its node.
+    /// Returns whether the node is lost, and its data with it.
     fn is_lost(&self, node: NodeId) -> bool {
         self.layout.members().state(node) == Some(MemberState::Lost)
     }
 
-    /// Words of the region, which must be inside.
+    /// Reads words of the memory; they must lie inside it.
     async fn read(&mut self, from: WordAddr, word_count: usize) -> Result<&[u64], BatchError> {
         self.batch.clear();
         let read = self.batch.read(from, word_count);

@@ -1,29 +1,26 @@
-//! The snapshot that a table's root names, and the load that it is of.
+//! Audits the snapshot that a table's root names, and the load that it belongs to.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{BatchErrorKind, Endpoint};
 use farleaf_index::IndexError;
 use farleaf_index::directory::Directory;
 use farleaf_index::snapshot::read_contents;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::chunk::ChunkPurpose;
 
 use super::{AuditedTable, Auditor, Finding};
 
 impl<E: Endpoint> Auditor<'_, E> {
-    /// B2 to B4: the root is of the load that retired the first leaf, or of none, or of a
-    /// retraining; and it leads to leaves of the chain. After [`walk`](Self::walk).
-    pub(super) async fn look_at_root(
-        &mut self,
-        table: &mut AuditedTable,
-    ) -> Result<(), IndexError> {
+    /// Checks that the root belongs to the load that retired the first leaf, to no load, or to a
+    /// retraining, and that it leads to leaves of the chain. Called after [`walk`](Self::walk).
+    pub(super) async fn check_root(&mut self, table: &mut AuditedTable) -> Result<(), IndexError> {
         let (id, root) = (table.entry.record.id, table.entry.root);
         let (generation, is_retired) = (root.spare(), table.is_first_retired);
-        // Of a first leaf that cannot be read it is not known whether it was retired.
+        // If the first leaf is unreadable, it is unknown whether it was retired.
         let is_known = is_retired || !table.chain.is_empty();
         let pending = table.entry.pending_root;
-        // Who retrains zeroes the pending root (R1), and may not have come to the first leaf (R6).
+        // A retraining zeroes the pending root, and may not have reached the first leaf.
         let is_retrained = generation != 0 && pending.is_null();
-        // U4: who moved the first leaf to a lost node could not commit that.
+        // A move of the first leaf to a node that was then lost could not be committed.
         let is_known = is_known && !(is_retired && table.chain.is_empty() && self.has_lost());
         if is_known && !is_retrained && is_retired != (generation != 0) {
             self.findings.push(Finding::RootContradictsFirstLeaf {
@@ -32,7 +29,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 is_retired,
             });
         }
-        // Before a load retires the first leaf, a pending root means nothing.
+        // A pending root is meaningless before a load retires the first leaf.
         if is_retired && pending != root && !pending.is_null() {
             self.findings.push(Finding::RootUnfinished {
                 table: id,
@@ -46,7 +43,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             return Ok(());
         }
         if table.has_tree() {
-            return self.look_at_tree(table).await;
+            return self.check_tree(table).await;
         }
         let read = read_contents(self.endpoint, self.layout, table.geometry, id, root).await;
         let Some(contents) = self.unless_damaged(table, read)? else {
@@ -54,14 +51,16 @@ impl<E: Endpoint> Auditor<'_, E> {
         };
         table.named = Some(contents.named_chunks(self.layout, table.geometry, root));
         let directory = contents.into_directory(table.geometry);
-        // U4: a retraining that a loss kept from being committed left all of it to links.
+        // If the loss of a node stopped a retraining from committing, its leaves are reachable only
+        // by links.
         if table.is_whole && !self.has_lost() {
-            self.look_at_trained(table, &directory);
+            self.check_trained_leaves(table, &directory);
         }
         Ok(())
     }
 
-    /// What was read of what the root names; `None`: it is damaged, which is found.
+    /// Returns the decoded data that the root names; `None` if it is corrupted, which adds a
+    /// finding.
     pub(super) fn unless_damaged<T>(
         &mut self,
         table: &AuditedTable,
@@ -80,7 +79,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
     }
 
-    /// Whether a snapshot of the root's load may begin at the root.
+    /// Returns whether a snapshot of the root's load may begin at the root.
     fn begins_snapshot(&self, table: &AuditedTable, root: RemoteAddr) -> bool {
         let Some(index) = self.layout.chunk_of(root) else {
             return false;
@@ -94,9 +93,9 @@ impl<E: Endpoint> Auditor<'_, E> {
             && chunk.table == table.entry.record.id
     }
 
-    /// Leaves that training knows never move and are never merged: all are linked, and the chain
-    /// begins with the first.
-    fn look_at_trained(&mut self, table: &AuditedTable, directory: &Directory) {
+    /// Checks that all trained leaves are linked, and that the chain begins with the first of them.
+    /// Trained leaves never move and are never merged.
+    fn check_trained_leaves(&mut self, table: &AuditedTable, directory: &Directory) {
         let id = table.entry.record.id;
         let trained = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
         for (number, leaf) in trained.map(|hint| hint.addr.place()).enumerate() {
@@ -112,10 +111,10 @@ impl<E: Endpoint> Auditor<'_, E> {
     }
 }
 
-/// Whether the snapshot's own words are to blame, and not the fabric.
+/// Returns whether the snapshot's own words cause the error, and not the fabric.
 fn is_of_bytes(error: &IndexError) -> bool {
     match error.fabric_failure() {
-        // Counts that are too large lead out of the region.
+        // Counts that are too large lead out of the memory.
         Some(failure) => matches!(failure.kind(), BatchErrorKind::Refused { .. }),
         None => matches!(error, IndexError::SnapshotDamaged(_)),
     }

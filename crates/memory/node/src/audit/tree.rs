@@ -1,22 +1,22 @@
-//! The tree that a table's root names: each level covers all keys, and lists what there is.
+//! Audits the tree that a table's root names: each level covers all keys, and lists existing nodes
+//! or leaves.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{BatchError, Endpoint};
 use farleaf_index::IndexError;
 use farleaf_index::tree::head::read_head;
-use farleaf_index::tree::node::{Entry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lock_addr};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_index::tree::node::{
+    ChildEntry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lock_addr,
+};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::{AuditedTable, Auditor, Finding};
 
 impl<E: Endpoint> Auditor<'_, E> {
-    /// I2, I3 and I5, from the root down.
-    pub(super) async fn look_at_tree(
-        &mut self,
-        table: &mut AuditedTable,
-    ) -> Result<(), IndexError> {
+    /// Checks all levels from the root down.
+    pub(super) async fn check_tree(&mut self, table: &mut AuditedTable) -> Result<(), IndexError> {
         let id = table.entry.record.id;
         let access = LeafAccess {
             endpoint: self.endpoint,
@@ -45,8 +45,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// Follows the links of a level. Returns the first child of its first node; `None`: the level
-    /// is broken, or cut off by a loss.
+    /// Follows the links of a level. Returns the first child of its first node; `None` if the level
+    /// is broken, or cut off by a lost node.
     async fn walk_level(
         &mut self,
         table: &mut AuditedTable,
@@ -75,7 +75,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             let entries = node.sorted_entries();
             first_child = first_child.or(entries.first().map(|entry| entry.child.place()));
             if level == 1 {
-                self.look_at_children(table, place, &entries);
+                self.check_children(table, place, &entries);
                 let children = entries.iter();
                 let children = children.map(|entry| (entry.low, entry.child.place()));
                 table.listed.extend(children);
@@ -87,7 +87,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
     }
 
-    /// An inner node in one of the tree's chunks that is intact.
+    /// Reads an inner node; it must lie in one of the tree's chunks and be intact.
     async fn read_inner(
         &mut self,
         table: &AuditedTable,
@@ -112,8 +112,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(node.is_intact(place, table.entry.record.id).then_some(node))
     }
 
-    /// I3: what is listed is a leaf of the chain.
-    fn look_at_children(&mut self, table: &AuditedTable, node: RemoteAddr, entries: &[Entry]) {
+    /// Checks that the listed children are leaves of the chain.
+    fn check_children(&mut self, table: &AuditedTable, node: RemoteAddr, entries: &[ChildEntry]) {
         if !table.is_whole || self.has_lost() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The records of one table of byte strings that the node holds (J7, J9).
+//! Records of one table of byte strings in the node's own memory.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -8,38 +8,38 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{ByteRange, ByteReply, Packing};
 
-use super::room::{Room, Share};
+use super::room::{MemoryLimit, MemoryShare};
 
-/// What a record takes of the node's memory beside its key and its value, about: an entry of a node
-/// of the tree, of which half may be empty (48), what is kept of the value (48), and the heads and
-/// ends of three blocks of the heap. Of a million records it was 123 to 162 bytes, most of the
-/// shortest.
+/// Approximate bytes of the node's memory per record, without its key and value: an entry of a node
+/// of the tree, half of which may be unused (48), the header of the value (48), and headers and
+/// padding of three heap blocks. Measured with a million records: 123 to 162 bytes, most for the
+/// shortest records.
 pub(super) const RECORD_SIZE_BYTES: u64 = 160;
 
-/// Keys that are looked up under one lock.
+/// Number of keys looked up under one lock.
 const KEYS_PER_LOCK: usize = 64;
 
-/// A value, and what its record has taken of the room. It never changes: whoever has a hold on it
-/// reads it whole, whatever becomes of the key (J7).
+/// Value, and the share of the memory limit that its record takes. It never changes: a thread that
+/// holds it reads it whole, even if the key is changed or removed.
 #[derive(Debug)]
 pub(super) struct StoredValue {
     bytes: Box<[u8]>,
-    share: Share,
+    share: MemoryShare,
 }
 
-/// By key.
+/// Records by key.
 pub(super) type ByteRecords = BTreeMap<Box<[u8]>, Arc<StoredValue>>;
 
-/// A value that is to be stored.
+/// Value to be stored.
 #[derive(Debug)]
-pub(super) struct Offer {
-    /// Its bytes.
+pub(super) struct OfferedValue {
+    /// Bytes of the value.
     pub(super) bytes: Box<[u8]>,
-    /// What was taken for it already.
-    pub(super) share: Share,
+    /// Share of the memory limit that is already reserved for it.
+    pub(super) share: MemoryShare,
 }
 
-/// When a key is changed.
+/// Condition of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition<'a> {
     Always,
@@ -48,18 +48,19 @@ pub(super) enum Condition<'a> {
     IfEqual(Option<&'a [u8]>),
 }
 
-/// A write to one key.
+/// Write to one key.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     pub(super) key: &'a [u8],
     pub(super) condition: Condition<'a>,
-    pub(super) value: Option<Offer>,
+    pub(super) value: Option<OfferedValue>,
     pub(super) wants_previous: bool,
-    /// What the reply may have: a longer value is held until the rest of it has been read.
+    /// Space for the previous value in the reply, in bytes. A longer value is held until the rest
+    /// of it has been read.
     pub(super) room_bytes: usize,
 }
 
-/// What became of it.
+/// Result of a write.
 #[derive(Debug)]
 pub(super) struct Changed {
     pub(super) is_done: bool,
@@ -67,48 +68,48 @@ pub(super) struct Changed {
     pub(super) previous: Option<Arc<StoredValue>>,
 }
 
-/// Something that was found, and how much of its value goes into the reply.
-pub(super) type Packed = (Arc<StoredValue>, usize);
+/// Value that was found, and how many bytes of it go into the reply.
+pub(super) type PackedValue = (Arc<StoredValue>, usize);
 
 /// Records of a range.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    pub(super) records: Vec<(Box<[u8]>, Packed)>,
+    pub(super) records: Vec<(Box<[u8]>, PackedValue)>,
     pub(super) is_end: bool,
 }
 
-/// A table's records.
+/// All records of a table.
 #[derive(Debug)]
 pub(super) struct ByteTableRecords {
     records: RwLock<ByteRecords>,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 impl StoredValue {
-    /// The value.
+    /// Returns the bytes of the value.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Offer {
-    /// A value that nothing was taken for yet.
-    pub(super) fn new(bytes: &[u8], room: &Arc<Room>) -> Self {
+impl OfferedValue {
+    /// Creates a value for which nothing is reserved yet.
+    pub(super) fn new(bytes: &[u8], room: &Arc<MemoryLimit>) -> Self {
         Self {
             bytes: bytes.into(),
-            share: Share::new(room),
+            share: MemoryShare::new(room),
         }
     }
 
-    /// Stores it as the value of a key of so many bytes; `None`: there is no room (J9).
+    /// Stores the value for a key of this size; `None` if the memory limit is reached.
     pub(super) fn stored(mut self, key_size_bytes: usize) -> Option<Arc<StoredValue>> {
         let size_bytes = record_size_bytes(key_size_bytes, self.bytes.len());
         let has_room = self.share.resize(size_bytes);
         has_room.then(|| Arc::new(self.into_stored()))
     }
 
-    /// The same in the place of another value, whose share it may have if nobody needs that value
-    /// any more.
+    /// Stores the value in place of another one, and reuses the other's share if nothing else holds
+    /// that value.
     fn stored_for(
         mut self,
         old: &mut Arc<StoredValue>,
@@ -145,30 +146,30 @@ impl Condition<'_> {
         }
     }
 
-    /// Whether who asks knows what was there, if it holds.
+    /// Returns whether the client knows the previous value if the condition holds.
     fn is_told(self) -> bool {
         matches!(self, Self::IfEqual(_))
     }
 }
 
 impl ByteTableRecords {
-    /// None yet.
-    pub(super) fn new(room: Arc<Room>) -> Self {
+    /// Creates an empty table.
+    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
         Self {
             records: RwLock::default(),
             room,
         }
     }
 
-    /// What values count against.
-    pub(super) fn room(&self) -> &Arc<Room> {
+    /// Returns the memory limit that values count toward.
+    pub(super) fn room(&self) -> &Arc<MemoryLimit> {
         &self.room
     }
 
-    /// The values of as many of the first keys as there is room for in a reply.
-    pub(super) fn find(&self, keys: &[&[u8]], packing: &mut Packing) -> Vec<Option<Packed>> {
+    /// Finds the values of as many of the first keys as fit into a reply.
+    pub(super) fn find(&self, keys: &[&[u8]], packing: &mut Packing) -> Vec<Option<PackedValue>> {
         let mut values = Vec::new();
-        // Part by part: who waits to change a record does not wait for all of them.
+        // In parts, so that writers do not wait for the whole lookup.
         for part in keys.chunks(KEYS_PER_LOCK) {
             let records = self.records();
             for key in part {
@@ -188,7 +189,7 @@ impl ByteTableRecords {
         values
     }
 
-    /// The first records of a range, as many as there is room for in a reply.
+    /// Returns the first records of a range, as many as fit into a reply.
     pub(super) fn scan(&self, range: &ByteRange<'_>, packing: &mut Packing) -> Scanned {
         let mut scanned = Scanned {
             records: Vec::new(),
@@ -223,12 +224,12 @@ impl ByteTableRecords {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub(super) fn count(&self) -> u64 {
         self.records().len() as u64
     }
 
-    /// J7.
+    /// Executes a write.
     pub(super) fn change(&self, change: Change<'_>) -> Result<Changed, Failure> {
         let Change {
             key,
@@ -237,7 +238,7 @@ impl ByteTableRecords {
             wants_previous,
             room_bytes,
         } = change;
-        // Declared before the lock: what goes is freed when others can go on.
+        // Declared before the lock, so that the previous value is freed after the lock is released.
         let mut previous = None;
         let was_present;
         let tells_previous = wants_previous && !condition.is_told();
@@ -276,7 +277,7 @@ impl ByteTableRecords {
         })
     }
 
-    /// What a load brought is the table's, if that is empty.
+    /// Adds the records of a load, if the table is empty.
     pub(super) fn take_over(&self, loaded: ByteRecords) -> Result<u64, Failure> {
         let records = self.records.write();
         let mut records = records.unwrap_or_else(PoisonError::into_inner);

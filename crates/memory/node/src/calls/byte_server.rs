@@ -1,40 +1,43 @@
-//! Requests about tables of byte strings that the node holds (J7 to J10).
+//! Executes requests about tables of byte strings in the node's own memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use farleaf_base::{OwnerWord, TableId};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
-    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, Found, Packing, ReplyRoom, Sent,
+    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue, Packing, ReplyRoom,
+    SentValue,
 };
-use farleaf_types::{OwnerWord, TableId};
 
-use super::byte_records::{ByteTableRecords, Change, Changed, Condition, Offer, Packed};
-use super::room::Room;
-use super::transfers::{Of, Transfer, Transfers};
+use super::byte_records::{
+    ByteTableRecords, Change, Changed, Condition, OfferedValue, PackedValue,
+};
+use super::room::MemoryLimit;
+use super::transfers::{Transfer, TransferId, Transfers};
 
-/// A table, and its entry in the catalog.
+/// Table, and its entry in the catalog.
 #[derive(Debug)]
 pub(super) struct ServedByteTable {
     id: TableId,
     entry: u64,
     records: ByteTableRecords,
-    /// Nobody comes by it any more, but for requests that have begun.
-    is_forgotten: AtomicBool,
+    /// Set when the table has been dropped: only requests that have already begun still use it.
+    is_dropped: AtomicBool,
 }
 
-/// All of them.
+/// All tables of byte strings in the node's own memory.
 #[derive(Debug)]
 pub(super) struct ByteTables {
     tables: RwLock<BTreeMap<TableId, Arc<ServedByteTable>>>,
     transfers: Transfers,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 impl ByteTables {
-    /// None yet, which take of this room.
-    pub(super) fn new(room: Arc<Room>) -> Self {
+    /// Creates an empty set of tables, which share this memory limit.
+    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
         Self {
             tables: RwLock::default(),
             transfers: Transfers::default(),
@@ -46,12 +49,12 @@ impl ByteTables {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A table that has been asked for before.
+    /// Returns a table that has been requested before.
     pub(super) fn get(&self, id: TableId) -> Option<Arc<ServedByteTable>> {
         self.tables().get(&id).cloned()
     }
 
-    /// J6: a table that the catalog has in this entry.
+    /// Adds a table that the catalog has in this entry.
     pub(super) fn add(&self, id: TableId, entry: u64) -> Arc<ServedByteTable> {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let table = tables.entry(id).or_insert_with(|| {
@@ -59,26 +62,26 @@ impl ByteTables {
                 id,
                 entry,
                 records: ByteTableRecords::new(Arc::clone(&self.room)),
-                is_forgotten: AtomicBool::new(false),
+                is_dropped: AtomicBool::new(false),
             })
         });
         Arc::clone(table)
     }
 
-    /// All, with their entries.
+    /// Returns all tables with their catalog entries.
     pub(super) fn all(&self) -> Vec<(TableId, u64)> {
         let tables = self.tables();
         tables.values().map(|it| (it.id, it.entry)).collect()
     }
 
-    /// J6: a table was dropped; how many records it had, if it was one of these.
+    /// Removes a dropped table; returns how many records it had, if it was in this set.
     pub(super) fn forget(&self, id: TableId) -> Option<u64> {
         let dropped = {
             let tables = self.tables.write();
             tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
         };
         let dropped = dropped?;
-        dropped.is_forgotten.store(true, Ordering::SeqCst);
+        dropped.is_dropped.store(true, Ordering::SeqCst);
         self.forget_transfers_of(id);
         Some(dropped.records.count())
     }
@@ -87,22 +90,22 @@ impl ByteTables {
         self.transfers.forget_all(|_, table| table == id);
     }
 
-    /// J8: the session is fenced.
-    pub(super) fn forget_session(&self, session: OwnerWord) {
-        self.transfers.forget_session(session);
+    /// Drops all transfers of a fenced session.
+    pub(super) fn drop_session(&self, session: OwnerWord) {
+        self.transfers.drop_session(session);
     }
 
-    /// J10: the session has said that it asks for nothing below this number any more.
+    /// Drops a session's transfers below a number; the session will not use them any more.
     pub(super) fn forget_below(&self, session: OwnerWord, number: u64) {
         self.transfers.forget_below(session, number);
     }
 
-    /// J8: what the session has said that it wants no more.
+    /// Drops a transfer that a session has released.
     pub(super) fn forget_transfer(&self, session: OwnerWord, number: u64) {
         self.transfers.forget(session, number);
     }
 
-    /// Does what is asked, and writes the reply into `bytes`.
+    /// Executes a request and writes the reply into `bytes`.
     pub(super) fn execute(
         &self,
         table: &ServedByteTable,
@@ -110,7 +113,7 @@ impl ByteTables {
         request: ByteRequest<'_>,
         bytes: &mut Vec<u8>,
     ) {
-        let errand = Errand {
+        let errand = ByteRequestContext {
             tables: self,
             table,
             session,
@@ -118,23 +121,23 @@ impl ByteTables {
         if let Err(failure) = errand.run(request, bytes) {
             ByteReply::Failed(failure).encode(bytes);
         }
-        // It may have added something after the others were forgotten.
-        if table.is_forgotten.load(Ordering::SeqCst) {
+        // This request may have added a transfer after those of the table were dropped.
+        if table.is_dropped.load(Ordering::SeqCst) {
             self.forget_transfers_of(table.id);
         }
     }
 }
 
-/// One request.
-struct Errand<'a> {
+/// One request and its context.
+struct ByteRequestContext<'a> {
     tables: &'a ByteTables,
     table: &'a ServedByteTable,
     session: OwnerWord,
 }
 
-impl Errand<'_> {
-    fn of(&self, number: u64) -> Of {
-        Of {
+impl ByteRequestContext<'_> {
+    fn of(&self, number: u64) -> TransferId {
+        TransferId {
             session: self.session,
             table: self.table.id,
             number,
@@ -177,7 +180,7 @@ impl Errand<'_> {
                 let loaded = transfers.loaded(self.of(number), record_count)?;
                 self.table.records.take_over(loaded)?
             }
-            // It was forgotten before the table was looked for.
+            // It was dropped before the table was looked up.
             ByteRequest::Forget { .. } => 0,
         };
         ByteReply::Count(count).encode(bytes);
@@ -197,7 +200,7 @@ impl Errand<'_> {
         let scanned = self.table.records.scan(range, &mut packing);
         let value = |packed| {
             if range.of_keys {
-                Found::whole(&[])
+                FoundValue::whole(&[])
             } else {
                 found(packed)
             }
@@ -267,7 +270,7 @@ impl Errand<'_> {
         let rest = value.bytes().get(offset as usize..);
         let rest = rest.filter(|rest| !rest.is_empty());
         let rest = rest.ok_or(Failure::Unsound)?;
-        // A part has a word before it, and takes whole words.
+        // A part has a header of one word, and consists of whole words.
         let room_bytes = ((room.size_bytes as usize).saturating_sub(8) / 8 * 8).max(8);
         let part = &rest[..rest.len().min(room_bytes)];
         if part.len() == rest.len() {
@@ -277,26 +280,26 @@ impl Errand<'_> {
         Ok(())
     }
 
-    /// J8: keeps the last value of a reply, if not all of it is there.
-    fn hold(&self, room: ReplyRoom, last: Option<&Packed>) {
-        let is_cut = |(value, here): &&Packed| *here < value.bytes().len();
+    /// Holds the last value of a reply if it did not fit completely.
+    fn hold(&self, room: ReplyRoom, last: Option<&PackedValue>) {
+        let is_cut = |(value, here): &&PackedValue| *here < value.bytes().len();
         if let Some((value, _)) = last.filter(is_cut) {
             let transfer = Transfer::Read(Arc::clone(value));
-            // Where it is not kept, nobody is there to read on.
+            // If the transfer is refused, the session will not read on either.
             let _ = self.tables.transfers.add(self.of(room.number), transfer);
         }
     }
 
-    fn offer(&self, sent: Sent<'_>) -> Result<Offer, Failure> {
+    fn offer(&self, sent: SentValue<'_>) -> Result<OfferedValue, Failure> {
         match sent {
-            Sent::Here(value) => Ok(Offer::new(value, self.table.records.room())),
-            Sent::Staged(number) => self.tables.transfers.staged(self.of(number)),
+            SentValue::Here(value) => Ok(OfferedValue::new(value, self.table.records.room())),
+            SentValue::Staged(number) => self.tables.transfers.staged(self.of(number)),
         }
     }
 }
 
-fn found((value, here): &Packed) -> Found<'_> {
-    Found {
+fn found((value, here): &PackedValue) -> FoundValue<'_> {
+    FoundValue {
         here: &value.bytes()[..*here],
         whole_size_bytes: value.bytes().len() as u32,
     }

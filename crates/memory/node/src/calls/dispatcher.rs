@@ -1,40 +1,41 @@
-//! Reads all mailboxes.
+//! Reads the requests of all sessions from their rings.
 
 use std::sync::Arc;
 
+use farleaf_fabric::message::{Mailbox, Replies, Request};
 use farleaf_fabric::{Batch, BatchError, Endpoint, Windows};
-use farleaf_message::{Mailbox, Replies, Request};
-use farleaf_region::PoolLayout;
+use farleaf_pool::PoolLayout;
 
-use super::desk::{Desk, Line};
+use super::ring_registry::{RingRegistry, SessionRings};
 use super::server::TableServer;
 use super::to_caller::ToCaller;
-use crate::xstore::{Employer, Worker};
+use crate::xstore::{SessionFactory, Worker};
 
-/// Requests that one session has read in a turn, at the most: then it is the next one's.
+/// Maximum number of requests that are read from one session per turn.
 const TURN_COUNT_MAX: u32 = 8;
 
-/// A request, and what is needed to answer it.
+/// Request, with everything that is needed to answer it.
 #[derive(Debug)]
 pub struct Task {
-    /// J2: held until the reply is written.
-    line: Arc<Line>,
+    /// Rings of the session, held until the reply is written.
+    session_rings: Arc<SessionRings>,
     replies: Arc<Replies>,
     request: Request,
 }
 
 impl Task {
-    /// How many records the node looks at for it, at the most; 1 if it is no request about any.
+    /// Returns the maximum number of records that the node reads for the request; 1 if it is not
+    /// about records.
     pub fn record_count_max(&self) -> u64 {
-        let decoded = farleaf_index::rpc::Request::decode(&self.request.payload);
+        let decoded = farleaf_index::rpc::WordRequest::decode(&self.request.payload);
         decoded.map_or(1, |(_, request)| request.record_count_max().max(1))
     }
 
-    /// Does what is asked, and writes the reply. One batch of two WRITEs.
+    /// Executes the request and writes the reply, in one batch of two WRITEs.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn answer<E: Endpoint, B: Employer, W: Windows + ?Sized>(
+    pub async fn answer<E: Endpoint, B: SessionFactory, W: Windows + ?Sized>(
         self,
         (endpoint, layout, windows): (&E, &PoolLayout, &W),
         batch: &mut Batch,
@@ -45,9 +46,12 @@ impl Task {
         let to_caller = ToCaller {
             near: endpoint,
             windows,
-            line: &self.line,
+            session_rings: &self.session_rings,
         };
-        match server.serve(way, worker, self.line.owner, &payload).await {
+        match server
+            .serve(way, worker, self.session_rings.owner, &payload)
+            .await
+        {
             Ok(answer) => self.replies.reply(&to_caller, batch, reply, &answer).await,
             Err(reason) => {
                 let refused = self.replies.refuse(&to_caller, batch, reply, &reason);
@@ -57,47 +61,48 @@ impl Task {
     }
 }
 
-/// One thread's.
+/// Reader of the mailboxes, owned by one thread.
 #[derive(Debug)]
 pub struct Dispatcher {
-    desk: Arc<Desk>,
-    /// The desk's, when it was looked at last.
+    ring_registry: Arc<RingRegistry>,
+    /// Version of the registry when it was read last.
     version: Option<u64>,
     boxes: Vec<OpenBox>,
 }
 
 #[derive(Debug)]
 struct OpenBox {
-    line: Arc<Line>,
+    session_rings: Arc<SessionRings>,
     mailbox: Mailbox,
-    /// E7: of no use any more.
+    /// Set when the mailbox has become unreadable.
     is_over: bool,
 }
 
 impl Dispatcher {
-    /// Of these sessions' rings. There may be one only.
-    pub fn new(desk: Arc<Desk>) -> Self {
+    /// Creates a dispatcher for the rings in this registry. A registry may have only one
+    /// dispatcher.
+    pub fn new(ring_registry: Arc<RingRegistry>) -> Self {
         Self {
-            desk,
+            ring_registry,
             version: None,
             boxes: Vec::new(),
         }
     }
 
-    /// Whether there is anything to read.
+    /// Returns whether there are no mailboxes to read.
     pub fn is_idle(&self) -> bool {
-        self.boxes.is_empty() && self.version == Some(self.desk.version())
+        self.boxes.is_empty() && self.version == Some(self.ring_registry.version())
     }
 
-    /// Reads each mailbox, as long as `give` has room for one more request, which it takes.
-    /// Returns how many it gave. Whose turn it is when there is none comes first the next time. A
-    /// look at one word for each mailbox in which there is nothing. A mailbox that cannot be read
-    /// is not looked at any more (E7).
+    /// Reads each mailbox, as long as `give` accepts one more request; returns the number of
+    /// requests passed to it. If `give` is full, the next turn begins with the current session.
+    /// Costs a read of one word per empty mailbox. A mailbox that cannot be read is ignored from
+    /// then on.
     pub async fn turn<E: Endpoint, W: Windows + ?Sized>(
         &mut self,
         (near, windows): (&E, &W),
         batch: &mut Batch,
-        give: &mut impl Give,
+        give: &mut impl TaskSink,
     ) -> u64 {
         self.follow();
         let mut count = 0;
@@ -115,20 +120,20 @@ impl Dispatcher {
                 let to_caller = ToCaller {
                     near,
                     windows,
-                    line: &open.line,
+                    session_rings: &open.session_rings,
                 };
                 match open.mailbox.next(near, &to_caller, batch).await {
                     Ok(None) => break,
                     Ok(Some(request)) => {
                         count += 1;
                         give.give(Task {
-                            line: Arc::clone(&open.line),
+                            session_rings: Arc::clone(&open.session_rings),
                             replies: Arc::clone(open.mailbox.replies()),
                             request,
                         });
                     }
                     Err(error) => {
-                        let owner = open.line.owner;
+                        let owner = open.session_rings.owner;
                         tracing::warn!(
                             %owner,
                             %error,
@@ -143,22 +148,28 @@ impl Dispatcher {
         count
     }
 
-    /// What has come to the desk, and what has gone.
+    /// Adds the mailboxes of new sessions, and removes those of fenced ones.
     fn follow(&mut self) {
-        let version = self.desk.version();
+        let version = self.ring_registry.version();
         if self.version == Some(version) {
             return;
         }
-        let open = self.desk.open();
-        let is_open = |line: &Arc<Line>| open.iter().any(|other| Arc::ptr_eq(other, line));
-        self.boxes.retain(|open| is_open(&open.line));
-        for line in &open {
-            if self.boxes.iter().any(|open| Arc::ptr_eq(&open.line, line)) {
+        let open = self.ring_registry.open();
+        let is_open = |session_rings: &Arc<SessionRings>| {
+            open.iter().any(|other| Arc::ptr_eq(other, session_rings))
+        };
+        self.boxes.retain(|open| is_open(&open.session_rings));
+        for session_rings in &open {
+            if self
+                .boxes
+                .iter()
+                .any(|open| Arc::ptr_eq(&open.session_rings, session_rings))
+            {
                 continue;
             }
             self.boxes.push(OpenBox {
-                line: Arc::clone(line),
-                mailbox: line.mailbox(),
+                session_rings: Arc::clone(session_rings),
+                mailbox: session_rings.mailbox(),
                 is_over: false,
             });
         }
@@ -166,24 +177,24 @@ impl Dispatcher {
     }
 }
 
-/// Takes requests.
-pub trait Give {
-    /// Whether it can take another one (J3).
+/// Receiver of requests.
+pub trait TaskSink {
+    /// Returns whether another request can be accepted.
     fn has_room(&self) -> bool;
-    /// Takes one.
+    /// Accepts a request.
     fn give(&mut self, task: Task);
 }
 
-/// So many at a time, for who answers them afterwards.
+/// Limited list of requests, to be answered later.
 #[derive(Debug)]
-pub struct Pile {
-    /// Those that were taken.
+pub struct TaskBatch {
+    /// Accepted requests.
     pub tasks: Vec<Task>,
-    /// The most at a time.
+    /// Maximum number of requests.
     pub count_max: usize,
 }
 
-impl Give for Pile {
+impl TaskSink for TaskBatch {
     fn has_room(&self) -> bool {
         self.tasks.len() < self.count_max
     }
@@ -196,35 +207,39 @@ impl Give for Pile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_base::{Incarnation, OwnerWord, SessionId};
     use farleaf_executor::{TaskSet, block_on};
-    use farleaf_fabric::Doors;
-    use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-    use farleaf_message::{Caller, Lines};
-    use farleaf_region::layout::ChunkIndex;
-    use farleaf_region::session::Wish;
-    use farleaf_types::{Incarnation, OwnerWord, SessionId};
+    use farleaf_fabric::WindowRegistry;
+    use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+    use farleaf_fabric::message::{Caller, CallerRings};
+    use farleaf_pool::layout::ChunkIndex;
+    use farleaf_pool::session::ReplyPlace;
 
-    use crate::calls::desk::rings_of;
-    use crate::sessions::format_region;
+    use crate::calls::ring_registry::rings_of;
+    use crate::sessions::format_memory;
 
-    /// Promise (J3): where there is room for one request at a time, sessions take turns, however
-    /// many requests each has.
+    /// Promise: when there is space for one request at a time, sessions take turns, however many
+    /// requests each has.
     #[test]
     fn sessions_take_turns_for_little_room() {
-        let region = Arc::new(MappedRegion::anonymous(4 << 20).expect("memory"));
-        let layout = PoolLayout::from(format_region(&region).expect("large enough"));
-        let endpoint = MappedEndpoint::new(Arc::clone(&region));
-        let desk = Arc::<Desk>::default();
+        let memory = Arc::new(MappedMemory::anonymous(4 << 20).expect("memory"));
+        let layout = PoolLayout::from(format_memory(&memory).expect("large enough"));
+        let endpoint = MappedEndpoint::new(Arc::clone(&memory));
+        let ring_registry = Arc::<RingRegistry>::default();
         let owners = [1, 2, 3].map(|number| {
             OwnerWord::new(SessionId::new(number).expect("one"), Incarnation::new(1))
         });
-        let rings = |chunk| rings_of(&layout, ChunkIndex(chunk), Wish::InRegion);
-        let lines = [0, 1, 2].map(|chunk| Lines::new(rings(chunk)));
+        let rings = |chunk| rings_of(&layout, ChunkIndex(chunk), ReplyPlace::InNodeMemory);
+        let lines = [0, 1, 2].map(|chunk| CallerRings::new(rings(chunk)));
         for (owner, chunk) in owners.into_iter().zip(0..) {
-            let line = Line::new(&layout, (owner, Wish::InRegion), ChunkIndex(chunk));
-            desk.places().open.push(Arc::new(line));
+            let session_rings = SessionRings::new(
+                &layout,
+                (owner, ReplyPlace::InNodeMemory),
+                ChunkIndex(chunk),
+            );
+            ring_registry.places().open.push(Arc::new(session_rings));
         }
-        desk.note_change();
+        ring_registry.note_change();
         let mut room: Vec<_> = (0..12).map(|_| (Batch::new(), Vec::new())).collect();
         let mut calls = TaskSet::with_capacity(12);
         for (number, (batch, reply)) in room.iter_mut().enumerate() {
@@ -236,17 +251,17 @@ mod tests {
             };
             assert!(matches!(calls.spawn(call), Ok(None)), "nobody has answered");
         }
-        let mut dispatcher = Dispatcher::new(desk);
+        let mut dispatcher = Dispatcher::new(ring_registry);
         let (mut batch, mut served) = (Batch::new(), Vec::new());
         for _ in 0..6 {
-            let mut pile = Pile {
+            let mut pile = TaskBatch {
                 tasks: Vec::new(),
                 count_max: 1,
             };
-            let way = (&endpoint, &Doors::default());
+            let way = (&endpoint, &WindowRegistry::default());
             let turned = dispatcher.turn(way, &mut batch, &mut pile);
             assert_eq!(block_on(turned, || 0), 1);
-            served.push(pile.tasks[0].line.owner);
+            served.push(pile.tasks[0].session_rings.owner);
         }
         assert_eq!(served, [owners, owners].concat());
     }

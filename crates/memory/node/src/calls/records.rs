@@ -1,4 +1,4 @@
-//! The records of one table that the node holds (J5).
+//! Records of one table of words in the node's own memory.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use farleaf_index::operation::Decision;
-use farleaf_index::rpc::{Change, Failure, Reply};
+use farleaf_index::rpc::{Change, Failure, WordReply};
 
-use super::room::Room;
+use super::room::MemoryLimit;
 
-/// What a record of a large table takes of the node's memory at the most: a share of a node of the
-/// tree, of which half may be empty, and of those above it.
+/// Maximum bytes of the node's memory per record of a large table: a share of a node of the tree,
+/// half of which may be unused, and of the nodes above it.
 pub(super) const RECORD_SIZE_BYTES: u64 = 64;
 
-/// Keys that are looked up under one lock.
+/// Number of keys looked up under one lock.
 const KEYS_PER_LOCK: usize = 64;
 
-/// A record's value is changed in place (J5).
+/// Records by key; values are changed in place.
 pub(super) type Records = BTreeMap<u64, AtomicU64>;
 
-/// A table's records.
+/// All records of a table.
 #[derive(Debug)]
 pub(super) struct TableRecords {
     records: RwLock<Records>,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 impl Drop for TableRecords {
@@ -36,22 +36,22 @@ impl Drop for TableRecords {
 }
 
 impl TableRecords {
-    /// None yet.
-    pub(super) fn new(room: Arc<Room>) -> Self {
+    /// Creates an empty table.
+    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
         Self {
             records: RwLock::default(),
             room,
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn find(&self, key: u64) -> Option<u64> {
         found(&self.records(), key)
     }
 
-    /// The values of keys, in their order.
+    /// Returns the values of keys, in their order.
     pub(super) fn find_several(&self, keys: &[u64]) -> Vec<Option<u64>> {
-        // Part by part: who waits to add a record does not wait for all of them.
+        // In parts, so that writers do not wait for the whole lookup.
         let values = keys.chunks(KEYS_PER_LOCK).flat_map(|part| {
             let records = self.records();
             let values = part.iter().map(|key| found(&records, *key));
@@ -60,7 +60,7 @@ impl TableRecords {
         values.collect()
     }
 
-    /// The first records from a key on, so many at the most.
+    /// Returns the first records from a key on, at most `count_max`.
     pub(super) fn scan(&self, from: u64, count_max: usize) -> Vec<(u64, u64)> {
         let records = self.records();
         let range = records.range(from..).take(count_max);
@@ -68,20 +68,20 @@ impl TableRecords {
         range.collect()
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub(super) fn count(&self) -> u64 {
         self.records().len() as u64
     }
 
-    /// J5.
-    pub(super) fn change(&self, key: u64, change: Change) -> Reply {
+    /// Executes a write.
+    pub(super) fn change(&self, key: u64, change: Change) -> WordReply {
         if let Some(reply) = self.change_in_place(key, change) {
             return reply;
         }
         let records = self.records.write();
         let mut records = records.unwrap_or_else(PoisonError::into_inner);
         let entry = records.entry(key);
-        // It may have come, or gone, since it was looked for.
+        // The key may have been inserted or deleted since it was looked up.
         let previous = match &entry {
             Entry::Occupied(record) => Some(record.get().load(Ordering::Acquire)),
             Entry::Vacant(_) => None,
@@ -93,7 +93,7 @@ impl TableRecords {
             }
             (Decision::Set(value), Entry::Vacant(place)) => {
                 if !self.room.take(RECORD_SIZE_BYTES) {
-                    return Reply::Failed(Failure::Full);
+                    return WordReply::Failed(Failure::Full);
                 }
                 place.insert(AtomicU64::new(value));
             }
@@ -102,41 +102,43 @@ impl TableRecords {
                 self.room.give(RECORD_SIZE_BYTES);
             }
         }
-        Reply::Found(previous)
+        WordReply::Found(previous)
     }
 
-    /// J5: a change that changes a value, or nothing; `None`: it is another.
-    fn change_in_place(&self, key: u64, change: Change) -> Option<Reply> {
+    /// Executes a write that changes only a value, or nothing; `None` if it inserts or deletes a
+    /// key.
+    fn change_in_place(&self, key: u64, change: Change) -> Option<WordReply> {
         let records = self.records();
         let Some(record) = records.get(&key) else {
             return matches!(change.decide(None), Decision::Keep | Decision::Remove)
-                .then_some(Reply::Found(None));
+                .then_some(WordReply::Found(None));
         };
         let mut previous = record.load(Ordering::Acquire);
         loop {
             let value = match change.decide(Some(previous)) {
-                Decision::Keep => return Some(Reply::Found(Some(previous))),
+                Decision::Keep => return Some(WordReply::Found(Some(previous))),
                 Decision::Remove => return None,
                 Decision::Set(value) => value,
             };
-            // What is decided depends on the value alone, so an equal one is as good as the same.
+            // The decision depends on the value alone, so an equal value is as good as the same
+            // one.
             let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
             match record.compare_exchange_weak(previous, value, set, fetch) {
-                Ok(_) => return Some(Reply::Found(Some(previous))),
+                Ok(_) => return Some(WordReply::Found(Some(previous))),
                 Err(now) => previous = now,
             }
         }
     }
 
-    /// What a load brought is the table's, if that is empty.
-    pub(super) fn take_over(&self, loaded: &mut Records) -> Reply {
+    /// Adds the records of a load, if the table is empty.
+    pub(super) fn take_over(&self, loaded: &mut Records) -> WordReply {
         let records = self.records.write();
         let mut records = records.unwrap_or_else(PoisonError::into_inner);
         if !records.is_empty() {
-            return Reply::Failed(Failure::NotEmpty);
+            return WordReply::Failed(Failure::NotEmpty);
         }
         *records = mem::take(loaded);
-        Reply::Count(records.len() as u64)
+        WordReply::Count(records.len() as u64)
     }
 
     fn records(&self) -> RwLockReadGuard<'_, Records> {
@@ -159,20 +161,20 @@ mod tests {
             let new = Some(expected.unwrap_or(0) + 1);
             let change = Change::CompareSwap { expected, new };
             match records.change(key, change) {
-                Reply::Found(found) if found == expected => break,
-                Reply::Found(_) => {}
+                WordReply::Found(found) if found == expected => break,
+                WordReply::Found(_) => {}
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Promise (J5): threads that change the same keys, by compare-and-swap and by writes that only
-    /// one of them can win, lose nothing, while others come and go beside these.
+    /// Promise: threads that change the same keys, by compare-and-swap and by writes of which only
+    /// one can succeed, lose no change, while other keys are inserted and deleted.
     #[test]
     fn threads_lose_nothing() {
         const THREAD_COUNT: u64 = 4;
         const TURN_COUNT: u64 = 20_000;
-        let records = TableRecords::new(Arc::new(Room::new(1 << 20)));
+        let records = TableRecords::new(Arc::new(MemoryLimit::new(1 << 20)));
         let (won, came) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..THREAD_COUNT {
@@ -180,18 +182,21 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..TURN_COUNT {
                         add_one(records, (thread + turn) % 3);
-                        if records.change(7, Change::Insert(thread)) == Reply::Found(None) {
+                        if records.change(7, Change::Insert(thread)) == WordReply::Found(None) {
                             won.fetch_add(1, Ordering::Relaxed);
                         }
-                        if matches!(records.change(7, Change::Delete), Reply::Found(Some(_))) {
+                        if matches!(records.change(7, Change::Delete), WordReply::Found(Some(_))) {
                             won.fetch_sub(1, Ordering::Relaxed);
                         }
-                        // A key that is changed in place while it goes and comes again.
-                        if records.change(8, Change::Put(1)) == Reply::Found(None) {
+                        // A key that is changed in place while it is deleted and inserted again.
+                        if records.change(8, Change::Put(1)) == WordReply::Found(None) {
                             came.fetch_add(1, Ordering::Relaxed);
                         }
                         if turn % 3 == thread % 3
-                            && matches!(records.change(8, Change::Delete), Reply::Found(Some(_)))
+                            && matches!(
+                                records.change(8, Change::Delete),
+                                WordReply::Found(Some(_))
+                            )
                         {
                             came.fetch_sub(1, Ordering::Relaxed);
                         }
@@ -201,8 +206,8 @@ mod tests {
                 });
             }
         });
-        assert_eq!(records.change(7, Change::Delete), Reply::Found(None));
-        let is_left = matches!(records.change(8, Change::Delete), Reply::Found(Some(_)));
+        assert_eq!(records.change(7, Change::Delete), WordReply::Found(None));
+        let is_left = matches!(records.change(8, Change::Delete), WordReply::Found(Some(_)));
         assert_eq!(
             came.into_inner(),
             u64::from(is_left),
@@ -217,22 +222,24 @@ mod tests {
         );
     }
 
-    /// Promise: there are never more records than there is room for, and one that is gone makes
-    /// room.
+    /// Promise: records never exceed the memory limit, and a deleted record releases its share.
     #[test]
     fn room_is_kept() {
-        let room = Arc::new(Room::new(2 * RECORD_SIZE_BYTES));
+        let room = Arc::new(MemoryLimit::new(2 * RECORD_SIZE_BYTES));
         let records = TableRecords::new(Arc::clone(&room));
         for key in 0..2 {
-            assert_eq!(records.change(key, Change::Put(key)), Reply::Found(None));
+            assert_eq!(
+                records.change(key, Change::Put(key)),
+                WordReply::Found(None)
+            );
         }
         assert_eq!(
             records.change(2, Change::Put(2)),
-            Reply::Failed(Failure::Full)
+            WordReply::Failed(Failure::Full)
         );
-        assert_eq!(records.change(1, Change::Put(5)), Reply::Found(Some(1)));
-        assert_eq!(records.change(0, Change::Delete), Reply::Found(Some(0)));
-        assert_eq!(records.change(2, Change::Put(2)), Reply::Found(None));
+        assert_eq!(records.change(1, Change::Put(5)), WordReply::Found(Some(1)));
+        assert_eq!(records.change(0, Change::Delete), WordReply::Found(Some(0)));
+        assert_eq!(records.change(2, Change::Put(2)), WordReply::Found(None));
         assert_eq!(records.find_several(&[0, 1, 2]), [None, Some(5), Some(2)]);
         drop(records);
         assert_eq!(room.size_bytes(), 0, "a table that is gone makes room");

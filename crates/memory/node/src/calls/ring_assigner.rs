@@ -1,64 +1,68 @@
-//! The agent's part: gives rings to sessions, and takes them back (J1, J2, J4).
+//! The agent's part of calls: assigns rings to sessions, and takes them back.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use farleaf_base::{Incarnation, OwnerWord, SessionId, TableId};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{self, RINGS_REFUSED, rings_addr};
-use farleaf_types::{Incarnation, OwnerWord, SessionId, TableId};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session::{self, RINGS_REFUSED, rings_addr};
 
-use super::desk::{Desk, Line};
+use super::ring_registry::{RingRegistry, SessionRings};
 use super::server::TableServer;
-use crate::sweep::Keeper;
+use crate::sweep::MemoryMaintainer;
 
-/// One agent's.
+/// Assigner of rings, owned by one agent.
 #[derive(Debug)]
-pub struct Receptionist {
-    desk: Arc<Desk>,
+pub struct RingAssigner {
+    ring_registry: Arc<RingRegistry>,
     server: Arc<TableServer>,
-    /// How many wishes there were when the sessions were asked last; `None`: they were not yet.
+    /// Count of ring requests when the sessions were last checked; `None` before the first check.
     seen_count: Cell<Option<u64>>,
-    /// Chunks may be the agent's of which nobody knows (J4).
+    /// Whether the agent may own chunks that are neither registered nor assigned.
     has_orphans: Cell<bool>,
 }
 
-impl Receptionist {
-    /// Of an agent that begins.
-    pub fn new(desk: Arc<Desk>, server: Arc<TableServer>) -> Self {
+impl RingAssigner {
+    /// Creates the assigner of an agent that starts.
+    pub fn new(ring_registry: Arc<RingRegistry>, server: Arc<TableServer>) -> Self {
         Self {
-            desk,
+            ring_registry,
             server,
             seen_count: Cell::default(),
             has_orphans: Cell::new(true),
         }
     }
 
-    /// The agent has taken over what a dead one held.
-    pub fn look_again(&self) {
+    /// Records that the agent has taken over chunks of a dead agent.
+    pub fn rescan(&self) {
         self.has_orphans.set(true);
     }
 
-    /// What is due. One round trip while there is nothing, and one more while there are tables.
+    /// Does the work that is due. Costs one round trip if there is none, and one more while there
+    /// are tables.
     ///
     /// # Errors
-    /// The fabric failed; it is done again with the next one.
-    pub async fn tick<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
+    /// The fabric failed; the next call does the work again.
+    pub async fn tick<E: Endpoint>(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         let mut batch = Batch::new();
-        let wished = batch.read(keeper.layout.rings_wanted(), 1);
-        let open = self.desk.open();
+        let wished = batch.read(maintainer.layout.ring_request_count(), 1);
+        let open = self.ring_registry.open();
         let lives: Vec<_> = open
             .iter()
-            .map(|line| {
-                let life = session::life_of(&keeper.layout, line.owner);
+            .map(|session_rings| {
+                let life = session::life_of(&maintainer.layout, session_rings.owner);
                 life.map(|(life, incarnation)| (batch.read(life, 1), incarnation))
             })
             .collect();
-        keeper.endpoint.execute(&mut batch).await?;
+        maintainer.endpoint.execute(&mut batch).await?;
         let wished_count = batch.words(wished)[0];
         let mut lives = lives.into_iter();
         self.close(|_| {
@@ -67,52 +71,58 @@ impl Receptionist {
                 session::is_fenced(incarnation, batch.words(read)[0])
             })
         });
-        self.take_back(keeper).await?;
+        self.take_back(maintainer).await?;
         if self.seen_count.get() != Some(wished_count) {
-            self.answer_wishes(keeper).await?;
+            self.answer_ring_requests(maintainer).await?;
             self.seen_count.set(Some(wished_count));
         }
         if self.has_orphans.get() {
-            self.free_orphans(keeper).await?;
+            self.free_orphans(maintainer).await?;
             self.has_orphans.set(false);
         }
-        self.server.forget_dropped(keeper).await
+        self.server.remove_dropped(maintainer).await
     }
 
-    /// J2: takes lines off the desk.
-    fn close(&self, mut is_over: impl FnMut(&Line) -> bool) {
-        let mut places = self.desk.places();
-        let (over, open): (Vec<_>, Vec<_>) = places.open.drain(..).partition(|line| is_over(line));
+    /// Unregisters rings.
+    fn close(&self, mut is_over: impl FnMut(&SessionRings) -> bool) {
+        let mut places = self.ring_registry.places();
+        let (over, open): (Vec<_>, Vec<_>) = places
+            .open
+            .drain(..)
+            .partition(|session_rings| is_over(session_rings));
         places.open = open;
         if !over.is_empty() {
             places.closing.extend(over);
-            self.desk.note_change();
+            self.ring_registry.note_change();
         }
     }
 
-    /// J2: the rings that nobody holds any more.
-    async fn take_back<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
+    /// Frees the rings that no thread holds any more.
+    async fn take_back<E: Endpoint>(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         loop {
-            let line = {
-                let is_let_go = |line: &Arc<Line>| {
-                    let endpoint = &keeper.endpoint;
-                    Arc::strong_count(line) == 1
-                        || endpoint.leaves_out(ProtocolCheck::RingsAreLetGo)
+            let session_rings = {
+                let is_let_go = |session_rings: &Arc<SessionRings>| {
+                    let endpoint = &maintainer.endpoint;
+                    Arc::strong_count(session_rings) == 1
+                        || endpoint.skips_check(ProtocolCheck::RingsAreReleased)
                 };
-                let mut places = self.desk.places();
+                let mut places = self.ring_registry.places();
                 let mut closing = places.closing.iter();
                 let free = closing.position(is_let_go);
-                // J4: an agent that dies before they are free leaves an orphan; one that died
-                // after that, and had left them here, would have them freed again.
+                // If the agent dies before the chunk is free, it leaves an orphan. If it died after
+                // that and the rings were still listed here, they would be freed twice.
                 free.map(|index| places.closing.swap_remove(index))
             };
-            let Some(line) = line else {
+            let Some(session_rings) = session_rings else {
                 return Ok(());
             };
-            // What those who have let go of it wrote comes before it is zeroed.
+            // Writes of threads that held the rings happen before the chunk is zeroed.
             fence(Ordering::Acquire);
-            self.server.forget_session(line.owner);
-            if let Err(error) = self.free(keeper, line.chunk).await {
+            self.server.drop_session(session_rings.owner);
+            if let Err(error) = self.free(maintainer, session_rings.chunk).await {
                 self.has_orphans.set(true);
                 return Err(error);
             }
@@ -121,10 +131,11 @@ impl Receptionist {
 
     async fn free<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         chunk: ChunkIndex,
-    ) -> Result<(), RegionError> {
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    ) -> Result<(), PoolError> {
+        let allocator =
+            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
         let range = ChunkRange {
             first: chunk,
             count: 1,
@@ -134,92 +145,102 @@ impl Receptionist {
         given.await
     }
 
-    /// S5.
-    async fn answer_wishes<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
+    /// Answers requests for rings.
+    async fn answer_ring_requests<E: Endpoint>(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         let mut batch = Batch::new();
-        let records = session::read_sessions(&keeper.endpoint, &keeper.layout, &mut batch).await?;
+        let records =
+            session::read_sessions(&maintainer.endpoint, &maintainer.layout, &mut batch).await?;
         for (session, record) in records {
             let Some((incarnation, wish)) = record.alive().zip(record.wish()) else {
                 continue;
             };
             let owner = OwnerWord::new(session, incarnation);
             let chunk = match record.rings() {
-                // S5: there may be room by now.
-                None | Some(RINGS_REFUSED) => self.give(keeper, (session, incarnation)).await?,
-                // J4: told by an agent that has died since, or on the desk.
+                // Earlier there was no free chunk; there may be one now.
+                None | Some(RINGS_REFUSED) => self.give(maintainer, (session, incarnation)).await?,
+                // Assigned by an agent that has died since, or already registered.
                 Some(word) => word.checked_sub(1),
             };
-            let chunk_count = keeper.layout.home().superblock.chunk_count;
+            let chunk_count = maintainer.layout.home().superblock.chunk_count;
             if let Some(number) = chunk.filter(|number| *number < chunk_count) {
-                let chunk = ChunkIndex::new(keeper.layout.home().node, number);
-                self.put(Line::new(&keeper.layout, (owner, wish), chunk));
+                let chunk = ChunkIndex::new(maintainer.layout.home().node, number);
+                self.put(SessionRings::new(&maintainer.layout, (owner, wish), chunk));
             }
         }
         Ok(())
     }
 
-    /// Gives a session rings, and tells it: the number of their chunk; `None`: there is no room.
+    /// Assigns rings to a session and reports them to it; returns the number of their chunk, or
+    /// `None` if there is no free chunk.
     async fn give<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         (session, incarnation): (SessionId, Incarnation),
-    ) -> Result<Option<u64>, RegionError> {
-        // J4: until it is told, nobody knows of the chunk.
+    ) -> Result<Option<u64>, PoolError> {
+        // Until the assignment is reported, the chunk would be an orphan.
         let had_orphans = self.has_orphans.replace(true);
-        let number = self.claim(keeper).await?.map(ChunkIndex::number);
+        let number = self.claim(maintainer).await?.map(ChunkIndex::number);
         let word = number.map_or(RINGS_REFUSED, |number| number + 1);
         let mut batch = Batch::new();
-        let place = rings_addr(&keeper.layout, session);
-        // S5: for whom it is, last.
+        let place = rings_addr(&maintainer.layout, session);
+        // The incarnation for which the assignment holds is written last.
         batch.write_word(place, word);
         batch.write_word(place.offset(1), incarnation.number());
-        keeper.endpoint.execute(&mut batch).await?;
+        maintainer.endpoint.execute(&mut batch).await?;
         self.has_orphans.set(had_orphans);
         Ok(number)
     }
 
-    /// Puts a line on the desk, if its session has none there.
-    fn put(&self, line: Line) {
-        let mut places = self.desk.places();
+    /// Registers rings, unless their session already has some.
+    fn put(&self, session_rings: SessionRings) {
+        let mut places = self.ring_registry.places();
         let mut open = places.open.iter();
-        if open.any(|other| other.owner == line.owner) {
+        if open.any(|other| other.owner == session_rings.owner) {
             return;
         }
-        tracing::debug!(owner = %line.owner, "a session can make calls");
-        places.open.push(Arc::new(line));
-        self.desk.note_change();
+        tracing::debug!(owner = %session_rings.owner, "a session can make calls");
+        places.open.push(Arc::new(session_rings));
+        self.ring_registry.note_change();
     }
 
-    /// A chunk of zeros (A4); `None`: there is no room.
+    /// Claims a zeroed chunk; `None` if there is no free chunk.
     async fn claim<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-    ) -> Result<Option<ChunkIndex>, RegionError> {
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<Option<ChunkIndex>, PoolError> {
+        let allocator =
+            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
         let allocator = allocator.taking_used_first();
         let claimed = allocator.claim(1, ChunkPurpose::Rings, TableId(0)).await;
         match claimed {
             Ok(range) => Ok(Some(range.first)),
-            Err(RegionError::Full { .. }) => Ok(None),
+            Err(PoolError::Full { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// J4.
-    async fn free_orphans<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    /// Frees chunks that a dead agent claimed and did not assign.
+    async fn free_orphans<E: Endpoint>(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
+        let allocator =
+            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
         for (index, chunk) in allocator.entries().await?.iter() {
             let is_rings = chunk.purpose == Some(ChunkPurpose::Rings);
-            if !is_rings || chunk.owner != keeper.owner {
+            if !is_rings || chunk.owner != maintainer.owner {
                 continue;
             }
             let is_known = {
-                let places = self.desk.places();
+                let places = self.ring_registry.places();
                 let mut known = places.open.iter().chain(&places.closing);
-                known.any(|line| line.chunk == index)
+                known.any(|session_rings| session_rings.chunk == index)
             };
             if !is_known {
-                self.free(keeper, index).await?;
+                self.free(maintainer, index).await?;
             }
         }
         Ok(())

@@ -1,24 +1,24 @@
-//! How much memory of the node's own its tables may take (J9).
+//! Limit on the node's own memory for its tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many bytes there may be, and how many are taken.
+/// Memory limit: maximum and used bytes.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryLimit {
     size_bytes: AtomicU64,
     size_bytes_max: u64,
 }
 
-/// What somebody has taken of it; given back when it is dropped.
+/// Reserved part of the memory limit; released when dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    room: Arc<Room>,
+pub(super) struct MemoryShare {
+    room: Arc<MemoryLimit>,
     size_bytes: u64,
 }
 
-impl Room {
-    /// So many bytes, of which none is taken.
+impl MemoryLimit {
+    /// Creates a limit of which nothing is used.
     pub(super) fn new(size_bytes_max: u64) -> Self {
         Self {
             size_bytes: AtomicU64::new(0),
@@ -26,9 +26,9 @@ impl Room {
         }
     }
 
-    /// Whether so many bytes more are left; then they are taken.
+    /// Reserves bytes if so many are left; returns whether it did.
     pub(super) fn take(&self, size_bytes: u64) -> bool {
-        // Not added and taken back: others would be refused meanwhile.
+        // Not added and then taken back: other requests would be refused in the meantime.
         let taken = |before: u64| {
             let after = before.checked_add(size_bytes)?;
             (after <= self.size_bytes_max).then_some(after)
@@ -37,28 +37,28 @@ impl Room {
         self.size_bytes.fetch_update(set, fetch, taken).is_ok()
     }
 
-    /// So many bytes are not taken any more.
+    /// Releases bytes.
     pub(super) fn give(&self, size_bytes: u64) {
         self.size_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
     }
 
-    /// How many are taken.
+    /// Returns the used bytes.
     #[cfg(test)]
     pub(super) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Share {
-    /// Nothing yet.
-    pub(super) fn new(room: &Arc<Room>) -> Self {
+impl MemoryShare {
+    /// Creates an empty share.
+    pub(super) fn new(room: &Arc<MemoryLimit>) -> Self {
         Self {
             room: Arc::clone(room),
             size_bytes: 0,
         }
     }
 
-    /// Makes it so many bytes; false, and nothing has changed: there is no room.
+    /// Changes the share's size; returns false and changes nothing if the limit would be exceeded.
     pub(super) fn resize(&mut self, size_bytes: u64) -> bool {
         let has_room = if let Some(more) = size_bytes.checked_sub(self.size_bytes) {
             self.room.take(more)
@@ -72,8 +72,8 @@ impl Share {
         has_room
     }
 
-    /// [`resize`](Self::resize), with what another one has taken of the same room, which has
-    /// nothing then.
+    /// Changes the share's size like [`resize`](Self::resize), and first takes over the bytes of
+    /// another share of the same limit, which is empty then.
     pub(super) fn resize_with(&mut self, other: &mut Self, size_bytes: u64) -> bool {
         self.size_bytes += other.size_bytes;
         let has_room = self.resize(size_bytes);
@@ -86,7 +86,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.room.give(self.size_bytes);
     }
@@ -96,12 +96,12 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    /// Promise (J9): what is taken is what shares have, whatever becomes of them; what there is no
-    /// room for changes nothing.
+    /// Promise: the used bytes are the sum of all shares, whatever happens to them; a refused
+    /// change changes nothing.
     #[test]
     fn shares_add_up() {
-        let room = Arc::new(Room::new(100));
-        let (mut one, mut other) = (Share::new(&room), Share::new(&room));
+        let room = Arc::new(MemoryLimit::new(100));
+        let (mut one, mut other) = (MemoryShare::new(&room), MemoryShare::new(&room));
         assert!(one.resize(60) && other.resize(40));
         assert!(!one.resize(61) && !room.take(1) && !room.take(u64::MAX));
         assert!(!one.resize_with(&mut other, 101));

@@ -1,73 +1,74 @@
-//! The tables that the node holds in memory of its own (J5, J6).
+//! Tables in the node's own memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_index::rpc::bytes::{ByteReply, ByteRequest};
-use farleaf_index::rpc::{Failure, Looked, ModelNews, Reply, Request};
-use farleaf_region::PoolLayout;
-use farleaf_region::RegionError;
-use farleaf_region::catalog::{EntryState, TableKind, live_word};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_index::rpc::{Failure, LookUpReply, ModelNews, WordReply, WordRequest};
+use farleaf_pool::PoolError;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::{EntryState, TableKind, live_word};
 
 use super::byte_server::{ByteTables, ServedByteTable};
 use super::records::{RECORD_SIZE_BYTES, Records, TableRecords};
-use super::room::Room;
+use super::room::MemoryLimit;
 use crate::catalog::read_catalog;
-use crate::sweep::Keeper;
-use crate::xstore::{Employer, LeafTable, LeafTables, Worker};
+use crate::sweep::MemoryMaintainer;
+use crate::xstore::{LeafTable, LeafTables, SessionFactory, Worker};
 
-/// Loads that a session may have under way.
+/// Maximum number of unfinished loads of a session.
 const LOAD_COUNT_MAX: usize = 4;
 
-/// A table that is known.
-enum Served {
-    /// Its records are the node's.
+/// Table that has been looked up.
+enum FoundTable {
+    /// Table of words in the node's own memory.
     Own(Arc<ServedTable>),
-    /// They are, and are byte strings.
+    /// Table of byte strings in the node's own memory.
     OwnBytes(Arc<ServedByteTable>),
-    /// They are in leaves.
+    /// Table whose records are in leaves.
     Leaves(Arc<LeafTable>),
 }
 
-/// A table, and its entry in the catalog.
+/// Table, and its entry in the catalog.
 #[derive(Debug)]
 struct ServedTable {
     entry: u64,
     records: TableRecords,
 }
 
-/// All tables.
+/// All tables that the node serves.
 #[derive(Debug)]
 pub struct TableServer {
     tables: RwLock<BTreeMap<TableId, Arc<ServedTable>>>,
-    /// Those whose records are not the node's, but whose leaves it changes.
+    /// Tables in leaves that only the node changes.
     leaves: Arc<LeafTables>,
     bytes: ByteTables,
-    /// By session, and its number of the load.
-    loads: Mutex<Loads>,
-    room: Arc<Room>,
+    /// Unfinished loads, by session and load number.
+    loads: Mutex<UnfinishedLoads>,
+    room: Arc<MemoryLimit>,
 }
 
-/// Each has a lock of its own: it may take long to fill, or to free.
-type Loads = HashMap<(OwnerWord, u64), Arc<Mutex<Load>>>;
+/// Unfinished loads. Each has its own lock, because filling or freeing it may take long.
+type UnfinishedLoads = HashMap<(OwnerWord, u64), Arc<Mutex<UnfinishedLoad>>>;
 
-/// What a load has brought so far.
+/// Records that a load has sent so far.
 #[derive(Debug)]
-struct Load {
+struct UnfinishedLoad {
     table: TableId,
     records: Records,
     last: Option<u64>,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 impl TableServer {
-    /// No table yet. Records may take about so many bytes of memory in all.
+    /// Creates a server without tables. Records may take about `size_bytes_max` bytes of memory in
+    /// all.
     pub fn new(size_bytes_max: u64) -> Self {
-        let room = Arc::new(Room::new(size_bytes_max));
+        let room = Arc::new(MemoryLimit::new(size_bytes_max));
         Self {
             tables: RwLock::default(),
             leaves: Arc::default(),
@@ -77,16 +78,17 @@ impl TableServer {
         }
     }
 
-    /// Those whose leaves the node changes.
+    /// Returns the tables in leaves that only the node changes.
     pub fn leaves(&self) -> &Arc<LeafTables> {
         &self.leaves
     }
 
-    /// Does what is asked; what concerns leaves, by a worker.
+    /// Executes a request; one about leaves is executed by a worker.
     ///
     /// # Errors
-    /// It is no request, the catalog cannot be read, or the worker fails; in words for the client.
-    pub async fn serve<E: Endpoint, B: Employer>(
+    /// The request is invalid, the catalog cannot be read, or the worker fails. The message is for
+    /// the client.
+    pub async fn serve<E: Endpoint, B: SessionFactory>(
         &self,
         way: (&E, &PoolLayout),
         worker: &Worker<B>,
@@ -96,17 +98,17 @@ impl TableServer {
         if ByteRequest::is_one(request) {
             return self.serve_bytes(way, session, request).await;
         }
-        let decoded = Request::decode(request);
+        let decoded = WordRequest::decode(request);
         let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
-        if let Request::LoadDrop { load } = request {
-            // Whether there is the table or not.
+        if let WordRequest::LoadDrop { load } = request {
+            // Whether the table exists or not.
             self.drop_load((session, load));
         }
         let reply = match self.table(way, id).await {
-            Ok(Ok(Served::Own(table))) => self.execute(&table.records, (session, id), request),
-            Ok(Ok(Served::Leaves(table))) => worker.execute(&table, request).await?,
-            Ok(Ok(Served::OwnBytes(_))) => Reply::Failed(Failure::OfOtherKind),
-            Ok(Err(failure)) => Reply::Failed(failure),
+            Ok(Ok(FoundTable::Own(table))) => self.execute(&table.records, (session, id), request),
+            Ok(Ok(FoundTable::Leaves(table))) => worker.execute(&table, request).await?,
+            Ok(Ok(FoundTable::OwnBytes(_))) => WordReply::Failed(Failure::OfOtherKind),
+            Ok(Err(failure)) => WordReply::Failed(failure),
             Err(error) => return Err(no_catalog(&error)),
         };
         let mut bytes = Vec::new();
@@ -122,17 +124,17 @@ impl TableServer {
     ) -> Result<Vec<u8>, String> {
         let decoded = ByteRequest::decode(request);
         let (head, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
-        // Whether there is the table or not.
+        // Whether the table exists or not.
         self.bytes.forget_below(session, head.lowest_open);
         if let ByteRequest::Forget { number } = request {
             self.bytes.forget_transfer(session, number);
         }
         let mut bytes = Vec::new();
         match self.table(way, head.table).await {
-            Ok(Ok(Served::OwnBytes(table))) => {
+            Ok(Ok(FoundTable::OwnBytes(table))) => {
                 self.bytes.execute(&table, session, request, &mut bytes);
             }
-            Ok(Ok(Served::Own(_) | Served::Leaves(_))) => {
+            Ok(Ok(FoundTable::Own(_) | FoundTable::Leaves(_))) => {
                 ByteReply::Failed(Failure::OfOtherKind).encode(&mut bytes);
             }
             Ok(Err(failure)) => ByteReply::Failed(failure).encode(&mut bytes),
@@ -141,20 +143,20 @@ impl TableServer {
         Ok(bytes)
     }
 
-    /// J6.
+    /// Looks up a table, in the catalog if it is new.
     async fn table<E: Endpoint>(
         &self,
         (endpoint, layout): (&E, &PoolLayout),
         id: TableId,
-    ) -> Result<Result<Served, Failure>, RegionError> {
+    ) -> Result<Result<FoundTable, Failure>, PoolError> {
         if let Some(table) = self.tables().get(&id) {
-            return Ok(Ok(Served::Own(Arc::clone(table))));
+            return Ok(Ok(FoundTable::Own(Arc::clone(table))));
         }
         if let Some(table) = self.bytes.get(id) {
-            return Ok(Ok(Served::OwnBytes(table)));
+            return Ok(Ok(FoundTable::OwnBytes(table)));
         }
         if let Some(table) = self.leaves.get(id) {
-            return Ok(Ok(Served::Leaves(table)));
+            return Ok(Ok(FoundTable::Leaves(table)));
         }
         let entries = read_catalog(endpoint, layout).await?.into_iter();
         let mut entries = entries.filter_map(|entry| entry.ok()?);
@@ -167,12 +169,12 @@ impl TableServer {
         match kind {
             Some(LayerKind::Rpc) if has_bytes => {
                 let table = self.bytes.add(id, entry.index);
-                return Ok(Ok(Served::OwnBytes(table)));
+                return Ok(Ok(FoundTable::OwnBytes(table)));
             }
             Some(LayerKind::Rpc) => {}
             Some(kind) if kind.has_node_writes() => {
                 let added = self.leaves.add(entry);
-                return Ok(added.map(Served::Leaves));
+                return Ok(added.map(FoundTable::Leaves));
             }
             _ => return Ok(Err(Failure::OfLeaves)),
         }
@@ -183,14 +185,14 @@ impl TableServer {
                 records: TableRecords::new(Arc::clone(&self.room)),
             })
         });
-        Ok(Ok(Served::Own(Arc::clone(table))))
+        Ok(Ok(FoundTable::Own(Arc::clone(table))))
     }
 
     fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn loads(&self) -> MutexGuard<'_, Loads> {
+    fn loads(&self) -> MutexGuard<'_, UnfinishedLoads> {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,39 +200,44 @@ impl TableServer {
         &self,
         records: &TableRecords,
         (session, id): (OwnerWord, TableId),
-        request: Request,
-    ) -> Reply {
+        request: WordRequest,
+    ) -> WordReply {
         match request {
-            Request::Get(key) => Reply::Found(records.find(key)),
-            Request::MultiGet(keys) => Reply::Several(records.find_several(&keys)),
-            Request::Change(key, change) | Request::ChangeAt(key, change, _) => {
+            WordRequest::Get(key) => WordReply::Found(records.find(key)),
+            WordRequest::MultiGet(keys) => WordReply::Several(records.find_several(&keys)),
+            WordRequest::Change(key, change) | WordRequest::ChangeAt(key, change, _) => {
                 records.change(key, change)
             }
-            Request::LookUp(key, _) => Reply::Looked(Box::new(Looked {
+            WordRequest::LookUp(key, _) => WordReply::LookUpReply(Box::new(LookUpReply {
                 found: records.find(key),
                 leaf: RemoteAddr::NULL,
                 news: ModelNews::None,
             })),
-            Request::Scan { from, limit } => Reply::Records(records.scan(from, limit as usize)),
-            Request::Count => Reply::Count(records.count()),
-            Request::LoadPart { load, records } => self.take_part((session, load), id, &records),
-            Request::LoadCommit { load, record_count } => {
+            WordRequest::Scan { from, limit } => {
+                WordReply::Records(records.scan(from, limit as usize))
+            }
+            WordRequest::Count => WordReply::Count(records.count()),
+            WordRequest::LoadPart { load, records } => {
+                self.take_part((session, load), id, &records)
+            }
+            WordRequest::LoadCommit { load, record_count } => {
                 let load = self.loads().remove(&(session, load));
-                // Nobody else brings parts of it now.
+                // No other thread adds parts to it now.
                 let load = load.and_then(Arc::into_inner).map(Mutex::into_inner);
                 let load = load.map(|load| load.unwrap_or_else(PoisonError::into_inner));
-                let is_whole =
-                    |load: &Load| load.table == id && load.records.len() as u64 == record_count;
+                let is_whole = |load: &UnfinishedLoad| {
+                    load.table == id && load.records.len() as u64 == record_count
+                };
                 match load.filter(is_whole) {
                     Some(mut load) => records.take_over(&mut load.records),
-                    None => Reply::Failed(Failure::Unsound),
+                    None => WordReply::Failed(Failure::Unsound),
                 }
             }
-            Request::LoadDrop { .. } => Reply::Count(0),
+            WordRequest::LoadDrop { .. } => WordReply::Count(0),
         }
     }
 
-    fn take_part(&self, of: (OwnerWord, u64), table: TableId, records: &[(u64, u64)]) -> Reply {
+    fn take_part(&self, of: (OwnerWord, u64), table: TableId, records: &[(u64, u64)]) -> WordReply {
         let load = self.load(of, table);
         let mut load = load.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = load.last;
@@ -240,21 +247,21 @@ impl TableServer {
             is_next
         });
         if !ascends || load.table != table {
-            return Reply::Failed(Failure::Unsound);
+            return WordReply::Failed(Failure::Unsound);
         }
         if !self.room.take(records.len() as u64 * RECORD_SIZE_BYTES) {
-            return Reply::Failed(Failure::Full);
+            return WordReply::Failed(Failure::Full);
         }
         for (key, value) in records {
             load.records.insert(*key, AtomicU64::new(*value));
         }
         load.last = last;
-        Reply::Count(load.records.len() as u64)
+        WordReply::Count(load.records.len() as u64)
     }
 
-    /// A load that has begun, or begins now. A session that has many has given some up, and lost
-    /// the means to say so: the oldest goes.
-    fn load(&self, of: (OwnerWord, u64), table: TableId) -> Arc<Mutex<Load>> {
+    /// Returns a load that has begun or begins now. If a session has too many, it has abandoned
+    /// some without a message: the oldest one is dropped.
+    fn load(&self, of: (OwnerWord, u64), table: TableId) -> Arc<Mutex<UnfinishedLoad>> {
         let mut loads = self.loads();
         if let Some(load) = loads.get(&of) {
             return Arc::clone(load);
@@ -264,7 +271,7 @@ impl TableServer {
         let is_crowded = of_session.count() >= LOAD_COUNT_MAX;
         let given_up = oldest.filter(|_| is_crowded);
         let given_up = given_up.and_then(|number| loads.remove(&(of.0, number)));
-        let load = Arc::new(Mutex::new(Load {
+        let load = Arc::new(Mutex::new(UnfinishedLoad {
             table,
             records: Records::new(),
             last: None,
@@ -272,7 +279,7 @@ impl TableServer {
         }));
         loads.insert(of, Arc::clone(&load));
         drop(loads);
-        // That takes its time.
+        // Freeing takes long, so it happens after the lock is released.
         drop(given_up);
         load
     }
@@ -282,13 +289,13 @@ impl TableServer {
         drop(load);
     }
 
-    /// The session is fenced: nothing of its loads will be asked for.
-    pub(super) fn forget_session(&self, session: OwnerWord) {
+    /// Drops the loads of a fenced session.
+    pub(super) fn drop_session(&self, session: OwnerWord) {
         self.forget_loads(|(owner, _), _| owner == session);
-        self.bytes.forget_session(session);
+        self.bytes.drop_session(session);
     }
 
-    /// Frees them when the others can go on.
+    /// Drops loads; frees their memory after the lock is released.
     fn forget_loads(&self, is_over: impl Fn((OwnerWord, u64), TableId) -> bool) {
         let mut over = Vec::new();
         self.loads().retain(|of, load| {
@@ -301,11 +308,11 @@ impl TableServer {
         });
     }
 
-    /// J6.
-    pub(super) async fn forget_dropped<E: Endpoint>(
+    /// Removes tables that the catalog does not contain any more.
+    pub(super) async fn remove_dropped<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-    ) -> Result<(), RegionError> {
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         let known: Vec<(TableId, u64)> = {
             let tables = self.tables();
             let own = tables.iter().map(|(id, table)| (*id, table.entry));
@@ -318,11 +325,11 @@ impl TableServer {
         }
         let mut batch = Batch::new();
         let reads = known.into_iter().map(|(id, entry)| {
-            let word = keeper.layout.catalog_entry(entry);
+            let word = maintainer.layout.catalog_entry(entry);
             (id, batch.read(word, 1))
         });
         let reads: Vec<_> = reads.collect();
-        keeper.endpoint.execute(&mut batch).await?;
+        maintainer.endpoint.execute(&mut batch).await?;
         for (id, read) in reads {
             if batch.words(read)[0] == live_word(id) {
                 continue;
@@ -342,11 +349,11 @@ impl TableServer {
     }
 }
 
-fn no_catalog(error: &RegionError) -> String {
+fn no_catalog(error: &PoolError) -> String {
     format!("the memory node cannot read its catalog: {error}")
 }
 
-impl Drop for Load {
+impl Drop for UnfinishedLoad {
     fn drop(&mut self) {
         let size_bytes = self.records.len() as u64 * RECORD_SIZE_BYTES;
         self.room.give(size_bytes);

@@ -1,4 +1,4 @@
-//! The spinning thread, and workers with private queues (J3).
+//! The spinning thread, and workers with private queues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,46 +10,47 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_fabric::{Batch, Bell, Doors};
-use farleaf_region::PoolLayout;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+use farleaf_fabric::{Batch, WakeSignal, WindowRegistry};
+use farleaf_pool::PoolLayout;
 
-use super::desk::Desk;
-use super::dispatcher::{Dispatcher, Give, Pile, Task};
+use super::dispatcher::{Dispatcher, Task, TaskBatch, TaskSink};
+use super::ring_registry::RingRegistry;
 use super::server::TableServer;
-use crate::hiring::NodeEmployer;
+use crate::worker_sessions::NodeSessionFactory;
 use crate::xstore::{Trainer, Worker};
 
-/// Requests that wait for one worker, at the most.
+/// Maximum number of requests queued for one worker.
 const QUEUE_LENGTH_MAX: usize = 16;
-/// Requests that the thread which reads them answers itself before it reads on.
+/// Maximum number of requests that the reading thread answers itself before it reads on.
 const OWN_COUNT_MAX: usize = 32;
-/// How long a worker without work looks for some before it sleeps.
+/// Time that an idle worker polls for work before it sleeps.
 const WORKER_SPIN_TIME: Duration = Duration::from_micros(50);
-/// The first sleep of the spinning thread; each turn without requests doubles it.
+/// First sleep of the spinning thread; each turn without requests doubles it.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
-/// And the last, while sessions have rings.
+/// Maximum sleep of the spinning thread while sessions have rings.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// How often threads without work look for what has changed (Z1).
+/// Interval at which idle threads follow changes of the tables.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(20);
-/// And a worker that has much of it, after so many requests.
+/// Number of requests after which a busy worker follows changes of the tables.
 const FOLLOW_COUNT: u64 = 64;
-/// While none has.
+/// Sleep of the spinning thread while no session has rings.
 const SLEEP_IDLE: Duration = Duration::from_millis(5);
 
-/// How the node answers calls.
+/// Options for executing calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOptions {
-    /// Threads that answer; 0: the one that reads requests does.
+    /// Number of workers; 0: the thread that reads requests executes them.
     pub worker_count: u32,
-    /// Threads that train the models of tables whose leaves the node changes, at least one.
+    /// Number of threads that train models of tables whose leaves only the node changes; at least
+    /// one.
     pub train_thread_count: u32,
-    /// How long that one looks for requests after the last before it sleeps.
+    /// Time that the reading thread polls after the last request before it sleeps.
     pub spin_time: Duration,
 }
 
 impl Default for CallOptions {
-    /// A worker for four processors; one thread that trains; 200 us.
+    /// Returns one worker per four processors, one training thread, and 200 us.
     fn default() -> Self {
         let processor_count = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
@@ -60,50 +61,54 @@ impl Default for CallOptions {
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
-struct Shared {
-    region: Arc<MappedRegion>,
+struct CallThreadState {
+    memory: Arc<MappedMemory>,
     layout: PoolLayout,
     server: Arc<TableServer>,
-    doors: Arc<Doors>,
+    windows: Arc<WindowRegistry>,
     stop: AtomicBool,
 }
 
-/// One worker's private queue.
+/// Private queue of one worker.
 #[derive(Debug, Default)]
-struct Queue {
+struct WorkerQueue {
     tasks: Mutex<VecDeque<Task>>,
-    /// Those that wait, and the one that is being answered.
+    /// Number of queued requests, plus the one that is being answered.
     length: AtomicUsize,
     is_asleep: AtomicBool,
 }
 
-/// The threads; stopped when dropped.
+/// Threads that execute calls; stopped when dropped.
 #[derive(Debug)]
 pub struct CallThreads {
-    shared: Arc<Shared>,
+    shared: Arc<CallThreadState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl CallThreads {
-    /// Starts them, on a region that is mapped here: rings are words that nobody swaps, so a
-    /// processor may store them whatever the others use (F4).
+    /// Starts the threads, on a node's memory that is mapped in this process. Rings are words that
+    /// are never swapped, so a processor may store them whatever clients use (FABRIC-4).
     ///
     /// # Errors
     /// The system has no thread left.
     pub(crate) fn start(
-        region: &Arc<MappedRegion>,
+        memory: &Arc<MappedMemory>,
         layout: &PoolLayout,
-        (desk, server, doors): (Arc<Desk>, Arc<TableServer>, Arc<Doors>),
-        employer: &NodeEmployer,
+        (ring_registry, server, windows): (
+            Arc<RingRegistry>,
+            Arc<TableServer>,
+            Arc<WindowRegistry>,
+        ),
+        session_factory: &NodeSessionFactory,
         options: CallOptions,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            region: Arc::clone(region),
+        let shared = Arc::new(CallThreadState {
+            memory: Arc::clone(memory),
             layout: layout.clone(),
             server,
-            doors,
+            windows,
             stop: AtomicBool::new(false),
         });
         let mut started = Self {
@@ -112,23 +117,30 @@ impl CallThreads {
         };
         let mut workers = Vec::new();
         for number in 0..options.worker_count {
-            let queue = Arc::<Queue>::default();
+            let queue = Arc::<WorkerQueue>::default();
             let (shared, own) = (Arc::clone(&shared), Arc::clone(&queue));
-            let employer = employer.clone();
+            let session_factory = session_factory.clone();
             let builder = thread::Builder::new().name(format!("farleaf-call-{number}"));
-            let handle = builder.spawn(move || work(&shared, &own, employer))?;
+            let handle = builder.spawn(move || work(&shared, &own, session_factory))?;
             workers.push((queue, handle.thread().clone()));
             started.threads.push(handle);
         }
         for number in 0..options.train_thread_count.max(1) {
-            let (shared, employer) = (Arc::clone(&shared), employer.clone());
+            let (shared, session_factory) = (Arc::clone(&shared), session_factory.clone());
             let builder = thread::Builder::new().name(format!("farleaf-train-{number}"));
-            let handle = builder.spawn(move || train(&shared, employer))?;
+            let handle = builder.spawn(move || train(&shared, session_factory))?;
             started.threads.push(handle);
         }
         let builder = thread::Builder::new().name("farleaf-calls".to_owned());
-        let (spin_time, employer) = (options.spin_time, employer.clone());
-        let handle = builder.spawn(move || read(&shared, desk, (workers, employer), spin_time))?;
+        let (spin_time, session_factory) = (options.spin_time, session_factory.clone());
+        let handle = builder.spawn(move || {
+            read(
+                &shared,
+                ring_registry,
+                (workers, session_factory),
+                spin_time,
+            );
+        })?;
         started.threads.push(handle);
         Ok(started)
     }
@@ -148,19 +160,20 @@ impl Drop for CallThreads {
 }
 
 /// Workers, or none.
-struct Workers(Vec<(Arc<Queue>, Thread)>);
+struct Workers(Vec<(Arc<WorkerQueue>, Thread)>);
 
 impl Workers {
-    fn with_room(&self) -> Option<&(Arc<Queue>, Thread)> {
-        let has_room = |queue: &Queue| queue.length.load(Ordering::Acquire) < QUEUE_LENGTH_MAX;
-        let is_awake = |queue: &Queue| !queue.is_asleep.load(Ordering::Acquire);
+    fn with_room(&self) -> Option<&(Arc<WorkerQueue>, Thread)> {
+        let has_room =
+            |queue: &WorkerQueue| queue.length.load(Ordering::Acquire) < QUEUE_LENGTH_MAX;
+        let is_awake = |queue: &WorkerQueue| !queue.is_asleep.load(Ordering::Acquire);
         let mut running = self.0.iter().filter(|(queue, _)| is_awake(queue));
         let running = running.find(|(queue, _)| has_room(queue));
         running.or_else(|| self.0.iter().find(|(queue, _)| has_room(queue)))
     }
 }
 
-impl Give for Workers {
+impl TaskSink for Workers {
     fn has_room(&self) -> bool {
         self.with_room().is_some()
     }
@@ -178,26 +191,26 @@ impl Give for Workers {
     }
 }
 
-/// The thread that reads requests.
+/// Main function of the thread that reads requests.
 fn read(
-    shared: &Shared,
-    desk: Arc<Desk>,
-    (workers, employer): (Vec<(Arc<Queue>, Thread)>, NodeEmployer),
+    shared: &CallThreadState,
+    ring_registry: Arc<RingRegistry>,
+    (workers, session_factory): (Vec<(Arc<WorkerQueue>, Thread)>, NodeSessionFactory),
     spin_time: Duration,
 ) {
-    let worker = shared.worker(employer);
-    let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
-    let mut dispatcher = Dispatcher::new(desk);
+    let worker = shared.worker(session_factory);
+    let endpoint = MappedEndpoint::new(Arc::clone(&shared.memory));
+    let mut dispatcher = Dispatcher::new(ring_registry);
     let mut batch = Batch::new();
     let mut workers = Workers(workers);
-    let mut pile = Pile {
+    let mut pile = TaskBatch {
         tasks: Vec::new(),
         count_max: OWN_COUNT_MAX,
     };
-    let doors = &*shared.doors;
-    doors.bell().belongs_here();
-    let way = (&endpoint, doors);
-    let mut idle = Idle::new(spin_time, doors.bell());
+    let windows = &*shared.windows;
+    windows.wake_signal().attach_current_thread();
+    let way = (&endpoint, windows);
+    let mut idle = IdleBackoff::new(spin_time, windows.wake_signal());
     while !shared.stop.load(Ordering::Acquire) {
         let turned = if workers.0.is_empty() {
             block_on(dispatcher.turn(way, &mut batch, &mut pile), || 0)
@@ -209,7 +222,7 @@ fn read(
         }
         follow(&worker);
         match turned {
-            // J3: there may be requests that nobody has room for.
+            // There may be requests for which all queues are full.
             0 if !workers.0.is_empty() && !workers.has_room() => thread::yield_now(),
             0 => idle.wait(dispatcher.is_idle()),
             _ => idle.end(),
@@ -217,10 +230,10 @@ fn read(
     }
 }
 
-/// One worker.
-fn work(shared: &Shared, queue: &Queue, employer: NodeEmployer) {
-    let worker = shared.worker(employer);
-    let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
+/// Main function of a worker.
+fn work(shared: &CallThreadState, queue: &WorkerQueue, session_factory: NodeSessionFactory) {
+    let worker = shared.worker(session_factory);
+    let endpoint = MappedEndpoint::new(Arc::clone(&shared.memory));
     let mut batch = Batch::new();
     let mut idle_since = Instant::now();
     let mut answered_count = 0_u64;
@@ -238,7 +251,7 @@ fn work(shared: &Shared, queue: &Queue, employer: NodeEmployer) {
             thread::yield_now();
         } else {
             queue.is_asleep.store(true, Ordering::SeqCst);
-            // Who gave something before looks at the flag after that.
+            // The reader pushes a task first and checks the flag afterwards.
             if queue.length.load(Ordering::SeqCst) == 0 && !shared.stop.load(Ordering::Acquire) {
                 thread::park_timeout(FOLLOW_INTERVAL);
                 follow(&worker);
@@ -249,7 +262,7 @@ fn work(shared: &Shared, queue: &Queue, employer: NodeEmployer) {
     }
 }
 
-impl Queue {
+impl WorkerQueue {
     fn take(&self) -> Option<Task> {
         let tasks = self.tasks.lock();
         tasks.unwrap_or_else(PoisonError::into_inner).pop_front()
@@ -257,28 +270,28 @@ impl Queue {
 }
 
 fn answer(
-    shared: &Shared,
-    (endpoint, worker): (&MappedEndpoint, &Worker<NodeEmployer>),
+    shared: &CallThreadState,
+    (endpoint, worker): (&MappedEndpoint, &Worker<NodeSessionFactory>),
     batch: &mut Batch,
     task: Task,
 ) {
-    let way = (endpoint, &shared.layout, &*shared.doors);
+    let way = (endpoint, &shared.layout, &*shared.windows);
     let answered = task.answer(way, batch, (&shared.server, worker));
     if let Err(error) = block_on(answered, || worker.poll_completions()) {
         tracing::error!(%error, "cannot reply to a call");
     }
 }
 
-/// Z1, where there is nothing else to do.
-fn follow(worker: &Worker<NodeEmployer>) {
+/// Follows changes of the tables when there is nothing else to do.
+fn follow(worker: &Worker<NodeSessionFactory>) {
     if let Err(error) = block_on(worker.follow(), || worker.poll_completions()) {
         tracing::error!(%error, "a session of the memory node cannot see what has changed");
     }
 }
 
-/// One that trains.
-fn train(shared: &Shared, employer: NodeEmployer) {
-    let trainer = Trainer::new(shared.worker(employer));
+/// Main function of a training thread.
+fn train(shared: &CallThreadState, session_factory: NodeSessionFactory) {
+    let trainer = Trainer::new(shared.worker(session_factory));
     let tables = shared.server.leaves();
     while !shared.stop.load(Ordering::Acquire) {
         let trained = block_on(trainer.train_next(), || trainer.worker().poll_completions());
@@ -286,7 +299,7 @@ fn train(shared: &Shared, employer: NodeEmployer) {
             Ok(true) => {}
             Ok(false) => {
                 if tables.due_count() > 0 {
-                    // Others train it, or there is no session to be had.
+                    // Other threads train it, or there is no free session.
                     thread::sleep(SLEEP_MAX);
                 } else {
                     tables.wait(FOLLOW_INTERVAL);
@@ -301,28 +314,28 @@ fn train(shared: &Shared, employer: NodeEmployer) {
     }
 }
 
-impl Shared {
-    fn worker(&self, employer: NodeEmployer) -> Worker<NodeEmployer> {
+impl CallThreadState {
+    fn worker(&self, session_factory: NodeSessionFactory) -> Worker<NodeSessionFactory> {
         let tables = Arc::clone(self.server.leaves());
-        Worker::new(employer, self.layout.clone(), tables)
+        Worker::new(session_factory, self.layout.clone(), tables)
     }
 }
 
-/// What the spinning thread does between two turns without requests.
-struct Idle<'a> {
+/// Behavior of the spinning thread between two turns without requests.
+struct IdleBackoff<'a> {
     spin_time: Duration,
-    bell: &'a Bell,
+    wake_signal: &'a WakeSignal,
     since: Option<Instant>,
     sleep: Duration,
-    /// It has said so, and looked once more since.
+    /// Whether the thread has announced its sleep and must read once more before it.
     is_about_to_sleep: bool,
 }
 
-impl<'a> Idle<'a> {
-    fn new(spin_time: Duration, bell: &'a Bell) -> Self {
+impl<'a> IdleBackoff<'a> {
+    fn new(spin_time: Duration, wake_signal: &'a WakeSignal) -> Self {
         Self {
             spin_time,
-            bell,
+            wake_signal,
             since: None,
             sleep: SLEEP_MIN,
             is_about_to_sleep: false,
@@ -333,7 +346,7 @@ impl<'a> Idle<'a> {
         self.since = None;
         self.sleep = SLEEP_MIN;
         if mem::take(&mut self.is_about_to_sleep) {
-            self.bell.end_sleep();
+            self.wake_signal.end_sleep();
         }
     }
 
@@ -345,15 +358,15 @@ impl<'a> Idle<'a> {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() < self.spin_time {
-            // The one who would write a request may want this processor.
+            // A client that would write a request may need this processor.
             thread::yield_now();
             return;
         }
         if !mem::replace(&mut self.is_about_to_sleep, true) {
-            // What was written before this, the next look sees.
-            return self.bell.begin_sleep();
+            // The next read sees everything that was written before this.
+            return self.wake_signal.begin_sleep();
         }
-        self.bell.sleep(self.sleep);
+        self.wake_signal.sleep(self.sleep);
         self.is_about_to_sleep = false;
         self.sleep = (self.sleep * 2).min(SLEEP_MAX);
     }

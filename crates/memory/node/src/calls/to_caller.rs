@@ -1,29 +1,29 @@
-//! The way of replies: into the region, or into the window of who has called (S5).
+//! Writes replies: to the memory, or to the caller's window.
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, Windows};
-use farleaf_region::session::Wish;
-use farleaf_types::NodeId;
+use farleaf_pool::session::ReplyPlace;
 
-use super::desk::Line;
+use super::ring_registry::SessionRings;
 
-/// To one session.
+/// Writer of replies to one session.
 pub(super) struct ToCaller<'a, E, W: ?Sized> {
     pub(super) near: &'a E,
     pub(super) windows: &'a W,
-    pub(super) line: &'a Line,
+    pub(super) session_rings: &'a SessionRings,
 }
 
 impl<E: Endpoint, W: Windows + ?Sized> Endpoint for ToCaller<'_, E, W> {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        if self.line.wish == Wish::InWindow {
-            self.windows.write(self.line.owner, batch);
+        if self.session_rings.wish == ReplyPlace::InWindow {
+            self.windows.write(self.session_rings.owner, batch);
             return Ok(());
         }
         self.near.execute(batch).await
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
-        self.near.leaves_out(check)
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
+        self.near.skips_check(check)
     }
 
     fn poll_completions(&self) -> usize {
@@ -34,7 +34,7 @@ impl<E: Endpoint, W: Windows + ?Sized> Endpoint for ToCaller<'_, E, W> {
         self.near.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.near.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.near.memory_word_count(node)
     }
 }

@@ -1,85 +1,85 @@
-//! What sessions send and fetch in parts (J8, J10).
+//! Values and loads that sessions send or fetch in several parts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::{OwnerWord, TableId};
 use farleaf_index::rpc::Failure;
-use farleaf_types::{OwnerWord, TableId};
 
-use super::byte_records::{ByteRecords, Offer, StoredValue};
-use super::room::{Room, Share};
+use super::byte_records::{ByteRecords, OfferedValue, StoredValue};
+use super::room::{MemoryLimit, MemoryShare};
 
-/// What one session may have under way. It has no use for as many: what it has used least lately
-/// was given up, by one that had lost the means to say so.
+/// Maximum number of transfers of one session. No session needs so many: the least recently used
+/// ones were abandoned without a message.
 const COUNT_MAX: usize = 128;
 
-/// Something that takes several requests. What takes long has a lock of its own.
+/// Data that takes several requests. Data whose handling takes long has its own lock.
 #[derive(Clone, Debug)]
 pub(super) enum Transfer {
-    /// A value of which a reply did not hold everything.
+    /// Value that did not fit completely into a reply.
     Read(Arc<StoredValue>),
-    /// A value that comes in parts.
+    /// Value that the session sends in parts.
     Staged(Arc<Mutex<StagedValue>>),
-    /// A load.
+    /// Load that the session sends in parts.
     Load(Arc<Mutex<StagedLoad>>),
 }
 
-/// As much of a value as has come.
+/// Part of a value that has arrived.
 #[derive(Debug)]
 pub(super) struct StagedValue {
     bytes: Vec<u8>,
     whole_size_bytes: usize,
-    share: Share,
+    share: MemoryShare,
 }
 
-/// As many records of a load as have come.
+/// Records of a load that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct StagedLoad {
     records: ByteRecords,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TransferEntry {
     table: TableId,
     used_at: u64,
     transfer: Transfer,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    /// By session, and its number.
-    of: BTreeMap<(u64, u64), Entry>,
-    /// J10: the lowest number that a session has open, as far as it has told.
+struct TransferEntries {
+    /// Transfers, by session and number.
+    of: BTreeMap<(u64, u64), TransferEntry>,
+    /// Lowest number that each session still uses, as far as it has stated.
     lowest_open: BTreeMap<u64, u64>,
-    /// Counts what is asked for.
+    /// Counter of accesses, for finding the least recently used transfer.
     now: u64,
 }
 
-/// All of them.
+/// All transfers.
 #[derive(Debug, Default)]
-pub(super) struct Transfers(Mutex<Entries>);
+pub(super) struct Transfers(Mutex<TransferEntries>);
 
-/// Whose, of which table, and the session's number.
+/// Identity of a transfer: session, table, and the session's number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Of {
+pub(super) struct TransferId {
     pub(super) session: OwnerWord,
     pub(super) table: TableId,
     pub(super) number: u64,
 }
 
-impl Of {
+impl TransferId {
     fn key(self) -> (u64, u64) {
         (self.session.word(), self.number)
     }
 }
 
 impl Transfers {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, TransferEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is under way under this number, if it is of this table.
-    pub(super) fn find(&self, of: Of) -> Option<Transfer> {
+    /// Returns the transfer with this number, if it belongs to this table.
+    pub(super) fn find(&self, of: TransferId) -> Option<Transfer> {
         let mut entries = self.entries();
         entries.now += 1;
         let now = entries.now;
@@ -89,11 +89,12 @@ impl Transfers {
         Some(entry.transfer.clone())
     }
 
-    /// Something begins; what had the number goes, and what was given up, if there is too much.
+    /// Adds a transfer; drops an older one with the same number, and abandoned ones if there are
+    /// too many.
     ///
     /// # Errors
-    /// J10: its session has said that it does not ask for it any more.
-    pub(super) fn add(&self, of: Of, transfer: Transfer) -> Result<(), Failure> {
+    /// The session has stated that it does not use the number any more.
+    pub(super) fn add(&self, of: TransferId, transfer: Transfer) -> Result<(), Failure> {
         let mut entries = self.entries();
         let (session, number) = of.key();
         let lowest_open = entries.lowest_open.get(&session);
@@ -102,7 +103,7 @@ impl Transfers {
         }
         entries.now += 1;
         let used_at = entries.now;
-        let entry = Entry {
+        let entry = TransferEntry {
             table: of.table,
             used_at,
             transfer,
@@ -114,28 +115,29 @@ impl Transfers {
         let given_up = oldest.map(|(key, _)| *key).filter(|_| is_crowded);
         let given_up = given_up.and_then(|key| entries.of.remove(&key));
         drop(entries);
-        // That takes its time.
+        // Freeing takes long, so it happens after the lock is released.
         drop((before, given_up));
         Ok(())
     }
 
-    /// It is over, if it is of this table.
-    pub(super) fn take(&self, of: Of) -> Option<Transfer> {
+    /// Removes and returns the transfer, if it belongs to this table.
+    pub(super) fn take(&self, of: TransferId) -> Option<Transfer> {
         let mut entries = self.entries();
         let is_of_table = entries.of.get(&of.key())?.table == of.table;
         let entry = is_of_table.then(|| entries.of.remove(&of.key()));
         entry?.map(|entry| entry.transfer)
     }
 
-    /// Nobody asks for it any more, of whatever table it is.
+    /// Drops a transfer that its session has released, whatever its table.
     pub(super) fn forget(&self, session: OwnerWord, number: u64) {
         let forgotten = self.entries().of.remove(&(session.word(), number));
         drop(forgotten);
     }
 
-    /// J10: nobody asks for anything of the session that is below this number, and nobody will.
+    /// Drops a session's transfers below a number, which the session does not use any more, now or
+    /// later.
     pub(super) fn forget_below(&self, session: OwnerWord, number: u64) {
-        let forgotten: Vec<Entry> = {
+        let forgotten: Vec<TransferEntry> = {
             let mut entries = self.entries();
             let session = session.word();
             let known = entries.lowest_open.entry(session).or_default();
@@ -150,16 +152,16 @@ impl Transfers {
         drop(forgotten);
     }
 
-    /// Frees all that is of a session, which makes no request any more.
-    pub(super) fn forget_session(&self, session: OwnerWord) {
+    /// Drops all transfers of a session that makes no more requests.
+    pub(super) fn drop_session(&self, session: OwnerWord) {
         let word = session.word();
         self.forget_all(|owner, _| owner == word);
         self.entries().lowest_open.remove(&word);
     }
 
-    /// Frees all that is of a session, or of a table.
+    /// Drops the transfers of a session or of a table.
     pub(super) fn forget_all(&self, is_over: impl Fn(u64, TableId) -> bool) {
-        let over: Vec<Entry> = {
+        let over: Vec<TransferEntry> = {
             let mut entries = self.entries();
             let of = std::mem::take(&mut entries.of);
             let (over, left): (BTreeMap<_, _>, BTreeMap<_, _>) = of
@@ -171,16 +173,16 @@ impl Transfers {
         drop(over);
     }
 
-    /// J8: the next part of a value; how much of it there is then.
+    /// Adds the next part of a value; returns how many bytes have arrived.
     pub(super) fn stage(
         &self,
-        of: Of,
+        of: TransferId,
         (offset, whole_size_bytes): (u32, u32),
         part: &[u8],
-        room: &Arc<Room>,
+        room: &Arc<MemoryLimit>,
     ) -> Result<u64, Failure> {
         if offset == 0 {
-            let mut share = Share::new(room);
+            let mut share = MemoryShare::new(room);
             if !share.resize(whole_size_bytes.into()) {
                 return Err(Failure::Full);
             }
@@ -200,30 +202,34 @@ impl Transfers {
         if !is_next {
             return Err(Failure::Unsound);
         }
-        // The decoder has seen that it ends within the whole.
+        // The decoder has checked that the part ends within the whole value.
         staged.bytes.extend_from_slice(part);
         Ok(staged.bytes.len() as u64)
     }
 
-    /// A value that was staged, if it is whole. It is staged no longer.
-    pub(super) fn staged(&self, of: Of) -> Result<Offer, Failure> {
+    /// Removes and returns a staged value, if it is complete.
+    pub(super) fn staged(&self, of: TransferId) -> Result<OfferedValue, Failure> {
         let Some(Transfer::Staged(staged)) = self.take(of) else {
             return Err(Failure::Unsound);
         };
-        // Nobody else brings parts of it now.
+        // No other thread adds parts to it now.
         let staged = Arc::into_inner(staged).ok_or(Failure::Unsound)?;
         let staged = staged.into_inner().unwrap_or_else(PoisonError::into_inner);
         if staged.bytes.len() != staged.whole_size_bytes {
             return Err(Failure::Unsound);
         }
-        Ok(Offer {
+        Ok(OfferedValue {
             bytes: staged.bytes.into_boxed_slice(),
             share: staged.share,
         })
     }
 
-    /// J8: records of a load, behind those before; how many there are then.
-    pub(super) fn load(&self, of: Of, records: Vec<(&[u8], Offer)>) -> Result<u64, Failure> {
+    /// Adds records to a load; returns how many have arrived.
+    pub(super) fn load(
+        &self,
+        of: TransferId,
+        records: Vec<(&[u8], OfferedValue)>,
+    ) -> Result<u64, Failure> {
         let load = match self.find(of) {
             Some(Transfer::Load(load)) => load,
             Some(_) => return Err(Failure::Unsound),
@@ -245,8 +251,8 @@ impl Transfers {
         Ok(load.records.len() as u64)
     }
 
-    /// What a load has brought, if that is all of it. It is under way no longer.
-    pub(super) fn loaded(&self, of: Of, record_count: u64) -> Result<ByteRecords, Failure> {
+    /// Removes and returns the records of a load, if it is complete.
+    pub(super) fn loaded(&self, of: TransferId, record_count: u64) -> Result<ByteRecords, Failure> {
         let Some(Transfer::Load(load)) = self.take(of) else {
             return Err(Failure::Unsound);
         };
@@ -258,7 +264,7 @@ impl Transfers {
         Ok(load.records)
     }
 
-    /// How many are under way.
+    /// Returns the number of transfers.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.entries().of.len()

@@ -1,4 +1,4 @@
-//! V6: how the home's own agent reaches a guest.
+//! Connection of the home's own agent to a guest.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,58 +7,61 @@ use std::time::{Duration, Instant};
 use farleaf_fabric::ControlError;
 use farleaf_fabric::tcp::TcpClient;
 
-/// Time until a way that failed is tried again.
+/// Time until a failed connection is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
-/// The agent's log-in at a guest, apart from the one that the home asks by: a guest lets a session
-/// in once for each, and lets it in by another one only when nothing of it is under way any more.
+/// Log-in of the agent at a guest, separate from the one by which the home polls the guest. A guest
+/// admits a session once per log-in, and by another log-in only when the session has no verbs in
+/// flight there any more.
 #[derive(Debug, Default)]
-pub(super) struct AgentWay(Mutex<State>);
+pub(super) struct AgentConnection(Mutex<AgentConnectionState>);
 
 #[derive(Debug, Default)]
-enum State {
+enum AgentConnectionState {
     #[default]
     None,
-    /// As long as this is kept, the guest keeps what the agent has opened by it.
+    /// Client of the log-in. While it exists, the guest keeps what the agent has opened through it.
     LoggedIn { _client: Arc<TcpClient> },
-    /// It failed at this time, for this reason.
+    /// The connection failed at this time, for this reason.
     Failed(Instant, String),
 }
 
-impl AgentWay {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl AgentConnection {
+    fn state(&self) -> MutexGuard<'_, AgentConnectionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it is not tried just now, if it is not.
-    pub(super) fn failed_lately(&self) -> Option<String> {
+    /// Returns the reason why the connection is not retried yet, if there is one.
+    pub(super) fn retry_blocked_by(&self) -> Option<String> {
         match &*self.state() {
-            State::Failed(since, why) if since.elapsed() < RETRY_TIME => Some(why.clone()),
+            AgentConnectionState::Failed(since, why) if since.elapsed() < RETRY_TIME => {
+                Some(why.clone())
+            }
             _ => None,
         }
     }
 
-    /// Whether it has not been opened since it failed.
+    /// Returns whether the connection has failed and was not reopened since.
     pub(super) fn has_failed(&self) -> bool {
-        matches!(&*self.state(), State::Failed(..))
+        matches!(&*self.state(), AgentConnectionState::Failed(..))
     }
 
-    /// Logs in anew: what the last log-in let in is of no use any more, or never was.
+    /// Logs in again: endpoints of the last log-in are unusable.
     pub(super) fn open(
         &self,
         log_in: impl FnOnce() -> Result<TcpClient, ControlError>,
     ) -> Result<Arc<TcpClient>, ControlError> {
-        // Hangs up, before the guest is asked to let the session in again.
+        // Closes the connection, before the guest is asked to admit the session again.
         drop(mem::take(&mut *self.state()));
         let client = Arc::new(log_in()?);
-        *self.state() = State::LoggedIn {
+        *self.state() = AgentConnectionState::LoggedIn {
             _client: Arc::clone(&client),
         };
         Ok(client)
     }
 
-    /// It is of no use any more, though the guest goes on: it hangs up.
+    /// Closes a connection that failed although the guest is alive.
     pub(super) fn fail(&self, why: &str) {
-        *self.state() = State::Failed(Instant::now(), why.to_owned());
+        *self.state() = AgentConnectionState::Failed(Instant::now(), why.to_owned());
     }
 }

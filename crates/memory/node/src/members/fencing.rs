@@ -1,8 +1,8 @@
-//! V3: fencing, on a thread of its own.
+//! Fencing of sessions, on a thread of its own.
 //!
-//! A session is fenced when all guests have barred it, and a guest that hangs keeps them waiting
-//! until it is lost. The listener, which has everybody's calls to answer, does not wait with them:
-//! it says that the fencing is under way, and the caller asks again.
+//! A session is fenced when all guests have barred it. A guest that hangs delays that until it is
+//! lost. The listener must answer other requests, so it does not wait: it replies that the fencing
+//! is in progress, and the caller asks again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,27 +10,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use farleaf_base::OwnerWord;
 use farleaf_fabric::SessionService;
-use farleaf_types::OwnerWord;
 
 use super::PoolHome;
 use crate::shm::SharedSessions;
 
-/// The sessions that are being fenced, by their words.
+/// Sessions that are being fenced, as owner words.
 #[derive(Clone, Debug, Default)]
-struct UnderWay(Arc<Mutex<BTreeSet<u64>>>);
+struct PendingFencings(Arc<Mutex<BTreeSet<u64>>>);
 
-impl UnderWay {
+impl PendingFencings {
     fn words(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Fences sessions, one after the other; dropped, it ends when all have been.
+/// Thread that fences sessions one after the other. When dropped, it finishes all of them first.
 #[derive(Debug)]
 pub(crate) struct FencingThread {
-    under_way: UnderWay,
-    /// Dropped, it stops the thread.
+    under_way: PendingFencings,
+    /// Queue of the thread. Dropping it stops the thread.
     owners: Option<Sender<OwnerWord>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct FencingThread {
 impl FencingThread {
     pub(crate) fn start(home: Arc<PoolHome>, sessions: SharedSessions) -> io::Result<Self> {
         let (owners, asked) = channel();
-        let under_way = UnderWay::default();
+        let under_way = PendingFencings::default();
         let known = under_way.clone();
         let thread = std::thread::Builder::new().name("farleaf-fencing".to_owned());
         let thread = thread.spawn(move || run(&home, sessions, &asked, &known))?;
@@ -49,17 +49,17 @@ impl FencingThread {
         })
     }
 
-    /// Begins to fence a session behind whose gate nothing is executed here any more.
+    /// Starts to fence a session. The session's gate on this node must already be closed.
     pub(crate) fn begin(&self, owner: OwnerWord) {
         self.under_way.words().insert(owner.word());
         if let Some(owners) = &self.owners {
-            // It listens until this is dropped, unless it panicked: then the session stays alive,
-            // and what it held locked.
+            // The thread receives until this is dropped, unless it panicked; then the session stays
+            // alive, and its locks stay held.
             let _ = owners.send(owner);
         }
     }
 
-    /// Whether a session has yet to be fenced.
+    /// Returns whether the fencing of a session is in progress.
     pub(crate) fn is_under_way(&self, owner: OwnerWord) -> bool {
         self.under_way.words().contains(&owner.word())
     }
@@ -69,11 +69,11 @@ fn run(
     home: &PoolHome,
     mut sessions: SharedSessions,
     asked: &Receiver<OwnerWord>,
-    under_way: &UnderWay,
+    under_way: &PendingFencings,
 ) {
     for owner in asked {
         home.fence_everywhere(owner, || sessions.fence(owner));
-        // S2: its block says so by now.
+        // Its block says "fenced" by now.
         under_way.words().remove(&owner.word());
     }
 }

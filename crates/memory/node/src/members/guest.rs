@@ -1,4 +1,4 @@
-//! A guest's side (V1, V3, V4): a node that is not the pool's home.
+//! The guest's side of membership: a node that is not the pool's home.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,74 +7,75 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farleaf_fabric::mapped::{MappedRegion, PageKind};
+use farleaf_base::{NodeId, OwnerWord, SessionId};
+use farleaf_fabric::mapped::{MappedMemory, PageKind};
 use farleaf_fabric::tcp::{
     JoinRequest, Pass, PassKey, TcpClient, TcpConnectOptions, TcpListenOptions,
 };
 use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
 use farleaf_fabric::{ControlError, StopSignal};
-use farleaf_region::members::MemberState;
-use farleaf_types::{NodeId, OwnerWord, SessionId};
+use farleaf_pool::members::MemberState;
 
 use crate::NodeError;
-use crate::network::{NetworkDoor, Role};
-use crate::sessions::format_region;
+use crate::network::{NetworkListener, PoolRole};
+use crate::sessions::format_memory;
 
-/// Time between two questions to the home.
+/// Interval between two requests to the home.
 const ASK_TICK: Duration = Duration::from_millis(500);
-/// The same while it is being taken in.
+/// Interval between requests while the guest joins.
 const JOIN_TICK: Duration = Duration::from_millis(50);
-/// Time until a home that cannot be reached, or does not want it, is tried again.
+/// Time until a home that is unreachable, or refuses the guest, is retried.
 const HOME_TICK: Duration = Duration::from_secs(1);
-/// A home that is there has taken a node in long before.
+/// Maximum time of a join: a home that is running admits a node much faster.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(30);
-/// Sessions are fenced by the home's word, not for their silence here.
+/// Sessions are fenced on request of the home, not because they are silent here.
 const SILENCE_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What a guest serves, and for whom.
+/// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestOptions {
-    /// What its memory is called where the system shows it.
+    /// Name of its memory in the operating system.
     pub name: String,
     /// Size of its memory in bytes.
     pub size_bytes: u64,
-    /// Where it listens.
+    /// Options of its listener.
     pub listen: TcpListenOptions,
-    /// Where it is reached by the home and by clients: `HOST:PORT`. With port 0, that of the
-    /// address that it listens at.
+    /// Address (`HOST:PORT`) at which the home and clients reach the guest. Port 0 stands for the
+    /// port of its listener.
     pub address: String,
-    /// The number in the pool that it would like to have; it gets another one if a region has had
-    /// that before. 0: any.
+    /// Requested number in the pool; 0: any. The guest gets another number if a memory has had this
+    /// one before.
     pub wanted: NodeId,
-    /// Where the home is.
+    /// Address of the home.
     pub home_address: String,
-    /// How it connects to that.
+    /// Options for its connections to the home.
     pub connect: TcpConnectOptions,
-    /// The RDMA device that serves its memory, if one is to, as at the home.
+    /// RDMA device that serves its memory, if any; required if the home has one.
     pub verbs: Option<VerbsOptions>,
 }
 
-/// How a guest's service ended.
+/// Reason why a guest's service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestEnd {
-    /// It was stopped.
+    /// The guest was stopped.
     Stopped,
-    /// V4: its pool has given it up, or is another one now. It may be started again, empty.
+    /// The pool has declared the guest lost, or the home belongs to another pool now. The guest may
+    /// be restarted with empty memory.
     Lost,
 }
 
-/// V3: which sessions are not let in any more.
+/// Admission of sessions at a guest.
 #[derive(Debug)]
 pub(crate) struct GuestState {
     pub(crate) home_address: String,
-    /// What the passes of the pool's sessions are made with, once a home has answered.
+    /// Key that signs the passes of the pool's sessions; known once the home has answered.
     pass_key: Mutex<Option<PassKey>>,
-    /// The last incarnation of each number that is barred; what was before it is, too.
+    /// Last barred incarnation of each session number; earlier ones are barred too.
     barred: Mutex<BTreeMap<SessionId, u64>>,
 }
 
 impl GuestState {
-    /// V3.
+    /// Admits a session with a valid pass, unless it is barred.
     pub(crate) fn admit(&self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         let key = self.pass_key.lock();
         let key = key.unwrap_or_else(PoisonError::into_inner).clone();
@@ -94,7 +95,7 @@ impl GuestState {
         }
     }
 
-    /// V3.
+    /// Bars a session permanently.
     pub(crate) fn bar(&self, owner: OwnerWord) {
         if let Some((session, incarnation)) = owner.holder() {
             let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,39 +105,39 @@ impl GuestState {
     }
 }
 
-/// A node of a pool whose home is elsewhere, at work; stopped when dropped.
+/// Running guest of a pool; stopped when dropped.
 #[derive(Debug)]
 pub struct GuestNode {
-    /// Hung up on everybody before the memory goes.
-    door: NetworkDoor,
+    /// Network listener. Closes all connections before the memory is released.
+    network_listener: NetworkListener,
     size_bytes: u64,
     pages: PageKind,
     stop: StopSignal,
     joined: Mutex<Receiver<NodeId>>,
-    /// Dropped, it stops the thread below.
+    /// Channel whose end stops the membership thread.
     stopping: Option<Sender<()>>,
     thread: Option<JoinHandle<GuestEnd>>,
-    /// Forgets the region after everybody who reaches it so has ended.
+    /// RDMA node. Releases the memory after all its clients have ended.
     verbs: Option<Arc<VerbsNode>>,
 }
 
 impl GuestNode {
-    /// Gets the memory, listens, and asks the home to be taken in, for as long as it takes.
+    /// Allocates the memory, listens, and asks the home to join the pool until it succeeds.
     ///
     /// # Errors
-    /// The size is too small, the host has not so much memory, it cannot listen there, or there is
-    /// no device that fits the options.
+    /// The size is too small, the host does not have enough memory, the address cannot be used, or
+    /// no device fits the options.
     pub fn start(options: &GuestOptions) -> Result<Self, NodeError> {
         let size_bytes = options.size_bytes;
-        farleaf_region::Superblock::new(size_bytes, 0)?;
+        farleaf_pool::Superblock::new(size_bytes, 0)?;
         let memory_error = |source| NodeError::Memory { size_bytes, source };
-        let created = MappedRegion::create_shared(&options.name, size_bytes);
+        let created = MappedMemory::create_shared(&options.name, size_bytes);
         let (memory, size_bytes, pages) = created.map_err(memory_error)?;
-        let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
-        let region = Arc::new(region);
-        let layout = format_region(&region)?;
+        let memory = MappedMemory::map_shared(&memory, size_bytes).map_err(memory_error)?;
+        let memory = Arc::new(memory);
+        let layout = format_memory(&memory)?;
         let verbs = options.verbs.as_ref();
-        let verbs = verbs.map(|options| VerbsNode::start(&region, options));
+        let verbs = verbs.map(|options| VerbsNode::start(&memory, options));
         let verbs = verbs.transpose()?.map(Arc::new);
         let guest = Arc::new(GuestState {
             home_address: options.home_address.clone(),
@@ -148,19 +149,19 @@ impl GuestNode {
             silence_max: SILENCE_MAX,
             ..options.listen.clone()
         };
-        let door = NetworkDoor::open(
-            &region,
-            Role::Guest(Arc::clone(&guest)),
+        let network_listener = NetworkListener::open(
+            &memory,
+            PoolRole::Guest(Arc::clone(&guest)),
             layout,
             &listen,
             (verbs.clone(), None),
             stop.clone(),
         )?;
         let request = JoinRequest {
-            region_id: layout.superblock.region_id,
+            memory_id: layout.superblock.memory_id,
             size_bytes,
             wanted: options.wanted,
-            address: with_port(&options.address, door.address),
+            address: with_port(&options.address, network_listener.address),
             serves_verbs: verbs.is_some(),
         };
         let (stopping, stopped) = channel();
@@ -171,14 +172,14 @@ impl GuestNode {
         let thread = thread
             .spawn(move || {
                 let told = (&stopped, &joining);
-                let end = keep_in_touch((&home, &connect), &request, &guest, told);
-                // V4.
+                let end = maintain_membership((&home, &connect), &request, &guest, told);
+                // The pool has declared this node lost: stop the listener.
                 signal.stop();
                 end
             })
             .map_err(NodeError::Thread)?;
         Ok(Self {
-            door,
+            network_listener,
             size_bytes,
             pages,
             stop,
@@ -189,10 +190,10 @@ impl GuestNode {
         })
     }
 
-    /// Waits until its pool has taken it in; returns its number.
+    /// Waits until the guest has joined the pool; returns its number.
     ///
     /// # Errors
-    /// That took too long; the log says why.
+    /// The join took too long; the log has the reason.
     pub fn wait_until_joined(&self) -> Result<NodeId, NodeError> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         joined.recv_timeout(JOIN_TIME_MAX).map_err(|_| {
@@ -201,34 +202,35 @@ impl GuestNode {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn network_address(&self) -> SocketAddr {
-        self.door.address
+        self.network_listener.address
     }
 
-    /// What serves its memory, if that is an RDMA device: device, port, address, packet size.
+    /// Returns device, port, address and packet size of the RDMA device that serves the memory, if
+    /// any.
     pub fn verbs(&self) -> Option<String> {
         self.verbs.as_ref().map(|verbs| verbs.describe())
     }
 
-    /// Size of its region in bytes.
+    /// Returns the size of the memory in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// What its memory is made of.
+    /// Returns the kind of the memory's pages.
     pub fn page_kind(&self) -> PageKind {
         self.pages
     }
 
-    /// Stops it from any thread.
+    /// Returns a signal that stops the guest from any thread.
     pub fn stop_signal(&self) -> StopSignal {
         self.stop.clone()
     }
 
-    /// Waits until it has been stopped, or has been given up (V4).
+    /// Waits until the guest was stopped or declared lost.
     pub fn wait(mut self) -> GuestEnd {
-        if let Err(error) = self.door.wait() {
+        if let Err(error) = self.network_listener.wait() {
             tracing::error!(%error, "the node could not go on");
         }
         self.join()
@@ -255,7 +257,7 @@ impl Drop for GuestNode {
     }
 }
 
-/// HOST:0 becomes HOST with the port that was taken.
+/// Replaces port 0 in an address by the port in use.
 fn with_port(address: &str, taken: SocketAddr) -> String {
     match address.rsplit_once(':') {
         Some((host, "0")) => format!("{host}:{}", taken.port()),
@@ -263,31 +265,32 @@ fn with_port(address: &str, taken: SocketAddr) -> String {
     }
 }
 
-/// Waits; false: it was stopped meanwhile.
+/// Waits; returns false if the guest was stopped in the meantime.
 fn rest(stopped: &Receiver<()>, time: Duration) -> bool {
     matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// V1 and V4, until it is stopped or given up.
-fn keep_in_touch(
+/// Joins the pool and stays in contact with the home, until the guest is stopped or declared lost.
+fn maintain_membership(
     (home, connect): (&str, &TcpConnectOptions),
     request: &JoinRequest,
     guest: &GuestState,
     (stopped, joining): (&Receiver<()>, &Sender<NodeId>),
 ) -> GuestEnd {
-    // The pool, and the number in it, once it has been taken in.
+    // The pool, and the number in it, once the guest has joined.
     let mut place: Option<(u64, NodeId)> = None;
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
-        let ended = TcpClient::connect(home, connect)
-            .and_then(|client| stay((&client, guest), request, &mut place, (stopped, joining)));
+        let ended = TcpClient::connect(home, connect).and_then(|client| {
+            join_and_poll((&client, guest), request, &mut place, (stopped, joining))
+        });
         match ended {
             Ok(end) => return end,
             Err(error) => {
-                if !is_told {
+                if !is_logged {
                     tracing::warn!(home, %error, "not taken in by the pool's home; trying again");
                 }
-                is_told = true;
+                is_logged = true;
             }
         }
         if !rest(stopped, HOME_TICK) {
@@ -296,8 +299,8 @@ fn keep_in_touch(
     }
 }
 
-/// The same with a home that answers.
-fn stay(
+/// Joins and stays in contact with a home that answers.
+fn join_and_poll(
     (home, guest): (&TcpClient, &GuestState),
     request: &JoinRequest,
     place: &mut Option<(u64, NodeId)>,
@@ -308,7 +311,7 @@ fn stay(
             return watch(home, place, stopped);
         }
         let joined = home.join(request)?;
-        // V1: before it is asked again, and anybody can come.
+        // The key is set before the second request, after which sessions may connect.
         let key = home.secret().pass_key(joined.pool_id);
         *guest
             .pass_key
@@ -317,7 +320,7 @@ fn stay(
         if let Some(node) = joined.node {
             tracing::info!(node = node.0, "this node belongs to its pool now");
             *place = Some((joined.pool_id, node));
-            // Who started it need not wait for it.
+            // The caller that started the guest may not wait for it.
             let _ = joining.send(node);
         } else if !rest(stopped, JOIN_TICK) {
             return Ok(GuestEnd::Stopped);
@@ -325,27 +328,27 @@ fn stay(
     }
 }
 
-/// V4.
+/// Polls the home for the guest's state.
 fn watch(
     home: &TcpClient,
     (pool_id, node): (u64, NodeId),
     stopped: &Receiver<()>,
 ) -> Result<GuestEnd, ControlError> {
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         let member = home.member(node)?;
         let state = MemberState::from_word(member.state);
         match state.filter(|_| member.pool_id == pool_id) {
             Some(MemberState::Active | MemberState::Draining) => {}
             Some(MemberState::Left) => {
-                if !is_told {
+                if !is_logged {
                     tracing::info!(
                         node = node.0,
                         "this node has been drained: nothing of the pool is on it, and it can be \
                          stopped"
                     );
                 }
-                is_told = true;
+                is_logged = true;
             }
             Some(MemberState::Lost) | None => {
                 tracing::error!(

@@ -1,47 +1,49 @@
-//! The home's side (V2, V3, V6); how it takes guests in: `joining`.
+//! The home's side of membership; `joining` admits guests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
-use farleaf_fabric::network::{NodeDirectory, NodeWay};
+use farleaf_fabric::network::{NodeAccess, NodeDirectory};
 use farleaf_fabric::tcp::{MemberReply, PassKey, TcpClient, TcpConnectOptions};
 use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
-use farleaf_region::PoolLayout;
-use farleaf_region::members::{Member, MemberState, write_member};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::members::{Member, MemberState, write_member};
 
 use super::HomeOptions;
-use super::joining::{Joining, check_region};
+use super::joining::{JoinState, check_memory};
 use super::watch::GuestLink;
 use crate::endpoint::NodeEndpoint;
 
-/// What is said of a way that failed.
-const WAY_FAILED: &str = "the way of the home's own agent to the node failed, though the node \
+/// Reason that is logged when a connection of the home's agent failed.
+const AGENT_CONNECTION_FAILED: &str = "the way of the home's own agent to the node failed, though the node \
     answers the home; it is tried again";
 
-/// Why no node can drain.
-const NOTHING_MOVES: &str = "the pool's home is served with --retrain-threads 0, so nobody moves \
+/// Error of a drain when retraining is disabled.
+const RETRAINING_DISABLED: &str = "the pool's home is served with --retrain-threads 0, so nobody moves \
     leaves to other nodes: serve it with 1 to drain nodes";
 
-/// What the home knows of the other nodes, and how it reaches them.
+/// The home's state for the other nodes, and its connections to them.
 #[derive(Debug)]
 pub(crate) struct PoolHome {
     pub(super) layout: PoolLayout,
-    /// Held by whoever changes an entry of the member table, or says that a guest is none any more.
+    /// Endpoint to the home's memory. Locked by every change of the member table, and while a guest
+    /// is declared lost.
     endpoint: Mutex<NodeEndpoint>,
     pub(super) options: HomeOptions,
-    /// Whether it retrains tables, and so can drain nodes.
+    /// Whether the home retrains tables, and so can drain nodes.
     moves_leaves: bool,
-    /// The session of the agent, and what its passes are made with, once the home listens.
+    /// Session of the agent, and the key that signs passes, known once the home listens.
     agent: OwnerWord,
     pass_key: Mutex<Option<PassKey>>,
-    /// A guest whose entry says that it is active, or draining, has one.
+    /// Links to all guests whose entries say that they are active or draining.
     links: Mutex<BTreeMap<NodeId, Arc<GuestLink>>>,
-    /// V3: held from the look at who is to be told of a fenced session until its block says so.
+    /// Locked while a session is fenced: from reading the list of guests until the session's block
+    /// says "fenced".
     fencing: Mutex<()>,
-    /// By the numbers of their regions.
-    pub(super) joining: Mutex<BTreeMap<u64, Joining>>,
+    /// Joining nodes, by the identities of their memories.
+    pub(super) joining: Mutex<BTreeMap<u64, JoinState>>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,8 +51,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PoolHome {
-    /// Writes the home's own entry, by which everybody sees that the pool has, or may have, several
-    /// nodes.
+    /// Writes the home's own entry, by which clients see that the pool may have several nodes.
     pub(crate) fn new(
         layout: PoolLayout,
         endpoint: NodeEndpoint,
@@ -76,10 +77,12 @@ impl PoolHome {
         Ok(home)
     }
 
-    /// U3, and a sequence number, so that every process looks.
+    /// Writes a member's entry and advances the sequence number, so that every process reads the
+    /// table again.
     fn write(&self, member: Member, state: MemberState) -> Result<(), BatchError> {
         let endpoint = lock(&self.endpoint);
-        // U4: it may have been lost since this was decided. Who writes that holds the lock, too.
+        // The node may have been declared lost since this was decided. Writing that takes the lock,
+        // too.
         if self.is_lost(member.layout.node) {
             return Ok(());
         }
@@ -100,17 +103,17 @@ impl PoolHome {
         block_on(endpoint.execute(&mut batch), endpoint.completions())
     }
 
-    /// What works on the home's own region.
+    /// Runs work on the home's own memory.
     pub(super) fn with_endpoint<R>(&self, work: impl FnOnce(&NodeEndpoint) -> R) -> R {
         work(&lock(&self.endpoint))
     }
 
-    /// What passes are made with, once it is known.
+    /// Sets the key that signs passes, once it is known.
     pub(crate) fn give_pass_key(&self, key: Option<PassKey>) {
         *lock(&self.pass_key) = key;
     }
 
-    /// How the home connects to guests.
+    /// Returns the options for the home's connections to guests.
     pub(super) fn connect_options(&self) -> TcpConnectOptions {
         TcpConnectOptions {
             answer_time_max: self.options.lost_after,
@@ -118,41 +121,41 @@ impl PoolHome {
         }
     }
 
-    /// V6: a log-in at a guest by which a session of the home is let in.
+    /// Logs in at a guest for one of the home's sessions.
     fn log_in(&self, member: &Member, owner: OwnerWord) -> Result<TcpClient, ControlError> {
         let client = TcpClient::connect(&member.address, &self.connect_options())?;
-        check_region(&client, member)?;
+        check_memory(&client, member)?;
         let key = lock(&self.pass_key).clone();
         let pass = key.map(|key| key.pass(owner)).unwrap_or_default();
         Ok(client.with_pass(owner, pass))
     }
 
-    /// The way to a guest for a session of the home other than its agent's.
-    pub(crate) fn way_for(&self, owner: OwnerWord, node: NodeId) -> NodeWay {
+    /// Returns the connection to a guest for a session of the home other than its agent's.
+    pub(crate) fn connection_for(&self, owner: OwnerWord, node: NodeId) -> NodeAccess {
         if self.is_lost(node) {
-            return NodeWay::Lost;
+            return NodeAccess::Lost;
         }
         let Some(member) = self.layout.members().get(node) else {
-            return NodeWay::None;
+            return NodeAccess::None;
         };
         match self.log_in(member, owner) {
-            Ok(client) => NodeWay::At(Arc::new(client)),
-            Err(_) if self.has_lost(node) => NodeWay::Lost,
-            Err(error) => NodeWay::Unreachable(error.to_string()),
+            Ok(client) => NodeAccess::At(Arc::new(client)),
+            Err(_) if self.has_lost(node) => NodeAccess::Lost,
+            Err(error) => NodeAccess::Unreachable(error.to_string()),
         }
     }
 
-    /// Whether a guest is lost, after it was asked.
+    /// Polls a guest; returns whether it is lost.
     pub(crate) fn has_lost(&self, node: NodeId) -> bool {
         if let Some(link) = self.link(node)
             && let Err(error) = link.ask(node)
         {
-            self.lose_link(node, &link, &error.to_string());
+            self.declare_link_lost(node, &link, &error.to_string());
         }
         self.is_lost(node)
     }
 
-    /// Whether the pool has passes, without which no guest lets anybody in.
+    /// Returns whether the pool has passes, without which guests admit no session.
     pub(super) fn has_passes(&self) -> bool {
         lock(&self.pass_key).is_some()
     }
@@ -166,15 +169,15 @@ impl PoolHome {
         linked.is_some_and(|linked| Arc::ptr_eq(&linked, link))
     }
 
-    /// V3: from now on it hears of every session that is fenced; all whose fencing began before are
-    /// fenced by now.
+    /// Adds a newcomer to the guests that are notified of every fenced session. All sessions whose
+    /// fencing began before are fenced when this returns.
     pub(super) fn link_newcomer(&self, node: NodeId, link: &Arc<GuestLink>) {
         let _none_is_being_fenced = lock(&self.fencing);
         lock(&self.links).insert(node, Arc::clone(link));
     }
 
-    /// V1: writes the entry of a newcomer, unless its link has failed meanwhile.
-    pub(super) fn enter(&self, member: Member, link: &Arc<GuestLink>) -> Result<(), String> {
+    /// Writes the entry of a newcomer, unless its link has failed in the meantime.
+    pub(super) fn write_entry(&self, member: Member, link: &Arc<GuestLink>) -> Result<(), String> {
         let endpoint = lock(&self.endpoint);
         if !self.is_linked(member.layout.node, link) {
             return Err("it hung up, or did not answer, while it was taken in".to_owned());
@@ -183,15 +186,15 @@ impl PoolHome {
         written.map_err(|error| error.to_string())
     }
 
-    /// A newcomer that has not become one.
-    pub(super) fn turn_away(&self, node: NodeId, link: &Arc<GuestLink>) {
+    /// Removes a newcomer that failed to join.
+    pub(super) fn remove_newcomer(&self, node: NodeId, link: &Arc<GuestLink>) {
         let _endpoint = lock(&self.endpoint);
         if self.is_linked(node, link) {
             lock(&self.links).remove(&node);
         }
     }
 
-    /// The guests as they are now: what is asked of them takes its time, and holds no lock.
+    /// Returns the current links. Requests over them take time, and must not hold a lock.
     pub(super) fn linked(&self) -> Vec<(NodeId, Arc<GuestLink>)> {
         let links = lock(&self.links);
         let links = links.iter();
@@ -200,22 +203,23 @@ impl PoolHome {
             .collect()
     }
 
-    /// U4: a guest to which this link leads, if one still does: its number may be another's by now.
-    pub(super) fn lose_link(&self, node: NodeId, link: &Arc<GuestLink>, why: &str) {
+    /// Declares the guest of this link lost, if the link is still current: its number may belong to
+    /// another node by now.
+    pub(super) fn declare_link_lost(&self, node: NodeId, link: &Arc<GuestLink>, why: &str) {
         let endpoint = lock(&self.endpoint);
         if self.is_linked(node, link) {
-            self.lose_by(&endpoint, node, why);
+            self.declare_lost_by(&endpoint, node, why);
         }
     }
 
-    /// U4.
-    pub(super) fn lose(&self, node: NodeId, why: &str) {
-        self.lose_by(&lock(&self.endpoint), node, why);
+    /// Declares a guest lost.
+    pub(super) fn declare_lost(&self, node: NodeId, why: &str) {
+        self.declare_lost_by(&lock(&self.endpoint), node, why);
     }
 
-    /// The link goes when the entry says so: one that has none is nobody's to lose. A newcomer that
-    /// has no entry yet gets none.
-    fn lose_by(&self, endpoint: &NodeEndpoint, node: NodeId, why: &str) {
+    /// Declares a guest lost and removes its link when the entry says so. Nodes without a link
+    /// cannot be declared lost. A newcomer without an entry yet gets none.
+    fn declare_lost_by(&self, endpoint: &NodeEndpoint, node: NodeId, why: &str) {
         let members = self.layout.members();
         if let (Some(member), Some(state)) = (members.get(node), members.state(node)) {
             let address = &member.address;
@@ -233,7 +237,7 @@ impl PoolHome {
                     );
                     let written = self.write_by(endpoint, member.clone(), MemberState::Lost);
                     if let Err(error) = written {
-                        // It is asked again, and found lost again.
+                        // The guest is polled again, and found lost again.
                         tracing::error!(node = node.0, %error, "cannot say so; trying again");
                         return;
                     }
@@ -241,25 +245,26 @@ impl PoolHome {
             }
         }
         if let Some(link) = lock(&self.links).remove(&node) {
-            // Whoever waits for its answers has waited long enough.
+            // Fails all requests that still wait for its answers.
             link.client.hang_up();
         }
     }
 
-    /// V3: fences a session by `fence` when no verb of it can take effect on any guest.
+    /// Fences a session on all guests, and calls `fence` when no verb of it can take effect there
+    /// any more.
     pub(crate) fn fence_everywhere(&self, owner: OwnerWord, fence: impl FnOnce()) {
         let _no_newcomer_is_linked = lock(&self.fencing);
         for (node, link) in self.linked() {
             if let Err(error) = link.client.fence_session(owner, &mut |_| ()) {
-                self.lose_link(node, &link, &error.to_string());
+                self.declare_link_lost(node, &link, &error.to_string());
             }
         }
         fence();
     }
 
-    /// V3: the same at once, if there is no guest that has to hear of it; false: there is one.
+    /// Calls `fence` at once if there are no guests to notify; returns false if there are.
     pub(crate) fn fence_if_alone(&self, fence: impl FnOnce()) -> bool {
-        // No newcomer is linked meanwhile.
+        // The lock prevents that a newcomer is linked in the meantime.
         let links = lock(&self.links);
         let is_alone = links.is_empty();
         if is_alone {
@@ -268,11 +273,11 @@ impl PoolHome {
         is_alone
     }
 
-    /// An operator's wish.
+    /// Sets the state of a node on request of an operator.
     pub(crate) fn set_state(&self, node: NodeId, state: u64) -> Result<(), String> {
         let members = self.layout.members();
-        let standing = members.standing(node);
-        let (Some(member), Some(now)) = (members.get(node), standing.state()) else {
+        let member_status = members.member_status(node);
+        let (Some(member), Some(now)) = (members.get(node), member_status.state()) else {
             return Err(format!("the pool has no node {}", node.0));
         };
         if node == self.layout.home().node {
@@ -282,25 +287,25 @@ impl PoolHome {
         match (now, wanted) {
             (now, Some(wanted)) if now == wanted => {}
             (MemberState::Active, Some(MemberState::Draining)) if !self.moves_leaves => {
-                return Err(NOTHING_MOVES.to_owned());
+                return Err(RETRAINING_DISABLED.to_owned());
             }
             (MemberState::Active, Some(wanted @ MemberState::Draining))
             | (MemberState::Draining, Some(wanted @ MemberState::Active)) => {
-                if !members.change_state(node, standing, wanted) {
+                if !members.change_state(node, member_status, wanted) {
                     return Err(format!("node {} has just changed; ask again", node.0));
                 }
                 let written = self.write(member.clone(), wanted);
                 written.map_err(|error| error.to_string())?;
             }
             (MemberState::Active | MemberState::Draining, Some(MemberState::Lost)) => {
-                self.lose(node, "an operator said so");
+                self.declare_lost(node, "an operator said so");
             }
             (now, _) => return Err(format!("node {} is {now}", node.0)),
         }
         Ok(())
     }
 
-    /// How a node stands.
+    /// Returns the membership of a node.
     pub(crate) fn member(&self, node: NodeId) -> MemberReply {
         let state = self.layout.members().state(node);
         let links = lock(&self.links);
@@ -311,37 +316,37 @@ impl PoolHome {
         }
     }
 
-    /// Which pool it is: the number of this node's region.
+    /// Returns the identity of the pool: that of this node's memory.
     pub(crate) fn pool_id(&self) -> u64 {
-        self.layout.superblock.region_id
+        self.layout.superblock.memory_id
     }
 
-    /// V6: whether the agent's way to a guest is broken that goes on.
-    pub(crate) fn is_way_broken(&self, is_open: impl Fn(NodeId) -> bool) -> bool {
+    /// Returns whether the agent's connection to a live guest is broken.
+    pub(crate) fn is_agent_connection_broken(&self, is_open: impl Fn(NodeId) -> bool) -> bool {
         let linked = self.linked();
         let mut broken = linked.iter().filter(|(_, link)| link.agent.has_failed());
         broken.any(|(node, _)| is_open(*node))
     }
 }
 
-/// V6: the ways of the home's own agent.
+/// Connections of the home's own agent.
 impl NodeDirectory for PoolHome {
-    fn find(&self, node: NodeId) -> NodeWay {
+    fn find(&self, node: NodeId) -> NodeAccess {
         if self.is_lost(node) {
-            return NodeWay::Lost;
+            return NodeAccess::Lost;
         }
         let (Some(member), Some(link)) = (self.layout.members().get(node), self.link(node)) else {
-            return NodeWay::None;
+            return NodeAccess::None;
         };
-        if let Some(why) = link.agent.failed_lately() {
-            return NodeWay::Unreachable(why);
+        if let Some(why) = link.agent.retry_blocked_by() {
+            return NodeAccess::Unreachable(why);
         }
         match link.agent.open(|| self.log_in(member, self.agent)) {
-            Ok(client) => NodeWay::At(client),
-            Err(_) if self.is_lost_now(node) => NodeWay::Lost,
+            Ok(client) => NodeAccess::At(client),
+            Err(_) if self.query_lost(node) => NodeAccess::Lost,
             Err(error) => {
                 link.agent.fail(&error.to_string());
-                NodeWay::Unreachable(error.to_string())
+                NodeAccess::Unreachable(error.to_string())
             }
         }
     }
@@ -350,12 +355,12 @@ impl NodeDirectory for PoolHome {
         self.layout.members().state(node) == Some(MemberState::Lost)
     }
 
-    /// V6. One answer says that the node goes on: it is asked after the way there broke.
-    fn is_lost_now(&self, node: NodeId) -> bool {
+    /// One answer after the failure of the connection shows that the node is alive.
+    fn query_lost(&self, node: NodeId) -> bool {
         if let Some(link) = self.link(node) {
             match link.ask(node) {
-                Ok(()) => link.agent.fail(WAY_FAILED),
-                Err(error) => self.lose_link(node, &link, &error.to_string()),
+                Ok(()) => link.agent.fail(AGENT_CONNECTION_FAILED),
+                Err(error) => self.declare_link_lost(node, &link, &error.to_string()),
             }
         }
         self.is_lost(node)

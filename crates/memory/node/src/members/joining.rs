@@ -1,37 +1,37 @@
-//! How the home takes a guest in (V1, V3).
+//! Joining: how the home admits guests.
 
 use std::sync::Arc;
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, Joined, TcpClient};
 use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
-use farleaf_region::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member};
-use farleaf_region::session::read_sessions;
-use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_pool::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member};
+use farleaf_pool::session::read_sessions;
+use farleaf_pool::{NodeLayout, Superblock};
 
 use super::PoolHome;
 use super::home::lock;
 use super::watch::GuestLink;
 
-/// Why nobody can join a home that clients reach by a derived key.
+/// Error for guests of a home that clients reach by a derived key.
 const NO_PASSES: &str = "the pool's home is served with a key that was derived from the secret: \
     the home of several nodes needs the secret itself";
 
-/// How far a node that wants to join has come.
+/// State of a join.
 #[derive(Debug)]
-pub(super) enum Joining {
+pub(super) enum JoinState {
     Asked {
         request: JoinRequest,
-        /// It has heard which pool this is, as it has asked again.
+        /// Whether the node has learned which pool this is, which its second request shows.
         knows_pool: bool,
     },
-    /// It is told why not when it asks the next time.
+    /// The join failed; the reason is returned at the node's next request.
     Failed(String),
 }
 
 impl PoolHome {
-    /// V1, as far as the listener is concerned.
+    /// Handles a join request in the listener.
     pub(crate) fn join(&self, request: &JoinRequest) -> Result<Joined, String> {
         let size = request.address.len();
         if size == 0 || size > MEMBER_ADDRESS_SIZE_BYTES_MAX {
@@ -40,56 +40,56 @@ impl PoolHome {
                  {size}"
             ));
         }
-        Superblock::new(request.size_bytes, request.region_id)
+        Superblock::new(request.size_bytes, request.memory_id)
             .map_err(|error| error.to_string())?;
         if request.serves_verbs != self.options.verbs.is_some() {
             return Err(of_two_kinds(request.serves_verbs).to_owned());
         }
-        let pool_id = self.layout.superblock.region_id;
-        if let Some(node) = self.number_of(request.region_id) {
+        let pool_id = self.layout.superblock.memory_id;
+        if let Some(node) = self.number_of(request.memory_id) {
             return Ok(Joined {
                 node: Some(node),
                 pool_id,
             });
         }
         let mut joining = lock(&self.joining);
-        if let Some(Joining::Failed(why)) = joining.get(&request.region_id) {
+        if let Some(JoinState::Failed(why)) = joining.get(&request.memory_id) {
             let why = why.clone();
-            joining.remove(&request.region_id);
+            joining.remove(&request.memory_id);
             return Err(why);
         }
-        let knows_pool = joining.contains_key(&request.region_id);
-        let asked = Joining::Asked {
+        let knows_pool = joining.contains_key(&request.memory_id);
+        let asked = JoinState::Asked {
             request: request.clone(),
             knows_pool,
         };
-        joining.insert(request.region_id, asked);
+        joining.insert(request.memory_id, asked);
         let node = None;
         Ok(Joined { node, pool_id })
     }
 
-    /// The number of a region that belongs to the pool, or did: then its node is told so when it
-    /// asks how it stands, and comes back as another one (U2, V4).
-    fn number_of(&self, region_id: u64) -> Option<NodeId> {
+    /// Returns the number of a memory that belongs or belonged to the pool. Its node then learns
+    /// its state when it asks for it, and rejoins with new memory.
+    fn number_of(&self, memory_id: u64) -> Option<NodeId> {
         let mut all = self.layout.members().all();
-        let found = all.find(|(member, _)| member.layout.superblock.region_id == region_id);
+        let found = all.find(|(member, _)| member.layout.superblock.memory_id == memory_id);
         found.map(|(member, _)| member.layout.node)
     }
 
-    /// Takes in who waits, and tells the others why not when they ask again.
-    pub(super) fn take_in(&self) {
+    /// Admits all waiting nodes; failures are reported at the nodes' next requests.
+    pub(super) fn admit_waiting(&self) {
         let asked: Vec<JoinRequest> = lock(&self.joining)
             .values()
             .filter_map(|joining| match joining {
-                Joining::Asked {
+                JoinState::Asked {
                     request,
                     knows_pool: true,
                 } => Some(request.clone()),
-                Joining::Asked { .. } | Joining::Failed(_) => None,
+                JoinState::Asked { .. } | JoinState::Failed(_) => None,
             })
             .collect();
         for request in asked {
-            let mut taken = self.take_in_one(&request);
+            let mut taken = self.admit_one(&request);
             match &taken {
                 Ok(node) => tracing::info!(
                     node = node.0,
@@ -101,25 +101,27 @@ impl PoolHome {
             }
             let mut joining = lock(&self.joining);
             match taken.as_mut() {
-                Ok(_) => joining.remove(&request.region_id),
-                Err(why) => joining.insert(request.region_id, Joining::Failed(std::mem::take(why))),
+                Ok(_) => joining.remove(&request.memory_id),
+                Err(why) => {
+                    joining.insert(request.memory_id, JoinState::Failed(std::mem::take(why)))
+                }
             };
         }
     }
 
-    /// V1.
-    fn take_in_one(&self, request: &JoinRequest) -> Result<NodeId, String> {
+    /// Admits one node.
+    fn admit_one(&self, request: &JoinRequest) -> Result<NodeId, String> {
         if !self.has_passes() {
             return Err(NO_PASSES.to_owned());
         }
         let client = TcpClient::connect(&request.address, &self.connect_options());
         let client = client.map_err(|error| format!("the home cannot reach it: {error}"))?;
         let superblock = read_superblock(&client)?;
-        let is_it = superblock.region_id == request.region_id;
+        let is_it = superblock.memory_id == request.memory_id;
         if !is_it || superblock.size_bytes != request.size_bytes {
-            return Err(format!("at {} another region answers", request.address));
+            return Err(format!("at {} another node answers", request.address));
         }
-        // Who was reached there before is gone.
+        // An earlier node at this address is gone.
         let gone: Vec<NodeId> = {
             let all = self.layout.members().all();
             let old = all.filter(|(member, state)| {
@@ -128,10 +130,10 @@ impl PoolHome {
             old.map(|(member, _)| member.layout.node).collect()
         };
         for node in gone {
-            self.lose(node, "another region is served at its address");
+            self.declare_lost(node, "another node is served at its address");
         }
         let members = self.layout.members();
-        // U2. The one that it would like to have, if no region has had that.
+        // The requested number, if no memory has had it; else a free one.
         let mut numbers = [request.wanted.0]
             .into_iter()
             .chain(1..=u8::MAX)
@@ -140,19 +142,19 @@ impl PoolHome {
             .find(|node| members.get(*node).is_none())
             .ok_or("the pool has given all its 255 node numbers; a new pool has them again")?;
         let member = Member {
-            layout: RegionLayout { node, superblock },
+            layout: NodeLayout { node, superblock },
             address: request.address.clone(),
         };
         let link = Arc::new(GuestLink::new(client));
-        // In this order (V3).
+        // In this order: notifications first, then the sessions fenced before.
         self.link_newcomer(node, &link);
         let barred = self.bar_fenced(&link);
-        let taken = barred.and_then(|()| self.enter(member, &link));
-        taken.inspect_err(|_| self.turn_away(node, &link))?;
+        let taken = barred.and_then(|()| self.write_entry(member, &link));
+        taken.inspect_err(|_| self.remove_newcomer(node, &link))?;
         Ok(node)
     }
 
-    /// V3: bars at a newcomer what was fenced before it was linked.
+    /// Bars sessions at a newcomer that were fenced before it was linked.
     fn bar_fenced(&self, link: &GuestLink) -> Result<(), String> {
         let fenced = self.with_endpoint(|endpoint| {
             let mut batch = Batch::new();
@@ -172,8 +174,8 @@ impl PoolHome {
     }
 }
 
-/// Why a node cannot join whose words are changed in another way than the home's: a session has one
-/// kind of connection to all nodes.
+/// Returns the error for a node whose words are changed in another way than the home's: a session
+/// has one kind of connection to all nodes.
 fn of_two_kinds(is_by_verbs: bool) -> &'static str {
     if is_by_verbs {
         "its memory is served by an RDMA device, and that of the pool's home by tcp: start all \
@@ -184,26 +186,23 @@ fn of_two_kinds(is_by_verbs: bool) -> &'static str {
     }
 }
 
-/// What a node's region says of itself.
+/// Reads the superblock of a node's memory.
 fn read_superblock(client: &TcpClient) -> Result<Superblock, String> {
     let endpoint = client.endpoint(None).map_err(|error| error.to_string())?;
-    let read = Superblock::read(&endpoint, client.region_size_bytes());
+    let read = Superblock::read(&endpoint, client.memory_size_bytes());
     let read = block_on(read, endpoint.completions()).map_err(|error| error.to_string())?;
     read.map_err(|error| error.to_string())
 }
 
-/// U2: looks whether the node that answers is this one. Where a node was lost, another one may
-/// listen by now, and whoever logs in not have heard of it yet. One connection, one round trip.
+/// Checks that the node that answers is this member. After a loss another node may listen at the
+/// address, and the caller may not know that yet. Costs one connection and one round trip.
 ///
 /// # Errors
-/// It is another one, or cannot be asked.
-pub fn check_region(client: &TcpClient, member: &Member) -> Result<(), ControlError> {
+/// Another node answers, or the node cannot be reached.
+pub fn check_memory(client: &TcpClient, member: &Member) -> Result<(), ControlError> {
     let reason = match read_superblock(client) {
         Ok(found) if found == member.layout.superblock => return Ok(()),
-        Ok(_) => format!(
-            "another region than that of {} is served there",
-            member.layout.node
-        ),
+        Ok(_) => format!("another node than {} is served there", member.layout.node),
         Err(reason) => reason,
     };
     let pool = format!("tcp:{}", member.address);

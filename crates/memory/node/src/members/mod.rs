@@ -1,9 +1,9 @@
-//! Pools of several nodes: how a node comes in, how it is noticed that one is gone, and how both
-//! come to the knowledge of everybody (U1 to U5 of `farleaf_region::members`).
+//! Pools of several nodes: how nodes join, are found lost, and leave, and how clients learn of it
+//! (`farleaf_pool::members`).
 //!
 //! ```text
 //!    guest node                      home node                         client
-//!      | join (region, size, address)  |                                 |
+//!      | join (memory, size, address)  |                                 |
 //!      |------------------------------>|                                 |
 //!      |     control connection        |                                 |
 //!      |<------------------------------| number, entry, sequence number  |
@@ -14,38 +14,41 @@
 //!      |<----------------------------------------------------------------|
 //! ```
 //!
-//! - **V1.** A guest asks the home to take it in, and, told which pool it is, asks again: it knows
-//!   the pool's passes by then (V3). The home connects to the address that the guest says, makes
-//!   sure that it is that region which answers there, gives it a number that no region has had
-//!   (U2), writes its entry (U3), and draws a sequence number, so that processes look.
-//! - **V2.** The home asks each guest from time to time. One that hangs up, or does not answer for
-//!   `lost_after`, is lost (U4): its entry says so, and nobody waits for it any more.
-//! - **V3.** A session is registered at the home, which gives it a pass. A guest lets it in by
-//!   that, and bars it for ever when the home says that it is fenced. The home says "fenced" (S2)
-//!   only when all guests that can be reached have barred it; one that cannot is lost first.
-//!   Nobody else waits for that. Under one name there is one client at a time, and that it hangs
-//!   up says nothing of the session.
-//!   A guest that comes bars what was fenced before, too. The home first adds it to those who are
-//!   told, while no session is between the look at them and its block's saying "fenced"; then it
-//!   reads all blocks, bars there what they say is fenced, and what was before those that are
-//!   alive; and only then writes the entry (V1), before which nobody uses the guest. So each
-//!   session is fenced before the first step, and the blocks say so; or its fencing begins after
-//!   it, and the guest is told. A guest that fails meanwhile gets no entry.
-//! - **V4.** A guest asks the home how it stands. Told that it is lost, or that the home is another
-//!   one than it was taken in by, it hangs up on everybody, and what it holds is of no use any
-//!   more: it comes back empty, as another region.
-//! - **V5.** A node that is draining has left when it holds no chunk any more, and every session
-//!   has published a sequence number that was drawn after its entry said so: nobody is about to
-//!   claim one there. It may be stopped then; whoever still reads its chunk table before having
-//!   seen that it has left passes it over (seeds 3008464 and 3009221 of profile `retraining` found
-//!   a load that failed there).
-//! - **V6.** The home's agent comes to a guest like any session, by a pass that the home makes,
-//!   over a log-in of its own. That this fails says nothing of the guest: the home asks it, and
-//!   loses it (V2) only if it does not answer. If it does, the agent hangs up, and tries again a
-//!   second later. It is let in again when the guest has ended what came by the last log-in (V3),
-//!   so no verb of that takes effect behind those of the next.
+//! - **Join.** A guest sends a join request. The home's reply names the pool, and the guest, which
+//!   knows the key of the pool's passes by then, sends the request again. The home connects to the
+//!   address in the request and checks that this memory answers there. It assigns a number that no
+//!   memory has had, and writes the guest's entry. Then it draws a sequence number, so that
+//!   processes read the entry.
+//! - **Loss.** The home polls each guest regularly. A guest that closes the connection, or does not
+//!   answer for `lost_after`, is lost: its entry says so, and nothing waits for it any more.
+//! - **Fencing.** A session is registered at the home, which issues a pass. A guest admits the
+//!   session by the pass, and bars it permanently when the home reports it as fenced. The home
+//!   writes "fenced" into the session's block only when all reachable guests have barred it; an
+//!   unreachable guest is first declared lost. Other requests do not wait for that. A session has
+//!   one client at a time at a guest, and the end of its connection says nothing about the session.
+//! - **Fencing at newcomers.** A new guest must also bar sessions fenced before it joined. The home
+//!   first adds it to the notified guests, while no fencing is between reading that list and
+//!   writing the session's block. Then it reads all blocks, and bars at the newcomer the fenced
+//!   sessions and all incarnations before the live ones. Only then it writes the entry, before
+//!   which no client uses the guest. So each session was either fenced before the first step, and
+//!   the blocks say so, or its fencing begins later, and the guest is notified. A guest that fails
+//!   in the meantime gets no entry.
+//! - **State of a guest.** A guest polls the home for its own state. If it is lost, or the home
+//!   belongs to another pool than the one it joined, it closes all connections, and its contents
+//!   are useless. It rejoins with empty memory, as another node.
+//! - **Drain.** A draining node has left when it holds no chunk any more, and every session has
+//!   published a sequence number drawn after its entry said "draining": no session is about to
+//!   claim a chunk there. It may be stopped then. Sessions that have not seen yet that the node has
+//!   left skip its chunk table if they cannot read it (found by seeds 3008464 and 3009221 of
+//!   profile `retraining`: a load failed there).
+//! - **The home's agent.** The home's agent connects to a guest like any session, with a pass that
+//!   the home issues, over its own log-in. A failure of that connection says nothing about the
+//!   guest. The home polls the guest, and declares it lost only if it does not answer. If it does,
+//!   the agent closes the connection and retries a second later. The guest admits it again when
+//!   everything from the last log-in has ended, so none of its verbs takes effect after those of
+//!   the next.
 
-mod agent_way;
+mod agent_connection;
 mod drained;
 mod fencing;
 mod guest;
@@ -58,7 +61,7 @@ pub(crate) use fencing::FencingThread;
 pub(crate) use guest::GuestState;
 pub use guest::{GuestEnd, GuestNode, GuestOptions};
 pub(crate) use home::PoolHome;
-pub use joining::check_region;
+pub use joining::check_memory;
 pub(crate) use watch::MemberThreads;
 
 use std::time::Duration;
@@ -66,16 +69,16 @@ use std::time::Duration;
 use farleaf_fabric::tcp::TcpConnectOptions;
 use farleaf_fabric::verbs::VerbsOptions;
 
-/// How a pool's home deals with its other nodes.
+/// Options of a pool's home for its other nodes.
 #[derive(Clone, Debug)]
 pub struct HomeOptions {
-    /// Where this node is reached by the others and by clients: `HOST:PORT`.
+    /// Address (`HOST:PORT`) at which the other nodes and clients reach this node.
     pub address: String,
-    /// How it connects to the others.
+    /// Options for its connections to the other nodes.
     pub connect: TcpConnectOptions,
-    /// A node that does not answer for so long is lost.
+    /// Time without an answer after which a node is lost.
     pub lost_after: Duration,
-    /// The RDMA device that serves its memory, if one is to: then all nodes of the pool are served
-    /// so, and nobody else changes their memory (F4).
+    /// RDMA device that serves its memory, if any. All nodes of the pool then use devices, which
+    /// alone change their memory (FABRIC-4).
     pub verbs: Option<VerbsOptions>,
 }

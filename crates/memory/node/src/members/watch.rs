@@ -1,4 +1,4 @@
-//! V2: the threads by which the home takes nodes in and notices that they are gone.
+//! Threads by which the home admits nodes and detects their loss.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,24 +6,24 @@ use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use farleaf_base::NodeId;
 use farleaf_fabric::ControlError;
 use farleaf_fabric::tcp::TcpClient;
-use farleaf_types::NodeId;
 
 use super::PoolHome;
-use super::agent_way::AgentWay;
+use super::agent_connection::AgentConnection;
 
-/// Time between two questions to a guest, and to who waits to be taken in.
+/// Interval of polls of each guest, and of attempts to admit waiting nodes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The home's way to a guest, and what it has heard over it.
+/// The home's connection to a guest, and the answers received over it.
 #[derive(Debug)]
 pub(super) struct GuestLink {
     pub(super) client: Arc<TcpClient>,
-    /// V6.
-    pub(super) agent: AgentWay,
+    /// Separate connection of the home's agent.
+    pub(super) agent: AgentConnection,
     answered_count: AtomicU64,
-    /// Whether a question is under way.
+    /// Whether a poll is in progress.
     is_asked: AtomicBool,
 }
 
@@ -31,43 +31,43 @@ impl GuestLink {
     pub(super) fn new(client: TcpClient) -> Self {
         Self {
             client: Arc::new(client),
-            agent: AgentWay::default(),
+            agent: AgentConnection::default(),
             answered_count: AtomicU64::new(0),
             is_asked: AtomicBool::new(false),
         }
     }
 
-    /// How many questions the guest has answered.
+    /// Returns the number of polls that the guest has answered.
     pub(super) fn answered_count(&self) -> u64 {
         self.answered_count.load(Ordering::Acquire)
     }
 
-    /// Asks, and waits for the answer as long as it may take.
+    /// Polls the guest, and waits for the answer until the time limit.
     pub(super) fn ask(&self, node: NodeId) -> Result<(), ControlError> {
         self.client.member(node)?;
         self.answered_count.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// V2.
+    /// Polls the guest, and declares it lost if it does not answer.
     fn ask_for(self: &Arc<Self>, node: NodeId, home: &Weak<PoolHome>) {
         if let Err(error) = self.ask(node)
             && let Some(home) = home.upgrade()
         {
-            home.lose_link(node, self, &error.to_string());
+            home.declare_link_lost(node, self, &error.to_string());
         }
         self.is_asked.store(false, Ordering::Release);
     }
 }
 
-/// V2: asks all guests that have answered the last time. Each on a thread of its own: one that does
-/// not answer must not keep the others from being missed.
+/// Polls all guests whose last poll has ended. Each poll has its own thread: a guest that does not
+/// answer must not delay the detection of other losses.
 fn ask_all(home: &Arc<PoolHome>) {
     for (node, link) in home.linked() {
         if link.is_asked.swap(true, Ordering::AcqRel) {
             continue;
         }
-        // It waits for nobody but the guest, and keeps nothing of the home alive meanwhile.
+        // The thread waits only for the guest, and does not keep the home alive.
         let (asked, home) = (Arc::clone(&link), Arc::downgrade(home));
         let thread = Builder::new().name("farleaf-ask".to_owned());
         if let Err(error) = thread.spawn(move || asked.ask_for(node, &home)) {
@@ -77,7 +77,7 @@ fn ask_all(home: &Arc<PoolHome>) {
     }
 }
 
-/// The threads that take nodes in and ask them; they end when this is dropped.
+/// Threads that admit and poll nodes; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemberThreads {
     stop: Arc<AtomicBool>,
@@ -90,8 +90,8 @@ impl MemberThreads {
             stop: Arc::default(),
             threads: Vec::new(),
         };
-        // Who is taken in may not answer, either.
-        started.repeat("farleaf-joining", home, |home| home.take_in())?;
+        // A joining node may not answer either, so it has its own thread.
+        started.repeat("farleaf-joining", home, |home| home.admit_waiting())?;
         started.repeat("farleaf-members", home, ask_all)?;
         Ok(started)
     }

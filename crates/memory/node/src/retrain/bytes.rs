@@ -1,37 +1,39 @@
-//! Tables of byte strings: models trained anew over pages where they are, and pages that deletes
-//! have emptied made fewer (BR1 to BR10 of `farleaf_byte_index::retrain`).
+//! Tables of byte strings: trains models over pages where they are, and merges pages that deletes
+//! have emptied (see `farleaf_byte_index::retrain`).
 
 use core::cell::Cell;
 use core::mem::take;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_byte_index::ByteIndexError;
-use farleaf_byte_index::retrain::{Due, Installed, Looked, Retrained, Stretches, count_late};
+use farleaf_byte_index::retrain::{
+    ByteTableView, DueWork, InstalledRoot, RetrainRanges, RetrainResult, count_late,
+};
 use farleaf_byte_index::snapshot::Contents;
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
-use farleaf_page::PageImage;
-use farleaf_page::format::PageAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::members::MemberState;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_leaf::strings::PageImage;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkTable};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::members::MemberState;
 
 use super::Retrainer;
-use super::garbage::Late;
-use super::policy::{Counted, Shape};
-use crate::patience::Patience;
-use crate::sweep::Keeper;
+use super::garbage::OldSynonymTables;
+use super::policy::{ModelChanges, ModelShape};
+use crate::sweep::MemoryMaintainer;
+use crate::wait_limit::WaitLimit;
 
-/// A neighbour comes along when a model loses pages that has so few.
+/// A model with at most so many pages joins its neighbor whose pages are merged.
 const SMALL_PAGE_COUNT: u32 = 8;
-/// Pages become fewer without a pause while one in so many chunks of the pool is free.
+/// Pages are merged without a pause while one in so many chunks of the pool is free.
 const ROOMY_SHARE: u64 = 4;
 
-/// A retired page that another retrainer has left, and the least key that it could have (BR8).
+/// Retired page that another retrainer has left, and the smallest key that it could contain.
 #[derive(Clone, Debug)]
 pub(super) struct StalePage {
     addr: RemoteAddr,
@@ -39,25 +41,25 @@ pub(super) struct StalePage {
 }
 
 impl Retrainer {
-    /// Retrains what is due of a table of byte strings; whether more is to be done at once.
-    pub(super) async fn look_at_bytes<E: Endpoint>(
+    /// Retrains the due models of a table of byte strings; returns whether more is due at once.
+    pub(super) async fn check_byte_table<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         entry: &CatalogEntry,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         looks: (bool, bool),
     ) -> Result<bool, IndexError> {
         let id = entry.record.id;
-        let Some(access) = keeper.page_access(entry) else {
+        let Some(access) = maintainer.page_access(entry) else {
             return Ok(false);
         };
-        let looked = Box::pin(self.retrain_bytes(keeper, (entry, access), patience, looks));
+        let looked = Box::pin(self.retrain_bytes(maintainer, (entry, access), wait_limit, looks));
         match looked.await {
             Ok(is_more_due) => Ok(is_more_due),
             Err(error) if error.is_full() => {
-                // What was retired before it was full is found again.
+                // Pages that were retired before the pool was full are found again.
                 self.is_scan_due.set(true);
-                self.rest_until_room(id, &error);
+                self.delay_until_space(id, &error);
                 Ok(false)
             }
             Err(ByteIndexError::Index(error)) => {
@@ -67,7 +69,7 @@ impl Retrainer {
             Err(error) => {
                 tracing::error!(table = %id, %error, "cannot retrain a table");
                 self.is_scan_due.set(true);
-                self.rest_table(id);
+                self.delay_table(id);
                 Ok(false)
             }
         }
@@ -75,79 +77,90 @@ impl Retrainer {
 
     async fn retrain_bytes<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         (entry, access): (&CatalogEntry, PageAccess<'_, E>),
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, ByteIndexError> {
         let id = entry.record.id;
         let broken = Rc::new(Cell::new(false));
-        self.count_late_of_bytes(&access, entry, &broken, patience)
+        self.count_late_of_bytes(&access, entry, &broken, wait_limit)
             .await?;
-        // T2: the chunks first, then the root.
+        // Chunks are read first, then the root.
         let chunks = if is_scan_due {
-            Some(self.chunks(keeper).await?)
+            Some(self.chunks(maintainer).await?)
         } else {
             None
         };
-        let looked = Looked::look(access, entry, &broken);
-        let Some(looked) = patience.wait(Box::pin(looked)).await else {
-            // It waits for somebody (W6).
+        let looked = ByteTableView::look(access, entry, &broken);
+        let Some(looked) = wait_limit.wait(Box::pin(looked)).await else {
+            // It waits for a live lock holder.
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
-            self.rest_table(id);
+            self.delay_table(id);
             return Ok(false);
         };
         let Some(table) = looked? else {
             return Ok(false);
         };
         if let Some(chunks) = &chunks {
-            let stale = self.find_stale_pages(keeper, (&access, entry), chunks);
+            let stale = self.find_stale_pages(maintainer, (&access, entry), chunks);
             let stale = stale.await?;
             self.stale_pages.borrow_mut().insert(id, stale);
             let (none, named) = (Vec::new(), (table.root, &table.contents));
-            self.collect_pages(keeper, &access, (named, chunks), (none, Late::default()))
-                .await?;
+            self.collect_pages(
+                maintainer,
+                &access,
+                (named, chunks),
+                (none, OldSynonymTables::default()),
+            )
+            .await?;
         }
         let due = self.due_of_bytes(id, &table, is_own_look);
         let Some(stretches) = table.stretches(&due, &broken)? else {
             return Ok(false);
         };
         let begun = (self.clock)();
-        let retrained = self.retrain_stretches(&access, &table, (&stretches, &broken), patience);
+        let retrained = self.retrain_stretches(&access, &table, (&stretches, &broken), wait_limit);
         let Some((retrained, installed)) = retrained.await? else {
             return Ok(false);
         };
         self.note_bytes(id, &retrained, (self.clock)().saturating_sub(begun));
         if retrained.made_count > 0 {
-            self.rests.borrow_mut().forget_delay(id);
-        } else if due.contains(&Due::Merging) {
-            // Somebody is in the way, or there is no room on a node: sessions are not to follow to
-            // a new root at every look.
+            self.retry_delays.borrow_mut().forget_delay(id);
+        } else if due.contains(&DueWork::Merging) {
+            // A page is locked, or a node is full. Sessions should not have to follow to a new root
+            // at every look.
             let look_tick_count = self.policy.look_tick_count;
-            self.rests.borrow_mut().delay(id, look_tick_count);
+            self.retry_delays.borrow_mut().delay(id, look_tick_count);
         }
         let has_made = retrained.made_count > 0;
         let is_roomy = self
-            .collect_retired(keeper, (entry, &access), (retrained, installed), patience)
+            .collect_retired(
+                maintainer,
+                (entry, &access),
+                (retrained, installed),
+                wait_limit,
+            )
             .await?;
-        // Where there is little room, what is due again waits until what was retired is free (BR5
-        // looks then), or for the next look; else it comes at once, so that new pages lie side by
-        // side and not where others have just become free.
+        // If little space is free, work that is due again waits until the retired pages are free
+        // (late counts are added then), or for the next look. Otherwise it is done at once, so that
+        // new pages are adjacent and do not fill pages that have just become free.
         Ok(has_made && is_roomy)
     }
 
-    /// `None`: it was cut off while it waited for somebody, or a load was faster.
+    /// Retrains stretches of models. `None` if it was interrupted while it waited, or if a load was
+    /// faster.
     async fn retrain_stretches<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,
-        table: &Looked<'_, E>,
-        (stretches, broken): (&Stretches, &Cell<bool>),
-        patience: &Patience<'_>,
-    ) -> Result<Option<(Retrained, Installed)>, ByteIndexError> {
-        let may_go_on = || !patience.is_over();
-        let retrained = patience.wait(Box::pin(table.retrain(stretches, may_go_on)));
+        table: &ByteTableView<'_, E>,
+        (stretches, broken): (&RetrainRanges, &Cell<bool>),
+        wait_limit: &WaitLimit<'_>,
+    ) -> Result<Option<(RetrainResult, InstalledRoot)>, ByteIndexError> {
+        let may_go_on = || !wait_limit.is_over();
+        let retrained = wait_limit.wait(Box::pin(table.retrain(stretches, may_go_on)));
         let retrained = retrained.await;
-        // Cut off, it was resting: it held nothing but what is leased.
+        // When it was interrupted, it was idle: it held only leases.
         let given_back = stretches.give_back(access).await;
         if broken.get() || given_back.is_err() {
             self.wants_sweep.set(true);
@@ -156,7 +169,7 @@ impl Retrainer {
         }
         let Some(retrained) = retrained else {
             self.is_scan_due.set(true);
-            self.rest_table(access.table);
+            self.delay_table(access.table);
             return Ok(None);
         };
         let retrained = retrained?;
@@ -167,13 +180,13 @@ impl Retrainer {
         Ok(retrained)
     }
 
-    /// BR5.
+    /// Adds late counts to the current models.
     async fn count_late_of_bytes<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,
         entry: &CatalogEntry,
         broken: &Rc<Cell<bool>>,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<(), ByteIndexError> {
         let id = entry.record.id;
         let late = self.take_late_of_bytes(id);
@@ -181,10 +194,10 @@ impl Retrainer {
             return Ok(());
         }
         let counted = count_late(access, entry, broken, &late);
-        match patience.wait(Box::pin(counted)).await {
+        match wait_limit.wait(Box::pin(counted)).await {
             Some(Ok(count)) => self.count(|tally| tally.late_count += count),
             Some(Err(error @ ByteIndexError::Index(_))) => return Err(error),
-            // Links lead to what they have counted.
+            // Links lead to the pages of these splits.
             Some(Err(error)) => {
                 tracing::warn!(table = %id, %error, "what came late is not counted");
             }
@@ -193,67 +206,71 @@ impl Retrainer {
         Ok(())
     }
 
-    /// BR1, BR8: what is to be done with each model.
+    /// Returns the work that is due for each model.
     fn due_of_bytes<E: Endpoint>(
         &self,
         id: TableId,
-        table: &Looked<'_, E>,
+        table: &ByteTableView<'_, E>,
         is_own_look: bool,
-    ) -> Vec<Due> {
+    ) -> Vec<DueWork> {
         let counted = table.counted.iter();
-        let shapes = counted.map(|model| Shape {
+        let shapes = counted.map(|model| ModelShape {
             name: model.synonym_table,
             leaf_count: model.page_count.into(),
         });
-        let shapes: Vec<Shape> = shapes.collect();
-        let counted = table.counted.iter().map(|model| Counted {
+        let shapes: Vec<ModelShape> = shapes.collect();
+        let counted = table.counted.iter().map(|model| ModelChanges {
             splits: model.splits,
             underfull: model.underfull,
         });
-        let mut counted: Vec<Counted> = counted.collect();
+        let mut counted: Vec<ModelChanges> = counted.collect();
         for stale in self.stale_pages.borrow().get(&id).into_iter().flatten() {
             counted[table.model_of(&stale.low)].splits += 1;
         }
         let mut seen = self.seen.borrow_mut();
         let quiet = seen.quiet(id, (&shapes, &counted), is_own_look, &self.policy);
-        let is_delayed = self.rests.borrow().is_delayed(id);
+        let is_delayed = self.retry_delays.borrow().is_delayed(id);
         let due = shapes.iter().zip(&counted).zip(quiet);
         let due = due.map(|((shape, counted), is_quiet)| {
             let (mut shrinks, mut grows) = (*counted, *counted);
             (shrinks.splits, grows.underfull) = (0, 0);
             if shape.name.is_null() {
-                Due::No
+                DueWork::No
             } else if !is_delayed && self.policy.is_due(shape.leaf_count, shrinks, false) {
-                Due::Merging
+                DueWork::Merging
             } else if self.policy.is_due(shape.leaf_count, grows, is_quiet) {
-                Due::Training
+                DueWork::Training
             } else {
-                Due::No
+                DueWork::No
             }
         });
-        let mut due: Vec<Due> = due.collect();
+        let mut due: Vec<DueWork> = due.collect();
         let is_small = |model: usize| table.counted[model].page_count <= SMALL_PAGE_COUNT;
-        // Small ones between others that lose pages become one with them.
+        // A small model between others whose pages are merged joins them.
         for model in 1..due.len() {
-            if due[model - 1] == Due::Merging && is_small(model) {
-                due[model] = Due::Merging;
+            if due[model - 1] == DueWork::Merging && is_small(model) {
+                due[model] = DueWork::Merging;
             }
         }
         for model in (1..due.len()).rev() {
-            if due[model] == Due::Merging && is_small(model - 1) {
-                due[model - 1] = Due::Merging;
+            if due[model] == DueWork::Merging && is_small(model - 1) {
+                due[model - 1] = DueWork::Merging;
             }
         }
         due
     }
 
-    async fn chunks<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<ChunkTable, IndexError> {
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    async fn chunks<E: Endpoint>(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<ChunkTable, IndexError> {
+        let allocator =
+            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
         Ok(allocator.entries().await?)
     }
 
-    fn note_bytes(&self, id: TableId, retrained: &Retrained, time_ns: u64) {
-        if self.rests.borrow_mut().has_room(id) {
+    fn note_bytes(&self, id: TableId, retrained: &RetrainResult, time_ns: u64) {
+        if self.retry_delays.borrow_mut().has_room(id) {
             tracing::info!(table = %id, "room to retrain again");
         }
         self.count(|tally| {
@@ -276,14 +293,14 @@ impl Retrainer {
         );
     }
 
-    /// BR7, BR8: what nothing leads to any more after a retraining is garbage. Whether a good deal
+    /// Makes garbage of everything that nothing leads to after a retraining. Returns whether much
     /// of the pool is free besides.
     async fn collect_retired<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         (entry, access): (&CatalogEntry, &PageAccess<'_, E>),
-        (mut retrained, installed): (Retrained, Installed),
-        patience: &Patience<'_>,
+        (mut retrained, installed): (RetrainResult, InstalledRoot),
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<bool, ByteIndexError> {
         let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
         if let Some(stale) = self.stale_pages.borrow_mut().get_mut(&entry.record.id) {
@@ -297,14 +314,15 @@ impl Retrainer {
             let found: Vec<StalePage> = stale.extract_if(.., is_covered).collect();
             retired.extend(found.into_iter().map(|page| page.addr));
         }
-        let late = Late {
+        let late = OldSynonymTables {
             bytes: take(&mut retrained.late),
-            ..Late::default()
+            ..OldSynonymTables::default()
         };
-        // T2: as chunks are now, then the root: a load would have put in force another one.
-        let chunks = self.chunks(keeper).await?;
+        // The current chunks are read first, then the root: a load would have installed another
+        // one.
+        let chunks = self.chunks(maintainer).await?;
         let broken = Cell::new(false);
-        let root = patience.wait(Box::pin(finish_root(access, entry, &broken)));
+        let root = wait_limit.wait(Box::pin(finish_root(access, entry, &broken)));
         if root.await.transpose()? != Some(installed.root) {
             self.is_scan_due.set(true);
             return Ok(false);
@@ -312,35 +330,38 @@ impl Retrainer {
         retired.retain(|page| is_shared(access, &chunks, *page));
         let found = (retired.into_iter().collect(), late);
         let named = (installed.root, &installed.contents);
-        self.collect_pages(keeper, access, (named, &chunks), found)
+        self.collect_pages(maintainer, access, (named, &chunks), found)
             .await?;
         let used = chunks.iter().map(|(_, chunk)| chunk);
         let used = used.filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
-        let regions = keeper.layout.regions();
-        let all: u64 = regions.map(|region| region.superblock.chunk_count).sum();
+        let memories = maintainer.layout.memories();
+        let all: u64 = memories.map(|memory| memory.superblock.chunk_count).sum();
         Ok((used.count() as u64) < all - all / ROOMY_SHARE)
     }
 
-    /// T2, T3, BR4, BR7: these pages, and chunks of runs and snapshots that the root does not name,
-    /// are garbage.
+    /// Makes garbage of these pages, and of chunks of runs and snapshots that the root does not
+    /// name.
     async fn collect_pages<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         access: &PageAccess<'_, E>,
         ((root, contents), chunks): ((RemoteAddr, &Contents), &ChunkTable),
-        (pages, late): (Vec<RemoteAddr>, Late),
+        (pages, late): (Vec<RemoteAddr>, OldSynonymTables),
     ) -> Result<(), ByteIndexError> {
         let (id, geometry) = (access.table, access.geometry);
-        let named = contents.named_chunks(&keeper.layout, geometry, root);
+        let named = contents.named_chunks(&maintainer.layout, geometry, root);
         let chunks = self.unnamed_chunks(id, chunks, &named);
         let group = (id, geometry.page_size_bytes() as u64);
-        Ok(self.discard(keeper, group, (pages, chunks), late).await?)
+        Ok(self
+            .discard(maintainer, group, (pages, chunks), late)
+            .await?)
     }
 
-    /// BR8: retired pages of shared chunks that nobody leases, and that are in no group.
+    /// Finds retired pages in shared chunks that are not leased; omits those already in garbage
+    /// groups.
     async fn find_stale_pages<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         (access, entry): (&PageAccess<'_, E>, &CatalogEntry),
         chunks: &ChunkTable,
     ) -> Result<Vec<StalePage>, IndexError> {
@@ -349,8 +370,8 @@ impl Retrainer {
         let mut known = self.known_leaves();
         known.insert(first);
         let mut stale = Vec::new();
-        let mut batch = CountedBatch::new(&keeper.endpoint, OperationKind::Control);
-        let members = keeper.layout.members();
+        let mut batch = CountedBatch::new(&maintainer.endpoint, OperationKind::Control);
+        let members = maintainer.layout.members();
         for (index, chunk) in chunks.iter() {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
             let is_own = chunk.table == access.table && chunk.owner.is_free();
@@ -360,7 +381,7 @@ impl Retrainer {
             if !is_leaves || !is_own || !is_there {
                 continue;
             }
-            let places = keeper.page_places(access, index).enumerate();
+            let places = maintainer.page_places(access, index).enumerate();
             let places = places.filter(|(number, place)| {
                 !chunk.free.contains(*number as u64) && !known.contains(place)
             });
@@ -371,7 +392,7 @@ impl Retrainer {
             if reads.is_empty() {
                 continue;
             }
-            keeper.endpoint.execute(&mut batch).await?;
+            maintainer.endpoint.execute(&mut batch).await?;
             for (addr, read) in reads {
                 let image = PageImage::new(geometry, batch.words(read));
                 let was_moved = image.is_retired() && !image.link().place().is_null();
@@ -388,7 +409,7 @@ impl Retrainer {
     }
 }
 
-/// Whether a page lies in a chunk of pages that splits made.
+/// Returns whether a page lies in a chunk that splits take pages from.
 fn is_shared<E: Endpoint>(
     access: &PageAccess<'_, E>,
     chunks: &ChunkTable,

@@ -1,26 +1,26 @@
-//! Chunks of what nothing names any more, changed one by one (T3).
+//! Changes single chunks whose contents nothing names any more.
 
+use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr, TableId};
 use farleaf_fabric::Endpoint;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, TableId};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
-use crate::sweep::Keeper;
+use crate::sweep::MemoryMaintainer;
 
-impl<E: Endpoint> Keeper<E> {
-    /// Takes over a chunk of a table that nobody leases, and gives it back changed, if it still is
-    /// what it was thought to be. False: it is leased, or is not.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Takes over a chunk of a table that is not leased, and gives it back changed, if it still has
+    /// the expected state. Returns false if it is leased or has another state.
     pub(super) async fn change_chunk(
         &self,
         chunk: ChunkIndex,
         table: TableId,
         is_meant: impl Fn(&ChunkEntry) -> bool,
         change: impl FnOnce(&ChunkEntry) -> (ChunkPurpose, FreeLeaves),
-    ) -> Result<bool, RegionError> {
+    ) -> Result<bool, PoolError> {
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
-        let free = farleaf_types::OwnerWord::FREE;
+        let free = farleaf_base::OwnerWord::FREE;
         let Some(entry) = allocator.take_over(chunk, free).await? else {
             return Ok(false);
         };
@@ -33,27 +33,27 @@ impl<E: Endpoint> Keeper<E> {
             allocator.give_back(range, purpose, table, leaves).await?;
             return Ok(true);
         }
-        allocator.let_go(chunk).await?;
+        allocator.release_chunk(chunk).await?;
         Ok(false)
     }
 
-    /// Whether a chunk is the node's own: of what a sweep has taken over it could not tell what is
-    /// in use (U4). The leaves that are retired there are found again (T4) after a sweep that can.
-    pub(super) async fn has_chunk(&self, chunk: ChunkIndex) -> Result<bool, RegionError> {
+    /// Returns whether the node owns a chunk: a sweep took it over but could not tell what is in
+    /// use, because a node is lost. Its retired leaves are found again after a sweep that can.
+    pub(super) async fn has_chunk(&self, chunk: ChunkIndex) -> Result<bool, PoolError> {
         let mut batch = farleaf_fabric::Batch::new();
         let owner = batch.read(self.layout.chunk_entry(chunk), 1);
         self.endpoint.execute(&mut batch).await?;
         Ok(batch.words(owner)[0] == self.owner.word())
     }
 
-    /// Marks leaves, or pages, of a shared chunk as free; if all of them are, the chunk is. False:
-    /// it is leased.
+    /// Marks leaves or pages of a shared chunk as free; frees the chunk if all of them are. Returns
+    /// false if it is leased.
     pub(super) async fn free_leaves(
         &self,
         chunk: ChunkIndex,
         (table, leaf_size_bytes): (TableId, u64),
         leaves: &[RemoteAddr],
-    ) -> Result<bool, RegionError> {
+    ) -> Result<bool, PoolError> {
         let start = self.layout.chunk_start(chunk).block();
         let is_leaves =
             |entry: &ChunkEntry| matches!(entry.purpose, Some(ChunkPurpose::Leaves { .. }));

@@ -1,41 +1,45 @@
-//! What is moved away from a node that is to be left (U5, V5): runs, by retraining them elsewhere.
+//! Moves runs away from draining nodes by retraining them on other nodes.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use farleaf_base::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::retrain::Stretch;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::LeafImage;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
+use farleaf_leaf::words::LeafImage;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
 use super::Retrainer;
-use super::look::Looked;
-use super::policy::Counted;
-use crate::patience::Patience;
-use crate::sweep::Keeper;
+use super::look::LearnedTableView;
+use super::policy::ModelChanges;
+use crate::sweep::MemoryMaintainer;
+use crate::wait_limit::WaitLimit;
 
 impl Retrainer {
-    /// The models that are moved next because they, or leaves that splits have added to them, are
-    /// on a node that is draining. Costs nothing while none is.
+    /// Returns the models to move next because they, or leaves that splits have added to them, are
+    /// on a draining node. Costs nothing while no node is draining.
     pub(super) async fn due_for_drain<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Looked<'_, E>,
-        counted: &[Counted],
-        (patience, is_own_look): (&Patience<'_>, bool),
+        maintainer: &MemoryMaintainer<E>,
+        table: &LearnedTableView<'_, E>,
+        counted: &[ModelChanges],
+        (wait_limit, is_own_look): (&WaitLimit<'_>, bool),
     ) -> Result<Option<Stretch>, IndexError> {
-        let members = keeper.layout.members();
+        let members = maintainer.layout.members();
         let is_draining = |node: NodeId| members.state(node) == Some(MemberState::Draining);
-        if patience.is_over() || !members.reachable().any(is_draining) {
+        if wait_limit.is_over() || !members.reachable().any(is_draining) {
             return Ok(None);
         }
         let models = &table.contents.models;
         if table.kind() != LayerKind::Learned {
-            if self.told_undrained.borrow_mut().insert(table.access.table) {
+            if self
+                .logged_undrained
+                .borrow_mut()
+                .insert(table.access.table)
+            {
                 tracing::warn!(
                     table = table.entry.record.name,
                     "a table with the search layer 'rolex' moves no leaf: its node is not left \
@@ -53,9 +57,11 @@ impl Retrainer {
         let on_draining = (0..models.len()).find(|model| moves(*model));
         let first = match on_draining {
             Some(first) => Some(first),
-            // Seldom: it reads whole chunks.
+            // Only at the node's own looks: it reads whole chunks.
             None if is_own_look => {
-                let found = self.model_of_leaves_left(keeper, table, patience).await?;
+                let found = self
+                    .model_of_leaves_left(maintainer, table, wait_limit)
+                    .await?;
                 found.filter(|model| !lost_models.is_given_up(id, &models[*model]))
             }
             None => None,
@@ -86,20 +92,20 @@ impl Retrainer {
         Ok(Some(Stretch {
             models: first..end,
             synonym_count,
-            makes_room: false,
+            frees_space: false,
         }))
     }
 
-    /// The model of a leaf that a split has put on a node that is draining, though its model is not
-    /// there. Chunks of which all leaves are free are freed by the way; where leaves are neither in
-    /// use nor free, retired ones are looked for (T4).
+    /// Returns the model of a leaf that a split has placed on a draining node although its model is
+    /// elsewhere. Also frees chunks of which all leaves are free. If leaves are neither in use nor
+    /// free, schedules a search for retired ones.
     async fn model_of_leaves_left<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Looked<'_, E>,
-        patience: &Patience<'_>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &LearnedTableView<'_, E>,
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<Option<usize>, IndexError> {
-        let members = keeper.layout.members();
+        let members = maintainer.layout.members();
         let access = &table.access;
         let has_lost = members.all().any(|(_, state)| state == MemberState::Lost);
         let searcher = has_lost.then(|| searcher(table));
@@ -116,13 +122,13 @@ impl Retrainer {
                 .iter(access.geometry.chunk_leaf_count())
                 .collect();
             if free.len() as u64 == access.geometry.chunk_leaf_count() {
-                // Somebody leased it and used none of it, or what was used is free again.
+                // The chunk was leased and not used, or its leaves are free again.
                 let leaf_size_bytes = access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
                 let of = (access.table, leaf_size_bytes);
-                keeper.free_leaves(index, of, &[]).await?;
+                maintainer.free_leaves(index, of, &[]).await?;
                 continue;
             }
-            let places = (0..).zip(keeper.chunk_places(access, index));
+            let places = (0..).zip(maintainer.chunk_places(access, index));
             let reads: Vec<_> = places
                 .filter(|(number, _)| !free.contains(number))
                 .map(|(_, leaf)| leaf)
@@ -131,7 +137,7 @@ impl Retrainer {
                     (leaf, batch.read(image, access.geometry.image_size_words()))
                 })
                 .collect();
-            keeper.endpoint.execute(&mut batch).await?;
+            maintainer.endpoint.execute(&mut batch).await?;
             let mut live_count = 0;
             let lows = reads.into_iter().filter_map(|(leaf, read)| {
                 let image = LeafImage::new(access.geometry, batch.words(read));
@@ -151,9 +157,9 @@ impl Retrainer {
                 if !is_counted {
                     continue;
                 }
-                // A leaf that only a lost leaf links to does not move with its model (R9).
+                // A leaf that only a lost leaf links to does not move with its model.
                 let is_reached = match &searcher {
-                    Some(state) => is_reached(table, state, (leaf, low), patience).await?,
+                    Some(state) => is_reached(table, state, (leaf, low), wait_limit).await?,
                     None => true,
                 };
                 if is_reached {
@@ -168,8 +174,8 @@ impl Retrainer {
     }
 }
 
-/// A search state that knows the models of the root and no hints of sessions.
-fn searcher<E: Endpoint>(table: &Looked<'_, E>) -> IndexState {
+/// Returns a search state with the models of the root and without hints of sessions.
+fn searcher<E: Endpoint>(table: &LearnedTableView<'_, E>) -> IndexState {
     let contents = (*table.contents).clone();
     let directory = contents.into_directory(table.access.geometry);
     let layer = Layer::new(LayerKind::Learned, directory.into());
@@ -178,16 +184,16 @@ fn searcher<E: Endpoint>(table: &Looked<'_, E>) -> IndexState {
     state
 }
 
-/// Whether a search for a leaf's lower fence reaches the leaf. False if the search has to wait for
-/// a stopped client.
+/// Returns whether a search for a leaf's lower fence reaches the leaf. False if the search has to
+/// wait for a stopped client.
 async fn is_reached<E: Endpoint>(
-    table: &Looked<'_, E>,
+    table: &LearnedTableView<'_, E>,
     state: &IndexState,
     leaf: (RemoteAddr, u64),
-    patience: &Patience<'_>,
+    wait_limit: &WaitLimit<'_>,
 ) -> Result<bool, IndexError> {
     let (index, mut batch) = (Index::new(table.access, state), Batch::new());
-    match patience.wait(index.is_in_use(&mut batch, leaf)).await {
+    match wait_limit.wait(index.is_in_use(&mut batch, leaf)).await {
         Some(Err(error)) if error.lost_node().is_some() => Ok(false),
         Some(is_reached) => is_reached,
         None => Ok(false),

@@ -1,69 +1,73 @@
-//! What nothing in far memory names any more, until it is reused (T2 to T4).
+//! Garbage: memory that nothing in far memory names any more, until it is reused.
 
 use core::mem::take;
 use std::collections::{BTreeMap, BTreeSet};
 
+use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 use farleaf_byte_index::retrain::LateCounter;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
 use farleaf_index::retrain::{Retraining, Stretch};
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::EntryState;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_region::members::MemberState;
-use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::EntryState;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_pool::members::MemberState;
 
 use super::Retrainer;
-use super::look::{Looked, is_beyond_loss};
-use super::policy::Counted;
-use crate::sweep::Keeper;
+use super::look::{LearnedTableView, is_beyond_loss};
+use super::policy::ModelChanges;
+use crate::sweep::MemoryMaintainer;
 
-/// A group of what nothing in far memory names any more.
+/// Group of garbage.
 #[derive(Debug)]
-pub(super) struct Garbage {
+pub(super) struct GarbageGroup {
     table: TableId,
-    /// When every session has published this, nobody else names it either (T3).
+    /// Number after whose publication by every session no session uses the group either.
     sequence: SequenceNumber,
     is_over: bool,
     leaf_size_bytes: u64,
     leaves: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
-    late: Late,
+    late: OldSynonymTables,
 }
 
-/// Old synonym leaf tables of models that are gone: sessions announce splits there until they have
+/// Old synonym leaf tables of dropped models: sessions announce splits there until they have
 /// passed.
 #[derive(Debug, Default)]
-pub(super) struct Late {
-    /// T6.
+pub(super) struct OldSynonymTables {
+    /// Old tables of tables of words, whose announcements are copied to the new ones.
     pub(super) words: Vec<OldCounter>,
-    /// BR5.
+    /// Old tables of tables of byte strings, whose counts are added to the new models.
     pub(super) bytes: Vec<LateCounter>,
 }
 
-impl Late {
+impl OldSynonymTables {
     fn is_empty(&self) -> bool {
         self.words.is_empty() && self.bytes.is_empty()
     }
 }
 
 impl Retrainer {
-    /// T2 and T3: notes what nothing in far memory names any more.
+    /// Adds memory to the garbage that nothing in far memory names any more.
     pub(super) async fn collect<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Looked<'_, E>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &LearnedTableView<'_, E>,
         leaves: Vec<RemoteAddr>,
         late: Vec<OldCounter>,
     ) -> Result<(), IndexError> {
         let (layout, geometry) = (table.access.layout, table.access.geometry);
         let mut named = table.contents.named_chunks(layout, geometry, table.root);
         let is_listed = table.contents.leaf_table.is_some();
-        if is_listed && keeper.endpoint.leaves_out(ProtocolCheck::LeafTableIsNamed) {
+        if is_listed
+            && maintainer
+                .endpoint
+                .skips_check(ProtocolCheck::LeafTableIsNamed)
+        {
             let chunk = |index: &ChunkIndex| table.chunks.get(*index);
             let is_run =
                 |chunk: &ChunkEntry| matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
@@ -72,15 +76,16 @@ impl Retrainer {
         let chunks = self.unnamed_chunks(table.access.table, &table.chunks, &named);
         let leaf_size_bytes = geometry.stride_blocks() * BLOCK_SIZE_BYTES;
         let group = (table.access.table, leaf_size_bytes);
-        let late = Late {
+        let late = OldSynonymTables {
             words: late,
-            ..Late::default()
+            ..OldSynonymTables::default()
         };
-        self.discard(keeper, group, (leaves, chunks), late).await
+        self.discard(maintainer, group, (leaves, chunks), late)
+            .await
     }
 
-    /// T2: chunks of runs and snapshots of a table that nobody leases, that its root does not name,
-    /// and that are in no group.
+    /// Returns chunks of runs and snapshots of a table that are not leased, that its root does not
+    /// name, and that are in no group.
     pub(super) fn unnamed_chunks(
         &self,
         table: TableId,
@@ -101,29 +106,29 @@ impl Retrainer {
         chunks.map(|(index, _)| index).collect()
     }
 
-    /// Leaves, or pages, that are in groups.
+    /// Returns the leaves or pages that are in groups.
     pub(super) fn known_leaves(&self) -> BTreeSet<RemoteAddr> {
         let garbage = self.garbage.borrow();
         let leaves = garbage.iter().flat_map(|group| &group.leaves);
         leaves.copied().collect()
     }
 
-    /// T3: these leaves and chunks are garbage.
+    /// Makes garbage of these leaves and chunks.
     pub(super) async fn discard<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         (table, leaf_size_bytes): (TableId, u64),
         (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
-        late: Late,
+        late: OldSynonymTables,
     ) -> Result<(), IndexError> {
         if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
             return Ok(());
         }
         let mut batch = Batch::new();
-        let slot = batch.fetch_add(keeper.layout.sequence(), 1);
-        keeper.endpoint.execute(&mut batch).await?;
+        let slot = batch.fetch_add(maintainer.layout.sequence(), 1);
+        maintainer.endpoint.execute(&mut batch).await?;
         let sequence = SequenceNumber(batch.previous(slot) + 1);
-        self.garbage.borrow_mut().push(Garbage {
+        self.garbage.borrow_mut().push(GarbageGroup {
             table,
             sequence,
             is_over: false,
@@ -135,10 +140,10 @@ impl Retrainer {
         Ok(())
     }
 
-    /// T4: retired leaves of shared chunks that nobody leases, and that are in no group.
+    /// Returns retired leaves of shared chunks that are not leased; omits those in groups.
     pub(super) async fn stale_leaves<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         access: &LeafAccess<'_, E>,
         (first_leaf, chunks): (RemoteAddr, &ChunkTable),
     ) -> Result<Vec<RemoteAddr>, IndexError> {
@@ -153,7 +158,7 @@ impl Retrainer {
             if !is_leaves || !is_own {
                 continue;
             }
-            let start = keeper.layout.chunk_start(index);
+            let start = maintainer.layout.chunk_start(index);
             let free: BTreeSet<u64> = chunk.free.iter(geometry.chunk_leaf_count()).collect();
             batch.clear();
             let links: Vec<_> = (0..geometry.chunk_leaf_count())
@@ -161,12 +166,12 @@ impl Retrainer {
                 .map(|number| start.offset_blocks(number * geometry.stride_blocks()))
                 .map(|leaf| (leaf, batch.read(geometry.link(leaf), 1)))
                 .collect();
-            keeper.endpoint.execute(&mut batch).await?;
+            maintainer.endpoint.execute(&mut batch).await?;
             for (leaf, read) in links {
                 let link = RemoteAddr::from_word(batch.words(read)[0]);
                 let was_moved = link.is_retired() && !link.place().is_null();
                 let is_new = was_moved && !known.contains(&leaf);
-                if is_new && !is_beyond_loss(keeper, access, chunks, link.place()) {
+                if is_new && !is_beyond_loss(maintainer, access, chunks, link.place()) {
                     stale.push(leaf);
                 }
             }
@@ -180,33 +185,35 @@ impl Retrainer {
         own.flat_map(|group| group.chunks.iter().copied()).collect()
     }
 
-    /// T3: which groups are to be freed at the end of this tick. Asked for at its beginning: what
-    /// sessions have announced in old tables until they passed is then met in between (X7).
+    /// Determines the groups to be freed at the end of this tick. Called at its beginning, so that
+    /// the announcements that sessions made before they passed are read in between.
     pub(super) async fn mark_over<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-    ) -> Result<(), RegionError> {
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         if !self.has_garbage() {
             self.waiting_tick_count.set(0);
             return Ok(());
         }
-        let published = keeper.published_by_all().await?;
-        self.ask_if_waiting(keeper, published).await?;
-        let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
+        let published = maintainer.published_by_all().await?;
+        self.ask_if_waiting(maintainer, published).await?;
+        let is_ignored = maintainer
+            .endpoint
+            .skips_check(ProtocolCheck::MovedIsUnnamed);
         for group in &mut *self.garbage.borrow_mut() {
             group.is_over = group.sequence <= published || is_ignored;
         }
         Ok(())
     }
 
-    /// T6: what was announced in old tables, when no session can do so any more, and before they
-    /// are freed. Returns how many leaves.
+    /// Copies the last announcements in old tables, when no session can write to them any more, and
+    /// before they are freed. Returns the number of leaves.
     pub(super) async fn announce_late<E: Endpoint>(
         &self,
         work: &Retraining<'_, E>,
     ) -> Result<u64, IndexError> {
         let id = work.access.table;
-        let is_over = |group: &&mut Garbage| group.is_over && group.table == id;
+        let is_over = |group: &&mut GarbageGroup| group.is_over && group.table == id;
         let mut late = Vec::new();
         for group in self.garbage.borrow_mut().iter_mut().filter(is_over) {
             late.append(&mut group.late.words);
@@ -217,7 +224,7 @@ impl Retrainer {
         announce_later(work, &mut late).await
     }
 
-    /// BR5: the counters of a table's models that are gone, to be read for the last time.
+    /// Takes the counters of a table's dropped models, to be read for the last time.
     pub(super) fn take_late_of_bytes(&self, table: TableId) -> Vec<LateCounter> {
         let mut garbage = self.garbage.borrow_mut();
         let over = garbage.iter_mut();
@@ -225,7 +232,7 @@ impl Retrainer {
         over.flat_map(|group| take(&mut group.late.bytes)).collect()
     }
 
-    /// Whether there are old tables to be looked into now (T6, BR5).
+    /// Returns whether old tables must be read now.
     pub(super) fn has_late(&self) -> bool {
         let garbage = self.garbage.borrow();
         garbage
@@ -233,42 +240,42 @@ impl Retrainer {
             .any(|group| group.is_over && !group.late.is_empty())
     }
 
-    /// T6 is given up for some tables: they are gone, or cannot be read.
+    /// Drops the late announcements of some tables, which are dropped or unreadable.
     pub(super) fn forget_late(&self, of: impl Fn(TableId) -> bool) {
         for group in &mut *self.garbage.borrow_mut() {
             if of(group.table) {
-                group.late = Late::default();
+                group.late = OldSynonymTables::default();
             }
         }
     }
 
-    /// T3. What old tables are to be looked into before (T6) waits; and if no table `is_looked_at`
-    /// in this tick, what X7 is for, too.
+    /// Frees the marked groups. Groups with old tables that must be read first wait; if no table is
+    /// read in this tick (`is_looked_at`), so do those with redirected tables.
     pub(super) async fn free<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         is_looked_at: bool,
     ) -> Result<(), IndexError> {
         let groups = self.garbage.take().into_iter();
-        let is_read = |group: &Garbage| {
+        let is_read = |group: &GarbageGroup| {
             group.late.is_empty() && (is_looked_at || !self.redirected.has(group.table))
         };
         let (over, waiting) = groups.partition(|group| group.is_over && is_read(group));
         self.garbage.replace(waiting);
         for group in over {
-            let (layout, table) = (&keeper.layout, group.table);
+            let (layout, table) = (&maintainer.layout, group.table);
             self.redirected.forget(layout, table, &group.chunks);
-            self.free_group(keeper, group).await?;
+            self.free_group(maintainer, group).await?;
         }
         Ok(())
     }
 
-    /// S4: whoever keeps the oldest garbage from being reused is asked, once in a while.
+    /// From time to time, asks the session that keeps the oldest garbage from being reused.
     async fn ask_if_waiting<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         published: SequenceNumber,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let oldest = {
             let garbage = self.garbage.borrow();
             let oldest = garbage.iter().map(|group| group.sequence).min();
@@ -281,19 +288,19 @@ impl Retrainer {
         };
         if waiting.get() > self.policy.asking_tick_count {
             waiting.set(0);
-            keeper.ask_silent(wanted).await?;
+            maintainer.ask_silent(wanted).await?;
         }
         Ok(())
     }
 
     async fn free_group<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        mut group: Garbage,
+        maintainer: &MemoryMaintainer<E>,
+        mut group: GarbageGroup,
     ) -> Result<(), IndexError> {
         let mut reclaimed_bytes = 0;
-        // U4: of a lost node there is nothing to free.
-        let members = keeper.layout.members();
+        // On a lost node there is nothing to free.
+        let members = maintainer.layout.members();
         let is_lost = |node| members.state(node) == Some(MemberState::Lost);
         group.leaves.retain(|leaf| !is_lost(leaf.node()));
         group.chunks.retain(|chunk| !is_lost(chunk.node()));
@@ -309,28 +316,28 @@ impl Retrainer {
                     )
                 )
             };
-            let freed = keeper.change_chunk(chunk, group.table, is_own, |_| {
+            let freed = maintainer.change_chunk(chunk, group.table, is_own, |_| {
                 (ChunkPurpose::Free, FreeLeaves::default())
             });
             reclaimed_bytes += u64::from(freed.await?) * CHUNK_SIZE_BYTES;
         }
         let mut by_chunk: BTreeMap<ChunkIndex, Vec<RemoteAddr>> = BTreeMap::new();
         for leaf in group.leaves.drain(..) {
-            if let Some(chunk) = keeper.layout.chunk_of(leaf) {
+            if let Some(chunk) = maintainer.layout.chunk_of(leaf) {
                 by_chunk.entry(chunk).or_default().push(leaf);
             }
         }
         for (chunk, leaves) in by_chunk {
             let of = (group.table, group.leaf_size_bytes);
-            if keeper.free_leaves(chunk, of, &leaves).await? {
+            if maintainer.free_leaves(chunk, of, &leaves).await? {
                 reclaimed_bytes += leaves.len() as u64 * group.leaf_size_bytes;
-            } else if !keeper.has_chunk(chunk).await? {
+            } else if !maintainer.has_chunk(chunk).await? {
                 group.leaves.extend(leaves);
             }
         }
         self.count(|tally| tally.reclaimed_bytes += reclaimed_bytes);
-        // Leaves in chunks that are leased; those of a table that is gone went with it.
-        let is_there = keeper
+        // Leaves in leased chunks; those of a dropped table were freed with it.
+        let is_there = maintainer
             .catalog()
             .await?
             .iter()
@@ -342,11 +349,11 @@ impl Retrainer {
     }
 }
 
-/// T6: the tables of the models of a stretch whose leaves have been moved, and what had been
-/// counted in them before.
+/// Returns the old tables of the models in a stretch whose leaves were moved, and their counts so
+/// far.
 pub(super) fn old_counters<E: Endpoint>(
-    table: &Looked<'_, E>,
-    counted: &[Counted],
+    table: &LearnedTableView<'_, E>,
+    counted: &[ModelChanges],
     stretch: &Stretch,
 ) -> Vec<OldCounter> {
     if table.kind() != LayerKind::Learned {

@@ -1,33 +1,33 @@
-//! A table, as the node looks at it.
+//! State of a table as the retrainer reads it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::directory::Model;
 use farleaf_index::load::{FillTarget, finish_root};
 use farleaf_index::retrain::{Retraining, adopt};
 use farleaf_index::snapshot::{SnapshotContents, read_contents};
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafError};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange, ChunkTable};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_leaf::words::{LeafAccess, LeafError};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange, ChunkTable};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
-use super::policy::Counted;
-use crate::patience::Patience;
-use crate::sweep::Keeper;
+use super::policy::ModelChanges;
+use crate::sweep::MemoryMaintainer;
+use crate::wait_limit::WaitLimit;
 
-/// Models whose counters are read with one batch.
+/// Number of models whose counters are read per batch.
 const COUNTER_BATCH_COUNT: usize = 1024;
 
-/// A table, as it is looked at once.
-pub(super) struct Looked<'a, E> {
+/// State of a table with a learned layer when a retraining begins.
+pub(super) struct LearnedTableView<'a, E> {
     pub(super) access: LeafAccess<'a, E>,
     pub(super) entry: CatalogEntry,
     pub(super) root: RemoteAddr,
@@ -35,32 +35,32 @@ pub(super) struct Looked<'a, E> {
     pub(super) chunks: ChunkTable,
 }
 
-/// The same, of any layer, without what the root names.
-pub(super) struct Rooted<'a, E> {
+/// State of a table with any layer, without what the root names.
+pub(super) struct TableView<'a, E> {
     pub(super) access: LeafAccess<'a, E>,
     pub(super) entry: CatalogEntry,
     pub(super) root: RemoteAddr,
     pub(super) chunks: ChunkTable,
 }
 
-/// T2: the chunks first, then the root. `None`: somebody who does not go on holds its first leaf,
-/// or it was dropped.
-pub(super) async fn look_at_root<'a, E: Endpoint>(
-    keeper: &'a Keeper<E>,
+/// Reads a table's chunks, then its root. `None` if a stopped client holds its first leaf, or if it
+/// was dropped.
+pub(super) async fn read_root<'a, E: Endpoint>(
+    maintainer: &'a MemoryMaintainer<E>,
     entry: CatalogEntry,
-    patience: &Patience<'_>,
-) -> Result<Option<Rooted<'a, E>>, IndexError> {
-    let Some(access) = keeper.access(&entry) else {
+    wait_limit: &WaitLimit<'_>,
+) -> Result<Option<TableView<'a, E>>, IndexError> {
+    let Some(access) = maintainer.access(&entry) else {
         return Ok(None);
     };
-    let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    let allocator = ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
     let chunks = allocator.entries().await?;
     let broken = Cell::new(false);
-    let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
+    let Some(root) = wait_limit.wait(finish_root(&access, &entry, &broken)).await else {
         return Ok(None);
     };
     let root = root?;
-    Ok((!root.is_null()).then_some(Rooted {
+    Ok((!root.is_null()).then_some(TableView {
         access,
         entry,
         root,
@@ -68,34 +68,36 @@ pub(super) async fn look_at_root<'a, E: Endpoint>(
     }))
 }
 
-/// The snapshots behind the roots that were looked at last: while a root stands, what it names does
-/// not change, and nobody but the retrainer and one load take a root away (R1).
+/// Snapshots behind the roots read last. A root's snapshot does not change while it is valid, and
+/// only the retrainer and one load replace a root.
 #[derive(Default)]
-pub(super) struct Looks {
+pub(super) struct SnapshotCache {
     snapshots: RefCell<BTreeMap<TableId, (RemoteAddr, Rc<SnapshotContents>)>>,
 }
 
-impl Looks {
-    /// Forgets tables that are gone.
+impl SnapshotCache {
+    /// Drops tables that no longer exist.
     pub(super) fn keep(&self, live: &[CatalogEntry]) {
         self.snapshots
             .borrow_mut()
             .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
     }
 
-    /// Looks at a table: chunks first, then the root and what it names (T2). `None`: somebody who
-    /// does not go on holds its first leaf, or it was dropped.
+    /// Reads a table: chunks first, then the root and its snapshot. `None` if a stopped client
+    /// holds its first leaf, or if it was dropped.
     pub(super) async fn look<'a, E: Endpoint>(
         &self,
-        keeper: &'a Keeper<E>,
+        maintainer: &'a MemoryMaintainer<E>,
         entry: CatalogEntry,
-        patience: &Patience<'_>,
-    ) -> Result<Option<Looked<'a, E>>, IndexError> {
-        let Some(rooted) = look_at_root(keeper, entry, patience).await? else {
+        wait_limit: &WaitLimit<'_>,
+    ) -> Result<Option<LearnedTableView<'a, E>>, IndexError> {
+        let Some(rooted) = read_root(maintainer, entry, wait_limit).await? else {
             return Ok(None);
         };
-        let contents = self.contents(keeper, &rooted.access, rooted.root).await?;
-        Ok(Some(Looked {
+        let contents = self
+            .contents(maintainer, &rooted.access, rooted.root)
+            .await?;
+        Ok(Some(LearnedTableView {
             access: rooted.access,
             entry: rooted.entry,
             root: rooted.root,
@@ -106,7 +108,7 @@ impl Looks {
 
     async fn contents<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         access: &LeafAccess<'_, E>,
         root: RemoteAddr,
     ) -> Result<Rc<SnapshotContents>, IndexError> {
@@ -117,7 +119,13 @@ impl Looks {
         {
             return Ok(contents);
         }
-        let contents = read_contents(&keeper.endpoint, &keeper.layout, access.geometry, id, root);
+        let contents = read_contents(
+            &maintainer.endpoint,
+            &maintainer.layout,
+            access.geometry,
+            id,
+            root,
+        );
         let contents = Rc::new(contents.await?);
         let noted = (root, Rc::clone(&contents));
         self.snapshots.borrow_mut().insert(id, noted);
@@ -125,17 +133,17 @@ impl Looks {
     }
 }
 
-/// How the queue names a model.
+/// Returns the address by which the queue names a model.
 pub(super) fn table_of(model: &Model) -> RemoteAddr {
     model.synonym_table.place()
 }
 
-/// What has been counted in each model since it was trained. One round trip per 1,024 models, 16
+/// Reads the counters of each model since it was trained. Costs one round trip per 1,024 models, 16
 /// bytes each.
 pub(super) async fn count_changes<E: Endpoint>(
-    keeper: &Keeper<E>,
+    maintainer: &MemoryMaintainer<E>,
     contents: &SnapshotContents,
-) -> Result<Vec<Counted>, RegionError> {
+) -> Result<Vec<ModelChanges>, PoolError> {
     let mut batch = Batch::new();
     let mut counted = Vec::with_capacity(contents.models.len());
     for part in contents.models.chunks(COUNTER_BATCH_COUNT) {
@@ -147,41 +155,41 @@ pub(super) async fn count_changes<E: Endpoint>(
                 (!table.is_null()).then(|| batch.read(table.word_at(0), 2))
             })
             .collect();
-        keeper.endpoint.execute(&mut batch).await?;
+        maintainer.endpoint.execute(&mut batch).await?;
         counted.extend(reads.into_iter().map(|read| {
             let words = read.map(|read| batch.words(read));
-            words.map_or(Counted::default(), |words| Counted {
-                // Whatever is there, sums and products of it stay numbers.
+            words.map_or(ModelChanges::default(), |words| ModelChanges {
+                // Limited, so that sums and products of corrupted counters do not overflow.
                 splits: words[0].min(u32::MAX.into()),
                 underfull: words[1].min(u32::MAX.into()),
             })
         }));
     }
-    let counters = keeper.endpoint.counters();
+    let counters = maintainer.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     Ok(counted)
 }
 
-/// U4: whether nothing may be known to lead past a retired leaf to this one: it is on a lost node,
-/// or in a run that was never committed because one is lost. Then R4 was not done.
+/// Returns whether the link past a retired leaf to this one may be missing: the leaf is on a lost
+/// node, or in a run that was never committed because a node is lost.
 pub(super) fn is_beyond_loss<E: Endpoint>(
-    keeper: &Keeper<E>,
+    maintainer: &MemoryMaintainer<E>,
     access: &LeafAccess<'_, E>,
     chunks: &ChunkTable,
     leaf: RemoteAddr,
 ) -> bool {
-    if keeper.layout.members().state(leaf.node()) == Some(MemberState::Lost) {
+    if maintainer.layout.members().state(leaf.node()) == Some(MemberState::Lost) {
         return true;
     }
     let chunk = access.layout.chunk_of(leaf);
     let chunk = chunk.and_then(|chunk| chunks.get(chunk));
     chunk.is_some_and(|chunk| {
         let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
-        is_run && chunk.owner == keeper.owner
+        is_run && chunk.owner == maintainer.owner
     })
 }
 
-impl<E: Endpoint> Looked<'_, E> {
+impl<E: Endpoint> LearnedTableView<'_, E> {
     pub(super) fn work<'b>(&'b self, broken: &'b Cell<bool>) -> Retraining<'b, E> {
         let slot_count = self.access.geometry.slot_count();
         let fill = FillTarget::new(slot_count, self.entry.record.fill_percent);
@@ -198,19 +206,24 @@ impl<E: Endpoint> Looked<'_, E> {
         }
     }
 
-    /// How it is retrained, which a table with a layer that this code does not know is not.
+    /// Returns the layer, which decides how the table is retrained. A table with an unknown layer
+    /// is not retrained.
     pub(super) fn kind(&self) -> LayerKind {
         LayerKind::from_number(self.entry.record.search_layer).unwrap_or_default()
     }
 
-    /// R6: a run that the node has, its own or a dead one's, and that the root does not name; none
-    /// of these generations.
-    fn orphan_run(&self, keeper: &Keeper<E>, but: &BTreeSet<u16>) -> Option<(ChunkRange, u16)> {
+    /// Returns a run that the node owns, its own or a dead retrainer's, that the root does not name
+    /// and whose generation is not in `but`.
+    fn orphan_run(
+        &self,
+        maintainer: &MemoryMaintainer<E>,
+        but: &BTreeSet<u16>,
+    ) -> Option<(ChunkRange, u16)> {
         let named = self
             .contents
             .named_chunks(self.access.layout, self.access.geometry, self.root);
         let generation_of = |index: ChunkIndex, chunk: &ChunkEntry| {
-            let is_own = chunk.owner == keeper.owner && chunk.table == self.access.table;
+            let is_own = chunk.owner == maintainer.owner && chunk.table == self.access.table;
             let is_named = named.contains(&index);
             match chunk.purpose {
                 Some(ChunkPurpose::Run { generation, .. }) if is_own && !is_named => {
@@ -230,7 +243,7 @@ impl<E: Endpoint> Looked<'_, E> {
                     };
                     found = of.map(|generation| (range, generation));
                 }
-                // Side by side, which chunks of two nodes are not.
+                // Adjacent chunks of one node.
                 Some((range, generation)) if of == Some(*generation) && range.end() == index => {
                     range.count += 1;
                 }
@@ -240,20 +253,20 @@ impl<E: Endpoint> Looked<'_, E> {
         found
     }
 
-    /// Whether some of the table was moved into a run that is not committed (R6). If a lost node
-    /// keeps the run from being adopted (U4), the table stays as it is.
-    pub(super) fn has_orphan_run(&self, keeper: &Keeper<E>) -> bool {
+    /// Returns whether leaves of the table were moved into a run that is not committed. If a lost
+    /// node keeps the run from being adopted, the table stays unchanged.
+    pub(super) fn has_orphan_run(&self, maintainer: &MemoryMaintainer<E>) -> bool {
         let is_own_run = |chunk: &ChunkEntry| {
             let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
-            is_run && chunk.owner == keeper.owner && chunk.table == self.access.table
+            is_run && chunk.owner == maintainer.owner && chunk.table == self.access.table
         };
         let mut chunks = self.chunks.iter();
-        // Costs no look at all leaves where there is none.
+        // Without such a run, this does not read all leaves.
         chunks.any(|(_, chunk)| is_own_run(chunk))
-            && self.orphan_run(keeper, &BTreeSet::new()).is_some()
+            && self.orphan_run(maintainer, &BTreeSet::new()).is_some()
     }
 
-    /// Whether a leaf lies in a chunk of leaves that splits made.
+    /// Returns whether a leaf lies in a chunk that splits take leaves from.
     pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
         let chunk = self.access.layout.chunk_of(leaf);
         let chunk = chunk.and_then(|chunk| self.chunks.get(chunk));
@@ -261,20 +274,19 @@ impl<E: Endpoint> Looked<'_, E> {
     }
 }
 
-impl<E: Endpoint> Keeper<E> {
-    /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
-    /// runs that the node has. Returns how many there were; `None`: it waits for somebody, or
-    /// for room. A run of which it cannot be told what was moved into it, because a node is lost
-    /// (U4), stays as it is.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Commits moves of retrainers that died or gave up, and frees the rest of runs that the node
+    /// owns. Returns the number of runs; `None` if it waits for a lock holder or for free space. A
+    /// run whose moved leaves are unknown because a node is lost stays unchanged.
     pub(crate) async fn adopt_orphans(
         &self,
         entry: &CatalogEntry,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<Option<u64>, IndexError> {
-        let looks = Looks::default();
+        let looks = SnapshotCache::default();
         let (mut count, mut unknown) = (0, BTreeSet::new());
         loop {
-            let Some(table) = looks.look(self, entry.clone(), patience).await? else {
+            let Some(table) = looks.look(self, entry.clone(), wait_limit).await? else {
                 return Ok(None);
             };
             let Some((range, generation)) = table.orphan_run(self, &unknown) else {
@@ -282,7 +294,7 @@ impl<E: Endpoint> Keeper<E> {
             };
             let broken = Cell::new(false);
             let work = table.work(&broken);
-            let Some(adopted) = patience.wait(adopt(&work, range, generation)).await else {
+            let Some(adopted) = wait_limit.wait(adopt(&work, range, generation)).await else {
                 return Ok(None);
             };
             match adopted {

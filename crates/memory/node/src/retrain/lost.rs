@@ -1,19 +1,19 @@
-//! Models whose retraining fails because a node is lost (U4).
+//! Models whose retraining fails because a node is lost.
 //!
 //! A retrainer that dies, or loses a node, in the middle of a run may have moved some leaves of a
 //! model to the lost node. The model's trained leaves are then retired, their successors are gone,
-//! and no retraining can move the model. It stays as it is until its table is dropped.
+//! and no retraining can move the model. It stays unchanged until its table is dropped.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_index::directory::Model;
-use farleaf_types::{RemoteAddr, TableId};
 
-/// Failures after which a model is given up. A node that is lost in the middle of a retraining
-/// makes that fail once; the next one succeeds.
+/// Number of failures after which a model is given up. If a node is lost in the middle of a
+/// retraining, only that one fails; the next one succeeds.
 const FAILURE_COUNT_MAX: u32 = 3;
 
-/// Number of failed retrainings of each model, as far as there were any.
+/// Number of failed retrainings of each model that had any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LostModels {
     failures: BTreeMap<(TableId, RemoteAddr, u32), u32>,
@@ -41,24 +41,25 @@ impl LostModels {
         }
     }
 
-    /// Forgets models that were retrained.
+    /// Clears the failures of models that were retrained.
     pub(super) fn forget(&mut self, table: TableId, models: &[Model]) {
         for model in models {
             self.failures.remove(&key(table, model));
         }
     }
 
-    /// Forgets tables that are gone.
+    /// Drops tables that no longer exist.
     pub(super) fn keep(&mut self, is_there: impl Fn(TableId) -> bool) {
         self.failures.retain(|(table, ..), _| is_there(*table));
     }
 
-    /// Whether a model is retrained without its neighbours: one of them may have made it fail.
+    /// Returns whether a model is retrained without its neighbors: one of them may have caused the
+    /// failure.
     pub(super) fn is_alone(&self, table: TableId, model: &Model) -> bool {
         self.failures.contains_key(&key(table, model))
     }
 
-    /// Whether a model is not retrained any more.
+    /// Returns whether a model is not retrained any more.
     pub(super) fn is_given_up(&self, table: TableId, model: &Model) -> bool {
         let count = self.failures.get(&key(table, model));
         count.is_some_and(|count| *count >= FAILURE_COUNT_MAX)
@@ -68,7 +69,7 @@ impl LostModels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn model(block: u64) -> Model {
         Model {

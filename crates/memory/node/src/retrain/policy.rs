@@ -1,56 +1,58 @@
-//! T1: which models are due for retraining.
+//! Decides which models are due for retraining.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_index::directory::Model;
 use farleaf_index::hint::{DUE_SPLIT_COUNT_MIN, LEAVES_PER_DUE_SPLIT};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_pool::catalog::CatalogEntry;
 
 use super::look::table_of;
 
-/// A neighbour has changed that has come a quarter of the way to being due. When the first of many
-/// models that grow alike is due, most have: where it is 16 splits, they have some seven.
+/// A neighbor counts as changed when it has a quarter of the changes that make it due. When the
+/// first of many equally growing models is due, most have changed: if 16 splits make a model due,
+/// they have about seven.
 const STARTED_SHARE: u64 = 4;
 
-/// When models are retrained, and how many of their leaves at once.
+/// Policy that decides when models are retrained, and how many leaves at once.
 #[derive(Clone, Copy, Debug)]
 pub struct RetrainPolicy {
-    /// A model is due when it has a synonym leaf for so many of its own leaves, or so many for one
-    /// that is underfull.
+    /// A model is due when it has one synonym leaf, or one underfull leaf, for so many of its own
+    /// leaves.
     pub leaves_per_split: u64,
-    /// And at least so many.
+    /// Minimum number of splits or underfull leaves that make a model due.
     pub split_count_min: u64,
-    /// A model that nobody splits any more is due when it has a synonym leaf for so many of its
-    /// own: once the table is at rest.
+    /// A model without recent splits is due when it has one synonym leaf for so many of its own
+    /// leaves, once the table is idle.
     pub quiet_leaves_per_split: u64,
-    /// A table is at rest when fewer leaves were added or became underfull between the node's own
-    /// two last looks than one for so many of its own, or none.
+    /// A table is idle if between the node's last two looks fewer leaves were added or became
+    /// underfull than one for so many of its leaves, or none.
     pub rest_leaves_per_change: u64,
-    /// Leaves of the models that are retrained together, at the most, unless the table is large.
-    /// Until they are published, each moved leaf is found by a link, once by each session.
+    /// Maximum number of leaves of models that are retrained together, unless the table is large.
+    /// Until they are published, each session finds each moved leaf by a link once.
     pub leaf_count_max: u64,
-    /// One in so many of a large table's leaves may be retrained together: each retraining writes
-    /// the whole snapshot, and all sessions read it.
+    /// Divisor of a large table's leaves that may be retrained together: each retraining writes the
+    /// whole snapshot, and all sessions read it.
     pub table_share: u64,
-    /// Neighbours come along, even when nothing has changed in them, until there are so many
-    /// leaves: a run takes whole chunks, and each retraining writes the whole snapshot.
+    /// Number of leaves up to which even unchanged neighbors join a retraining: a run takes whole
+    /// chunks, and each retraining writes the whole snapshot.
     pub joined_leaf_count: u64,
-    /// Time between two ticks when nothing is due: in a row of ticks that come at once, one is
-    /// counted in so many nanoseconds.
+    /// Interval between two ticks when nothing is due, in nanoseconds. If ticks come without a
+    /// pause, one is counted per interval.
     pub tick_ns: u64,
-    /// Ticks between one look at all counters and the next.
+    /// Number of ticks between reads of all counters.
     pub look_tick_count: u32,
-    /// Ticks after which a session that memory waits for is asked (S4).
+    /// Number of ticks after which a session that delays the reuse of memory is asked to publish a
+    /// number.
     pub asking_tick_count: u32,
 }
 
 impl RetrainPolicy {
-    /// One split for eight leaves, at least four, or one for 512 when the model had none between
-    /// two looks, and the table less than one for 16,384; 8,192 leaves at once, or one in 64, and
-    /// 2,048 at least; all counters are looked at every 50 ticks; silent sessions are asked after
-    /// 100.
+    /// Default policy: one split for eight leaves, at least four; or one for 512 if the model had
+    /// none between two looks, and the table less than one for 16,384. 8,192 leaves at once, or one
+    /// in 64; joined up to 2,048. All counters are read every 50 ticks; silent sessions are asked
+    /// after 100.
     pub const DEFAULT: Self = Self {
         leaves_per_split: LEAVES_PER_DUE_SPLIT,
         split_count_min: DUE_SPLIT_COUNT_MIN,
@@ -66,28 +68,28 @@ impl RetrainPolicy {
 }
 
 impl Default for RetrainPolicy {
-    /// [`Self::DEFAULT`].
+    /// Returns [`Self::DEFAULT`].
     fn default() -> Self {
         Self::DEFAULT
     }
 }
 
-/// What has changed in a model since it was trained.
+/// Counters of a model since it was trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
-    /// Leaves that splits have added.
+pub(super) struct ModelChanges {
+    /// Number of leaves that splits have added.
     pub(super) splits: u64,
-    /// Leaves that deletes have made underfull.
+    /// Number of leaves that deletes have made underfull.
     pub(super) underfull: u64,
 }
 
 impl RetrainPolicy {
-    /// The models to be retrained together. `is_quiet` says of each whether nothing has changed
-    /// in it for a while.
+    /// Returns the models to be retrained together. `is_quiet` says for each whether nothing has
+    /// changed in it for a while.
     pub(super) fn due(
         &self,
         models: &[Model],
-        counted: &[Counted],
+        counted: &[ModelChanges],
         is_quiet: &[bool],
         is_open: &[bool],
     ) -> Option<Range<usize>> {
@@ -103,7 +105,8 @@ impl RetrainPolicy {
         let leaf_count_max = self.leaf_count_max.max(all / self.table_share);
         let (mut from, mut to) = (fullest, fullest + 1);
         let mut leaf_count = leaves(fullest) + counted[fullest].splits;
-        // To both sides in turn, as long as there is room and what follows has changed at all.
+        // Extend to both sides alternately, as long as the limit permits and the next model has
+        // changed at all.
         let mut has_grown = true;
         while has_grown {
             has_grown = false;
@@ -124,14 +127,14 @@ impl RetrainPolicy {
         Some(from..to)
     }
 
-    /// T7: the models to be retrained together where there is no room for others: neighbours of
-    /// which half of the leaves are underfull, or belong to pairs that could be merged, of which
-    /// retraining counts one. While deletes go on in a model it waits for three quarters: what is
-    /// merged early takes room, and has to be merged again.
+    /// Returns the models to be retrained together when there is no free space for others:
+    /// neighbors with half of their leaves underfull or in pairs that could be merged, of which a
+    /// retraining counts one leaf. While deletes continue in a model, it waits for three quarters:
+    /// early merges take space, and have to be repeated.
     pub(super) fn due_for_room(
         &self,
         models: &[Model],
-        counted: &[Counted],
+        counted: &[ModelChanges],
         is_still: &[bool],
     ) -> Option<Range<usize>> {
         let leaves = |model: usize| u64::from(models[model].leaf_count) + counted[model].splits;
@@ -154,7 +157,7 @@ impl RetrainPolicy {
         Some(from..to)
     }
 
-    pub(super) fn is_due(&self, leaf_count: u64, counted: Counted, is_quiet: bool) -> bool {
+    pub(super) fn is_due(&self, leaf_count: u64, counted: ModelChanges, is_quiet: bool) -> bool {
         let wanted = (leaf_count / self.leaves_per_split).max(self.split_count_min);
         let wanted_quiet = (leaf_count / self.quiet_leaves_per_split).max(1);
         counted.splits >= wanted
@@ -163,15 +166,15 @@ impl RetrainPolicy {
     }
 }
 
-/// A model, as far as it matters when it was counted in.
+/// Properties of a model that matter for counting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// Its synonym leaf table.
+pub(super) struct ModelShape {
+    /// Synonym leaf table of the model, which identifies it.
     pub(super) name: RemoteAddr,
     pub(super) leaf_count: u64,
 }
 
-impl Shape {
+impl ModelShape {
     pub(super) fn of(model: &Model) -> Self {
         Self {
             name: table_of(model),
@@ -180,41 +183,41 @@ impl Shape {
     }
 }
 
-/// What was counted when the node last looked by itself.
+/// Counters at the node's last own look.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    tables: BTreeMap<TableId, SeenTable>,
+pub(super) struct LastCounters {
+    tables: BTreeMap<TableId, LastTableCounters>,
 }
 
-/// What was counted in a table. Models are named by their synonym leaf tables.
+/// Counters of a table. Models are identified by their synonym leaf tables.
 #[derive(Debug, Default)]
-struct SeenTable {
-    models: BTreeMap<RemoteAddr, SeenModel>,
-    /// What was counted since the look before.
+struct LastTableCounters {
+    models: BTreeMap<RemoteAddr, LastModelCounters>,
+    /// Number of changes since the previous look.
     change_count: u64,
 }
 
-/// What was counted in a model.
+/// Counters of a model.
 #[derive(Clone, Copy, Debug)]
-struct SeenModel {
-    counted: Counted,
-    /// The look before had counted the same.
+struct LastModelCounters {
+    counted: ModelChanges,
+    /// Whether the previous look found the same counters.
     is_quiet: bool,
 }
 
-impl Seen {
-    /// Forgets tables that are gone.
+impl LastCounters {
+    /// Drops tables that no longer exist.
     pub(super) fn keep(&mut self, live: &[CatalogEntry]) {
         self.tables
             .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
     }
 
-    /// Of each model, whether the node's own two last looks, and this one, have counted the same,
-    /// while the table was at rest.
+    /// Returns for each model whether the node's last two own looks and this one found the same
+    /// counters, while the table was idle.
     pub(super) fn quiet(
         &mut self,
         table: TableId,
-        (models, counted): (&[Shape], &[Counted]),
+        (models, counted): (&[ModelShape], &[ModelChanges]),
         is_own_look: bool,
         policy: &RetrainPolicy,
     ) -> Vec<bool> {
@@ -225,21 +228,21 @@ impl Seen {
         }
         let leaf_count: u64 = models.iter().map(|model| model.leaf_count).sum();
         let is_at_rest = seen.change_count <= leaf_count / policy.rest_leaves_per_change;
-        let is_quiet = |(model, counted): (RemoteAddr, &Counted)| {
+        let is_quiet = |(model, counted): (RemoteAddr, &ModelChanges)| {
             let seen = seen.models.get(&model);
             is_at_rest && seen.is_some_and(|seen| seen.is_quiet && seen.counted == *counted)
         };
         both().map(is_quiet).collect()
     }
 
-    /// Of each model, whether the same is counted in it as when the node last looked by itself.
+    /// Returns for each model whether its counters have not changed since the node's last own look.
     pub(super) fn still(
         &self,
         table: TableId,
-        (models, counted): (&[Model], &[Counted]),
+        (models, counted): (&[Model], &[ModelChanges]),
     ) -> Vec<bool> {
         let seen = self.tables.get(&table);
-        let is_still = |(model, counted): (&Model, &Counted)| {
+        let is_still = |(model, counted): (&Model, &ModelChanges)| {
             let seen = seen.and_then(|seen| seen.models.get(&table_of(model)));
             seen.is_some_and(|seen| seen.counted == *counted)
         };
@@ -247,9 +250,9 @@ impl Seen {
     }
 }
 
-impl SeenTable {
-    /// What is known after another look.
-    fn looked<'a>(&self, counted: impl Iterator<Item = (RemoteAddr, &'a Counted)>) -> Self {
+impl LastTableCounters {
+    /// Returns the state after another look.
+    fn looked<'a>(&self, counted: impl Iterator<Item = (RemoteAddr, &'a ModelChanges)>) -> Self {
         let mut change_count = 0;
         let models = counted.map(|(model, counted)| {
             let before = self.models.get(&model).map(|before| before.counted);
@@ -258,7 +261,7 @@ impl SeenTable {
             change_count += counted.underfull.saturating_sub(known.underfull);
             let is_quiet = before == Some(*counted);
             let counted = *counted;
-            (model, SeenModel { counted, is_quiet })
+            (model, LastModelCounters { counted, is_quiet })
         });
         let models = models.collect();
         Self {
@@ -287,9 +290,9 @@ mod tests {
 
     fn due(leaf_counts: &[u32], counted: &[(u64, u64)], quiet: bool) -> Option<Range<usize>> {
         let models: Vec<Model> = leaf_counts.iter().map(|count| model(*count)).collect();
-        let counted: Vec<Counted> = counted
+        let counted: Vec<ModelChanges> = counted
             .iter()
-            .map(|(splits, underfull)| Counted {
+            .map(|(splits, underfull)| ModelChanges {
                 splits: *splits,
                 underfull: *underfull,
             })
@@ -307,7 +310,8 @@ mod tests {
         )
     }
 
-    /// One split for eight leaves, at least four; or as many underfull leaves.
+    /// Promise: one split for eight leaves, at least four, or as many underfull leaves, make a
+    /// model due.
     #[test]
     fn enough_changes_make_a_model_due() {
         assert_eq!(due(&[800], &[(99, 0)], false), None);
@@ -322,7 +326,7 @@ mod tests {
         );
     }
 
-    /// Without new splits, one for 512 leaves is enough.
+    /// Promise: without new splits, one for 512 leaves is enough.
     #[test]
     fn fewer_splits_do_when_nothing_changes_any_more() {
         assert_eq!(due(&[1600], &[(3, 0)], false), None);
@@ -331,8 +335,8 @@ mod tests {
         assert_eq!(due(&[1], &[(1, 0)], true), Some(0..1));
     }
 
-    /// The fullest comes first; neighbours that have changed come with it, and any while there are
-    /// few leaves; the others stay.
+    /// Promise: the fullest model comes first; changed neighbors join it, and any neighbors while
+    /// there are few leaves; the others stay.
     #[test]
     fn neighbours_come_along_when_it_is_worth_it() {
         let fullest = due(&[800, 800, 800], &[(100, 0), (0, 0), (200, 0)], false);
@@ -345,12 +349,12 @@ mod tests {
         assert_eq!(full, Some(0..1), "there is no room for more");
     }
 
-    /// Where there is no room, what is half empty is retrained, and nothing else with it.
+    /// Promise: without free space, only half-empty models are retrained.
     #[test]
     fn what_shrinks_is_retrained_without_room() {
         let due = |leaf_counts: &[u32], counted: &[(u64, u64)]| {
             let models: Vec<Model> = leaf_counts.iter().map(|count| model(*count)).collect();
-            let counted = counted.iter().map(|(splits, underfull)| Counted {
+            let counted = counted.iter().map(|(splits, underfull)| ModelChanges {
                 splits: *splits,
                 underfull: *underfull,
             });
@@ -363,7 +367,7 @@ mod tests {
         assert_eq!(due(&[9], &[(2, 4)]), None);
         assert_eq!(due(&[9, 1], &[(0, 9), (50, 2)]), Some(0..1));
         let changing = |underfull| {
-            let counted = Counted {
+            let counted = ModelChanges {
                 splits: 0,
                 underfull,
             };
@@ -382,18 +386,18 @@ mod tests {
         );
     }
 
-    /// A model is quiet when two of the node's own looks have seen the same in it, and stays so
-    /// until something is counted, however often it is looked at between.
+    /// Promise: a model is quiet when two of the node's own looks have found the same counters, and
+    /// stays quiet until they change, however often it is read in between.
     #[test]
     fn two_own_looks_tell_what_is_quiet() {
-        let mut seen = Seen::default();
+        let mut seen = LastCounters::default();
         let mut look = |splits, is_own| {
-            let counted = Counted {
+            let counted = ModelChanges {
                 splits,
                 underfull: 0,
             };
             let policy = RetrainPolicy::default();
-            let shape = Shape::of(&model(8));
+            let shape = ModelShape::of(&model(8));
             seen.quiet(TableId(1), (&[shape], &[counted]), is_own, &policy)[0]
         };
         assert!(!look(1, true));
@@ -403,23 +407,23 @@ mod tests {
         assert!(look(2, true));
     }
 
-    /// While a table grows, no model is quiet: most would be for a second, and be moved as a whole
-    /// for every few splits. (At 5 % inserts that took two thirds of a core.)
+    /// Promise: while a table grows, no model is quiet. Most would be for a second, and would be
+    /// moved as a whole for every few splits (with 5 % inserts that took two thirds of a core).
     #[test]
     fn nothing_is_quiet_in_a_table_that_grows() {
-        let mut seen = Seen::default();
+        let mut seen = LastCounters::default();
         let named = |number: u64| Model {
-            synonym_table: RemoteAddr::new(farleaf_types::NodeId(0), number),
+            synonym_table: RemoteAddr::new(farleaf_base::NodeId(0), number),
             ..model(1 << 13)
         };
         let models = [named(1), named(2), named(3)];
         let mut look = |splits: [u64; 3]| {
-            let counted = splits.map(|splits| Counted {
+            let counted = splits.map(|splits| ModelChanges {
                 splits,
                 underfull: 0,
             });
             let policy = RetrainPolicy::default();
-            let shapes = models.each_ref().map(Shape::of);
+            let shapes = models.each_ref().map(ModelShape::of);
             seen.quiet(TableId(1), (&shapes, &counted), true, &policy)
         };
         look([5, 5, 5]);

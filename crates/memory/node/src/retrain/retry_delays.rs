@@ -1,27 +1,26 @@
-//! What is not tried again at once, because it has just failed.
+//! Delays of retries after failures.
 
 use std::collections::BTreeMap;
 
-use farleaf_types::TableId;
+use farleaf_base::TableId;
 
-/// A table in which somebody is in the way is left alone for so many looks at the most.
+/// Maximum delay of a table with lock conflicts, in looks.
 const DELAY_LOOK_COUNT_MAX: u32 = 64;
 
-/// What rests, and for how long.
+/// Current delays.
 #[derive(Debug, Default)]
-pub(super) struct Rests {
-    /// Ticks until anything is retrained again.
+pub(super) struct RetryDelays {
+    /// Number of ticks until anything is retrained again.
     tick_count: u32,
     tables: BTreeMap<TableId, u32>,
-    /// Tables in which somebody was in the way: ticks until it is tried again, and of the last
-    /// delay.
+    /// Tables with lock conflicts: ticks until the next attempt, and the last delay.
     delays: BTreeMap<TableId, (u32, u32)>,
-    /// Tables that there was no room for, and whether the log says so.
+    /// Tables that lacked free space, and whether this was logged.
     lacking: BTreeMap<TableId, bool>,
 }
 
-impl Rests {
-    /// So many ticks have passed. Returns whether a table has rested enough.
+impl RetryDelays {
+    /// Counts ticks. Returns whether the delay of a table is over.
     pub(super) fn pass(&mut self, passed: u32) -> bool {
         let before = self.tables.len();
         self.tables.retain(|_, ticks| {
@@ -34,14 +33,14 @@ impl Rests {
         self.tables.len() < before
     }
 
-    /// Whether everything rests. So many ticks of it have passed.
+    /// Counts ticks; returns whether all retraining is delayed.
     pub(super) fn pass_all(&mut self, passed: u32) -> bool {
-        let rests = self.tick_count > 0;
+        let retry_delays = self.tick_count > 0;
         self.tick_count = self.tick_count.saturating_sub(passed);
-        rests
+        retry_delays
     }
 
-    pub(super) fn rest_all(&mut self, tick_count: u32) {
+    pub(super) fn delay_all(&mut self, tick_count: u32) {
         self.tick_count = tick_count;
     }
 
@@ -53,8 +52,8 @@ impl Rests {
         self.tables.contains_key(&table)
     }
 
-    /// Somebody was in the way in a table: each time in a row it is left alone for twice as long,
-    /// from so many ticks on.
+    /// Delays a table after a lock conflict. Each consecutive conflict doubles the delay, which
+    /// begins with `tick_count`.
     pub(super) fn delay(&mut self, table: TableId, tick_count: u32) {
         let last = self.delays.get(&table).map(|(_, last)| *last);
         let most = tick_count.saturating_mul(DELAY_LOOK_COUNT_MAX);
@@ -62,39 +61,40 @@ impl Rests {
         self.delays.insert(table, (ticks, ticks));
     }
 
-    /// Whether a table is left alone, as somebody was in the way.
+    /// Returns whether a table is delayed because of lock conflicts.
     pub(super) fn is_delayed(&self, table: TableId) -> bool {
         self.delays.get(&table).is_some_and(|(ticks, _)| *ticks > 0)
     }
 
-    /// Nobody is in the way any more.
+    /// Ends the delay of a table.
     pub(super) fn forget_delay(&mut self, table: TableId) {
         self.delays.remove(&table);
     }
 
-    /// There was no room for a table. Returns whether that is news.
-    pub(super) fn lacks_room(&mut self, table: TableId) -> bool {
+    /// Records that there was no free space for a table. Returns whether this is new.
+    pub(super) fn note_lack_of_space(&mut self, table: TableId) -> bool {
         let is_news = !self.lacking.contains_key(&table);
         self.lacking.entry(table).or_insert(false);
         is_news
     }
 
-    /// Whether there was no room for a table when it was last retrained.
-    pub(super) fn is_lacking(&self, table: TableId) -> bool {
+    /// Returns whether a table lacked free space when it was last retrained.
+    pub(super) fn lacks_space(&self, table: TableId) -> bool {
         self.lacking.contains_key(&table)
     }
 
-    /// Notes that the log says it of a table. Returns whether it did not before.
+    /// Records that the lack of space of a table was logged. Returns whether it was not logged
+    /// before.
     pub(super) fn tell(&mut self, table: TableId) -> bool {
         self.lacking.insert(table, true) != Some(true)
     }
 
-    /// There was room for a table. Returns whether the log says otherwise.
+    /// Records that there was free space for a table. Returns whether the lack of it was logged.
     pub(super) fn has_room(&mut self, table: TableId) -> bool {
         self.lacking.remove(&table) == Some(true)
     }
 
-    /// Forgets tables that are gone.
+    /// Drops tables that no longer exist.
     pub(super) fn keep(&mut self, is_there: impl Fn(TableId) -> bool) {
         self.tables.retain(|table, _| is_there(*table));
         self.lacking.retain(|table, _| is_there(*table));
@@ -106,55 +106,63 @@ impl Rests {
 mod tests {
     use super::*;
 
-    /// A table rests for its ticks, and what is said of it once is not said again until it changes.
+    /// Promise: a table is delayed for its ticks, and its state is logged once until it changes.
     #[test]
     fn tables_rest_and_are_told_of_once() {
-        let mut rests = Rests::default();
+        let mut retry_delays = RetryDelays::default();
         let table = TableId(3);
-        rests.rest(table, 2);
-        assert!(rests.has(table) && !rests.has(TableId(4)));
-        assert!(!rests.pass(1) && rests.has(table));
-        assert!(rests.pass(1) && !rests.has(table));
-        assert!(rests.lacks_room(table) && !rests.lacks_room(table) && rests.is_lacking(table));
-        assert!(rests.tell(table) && !rests.tell(table));
-        assert!(rests.has_room(table) && !rests.is_lacking(table));
+        retry_delays.rest(table, 2);
+        assert!(retry_delays.has(table) && !retry_delays.has(TableId(4)));
+        assert!(!retry_delays.pass(1) && retry_delays.has(table));
+        assert!(retry_delays.pass(1) && !retry_delays.has(table));
         assert!(
-            rests.lacks_room(table) && !rests.has_room(table),
+            retry_delays.note_lack_of_space(table)
+                && !retry_delays.note_lack_of_space(table)
+                && retry_delays.lacks_space(table)
+        );
+        assert!(retry_delays.tell(table) && !retry_delays.tell(table));
+        assert!(retry_delays.has_room(table) && !retry_delays.lacks_space(table));
+        assert!(
+            retry_delays.note_lack_of_space(table) && !retry_delays.has_room(table),
             "nobody was told"
         );
-        rests.lacks_room(table);
-        rests.rest(table, 9);
-        rests.keep(|_| false);
-        assert!(!rests.has(table) && !rests.is_lacking(table));
+        retry_delays.note_lack_of_space(table);
+        retry_delays.rest(table, 9);
+        retry_delays.keep(|_| false);
+        assert!(!retry_delays.has(table) && !retry_delays.lacks_space(table));
     }
 
-    /// What somebody is in the way of is tried ever more seldom, until nobody is.
+    /// Promise: retries after conflicts become less frequent until a retry succeeds.
     #[test]
     fn delays_double() {
-        let (mut rests, table) = (Rests::default(), TableId(3));
+        let (mut retry_delays, table) = (RetryDelays::default(), TableId(3));
         for ticks in [3, 6, 12, 24, 48, 96, 192, 192] {
-            rests.delay(table, 3);
-            assert!(rests.is_delayed(table) && !rests.pass(ticks - 1));
-            assert!(rests.is_delayed(table) && !rests.has(table));
-            rests.pass(1);
-            assert!(!rests.is_delayed(table));
+            retry_delays.delay(table, 3);
+            assert!(retry_delays.is_delayed(table) && !retry_delays.pass(ticks - 1));
+            assert!(retry_delays.is_delayed(table) && !retry_delays.has(table));
+            retry_delays.pass(1);
+            assert!(!retry_delays.is_delayed(table));
         }
-        rests.delay(table, 3);
-        rests.forget_delay(table);
-        assert!(!rests.is_delayed(table));
-        rests.delay(table, 3);
-        assert!(rests.is_delayed(table) && !rests.pass(3) && !rests.is_delayed(table));
-        rests.keep(|_| false);
-        rests.delay(table, 0);
-        assert!(!rests.is_delayed(table));
+        retry_delays.delay(table, 3);
+        retry_delays.forget_delay(table);
+        assert!(!retry_delays.is_delayed(table));
+        retry_delays.delay(table, 3);
+        assert!(
+            retry_delays.is_delayed(table)
+                && !retry_delays.pass(3)
+                && !retry_delays.is_delayed(table)
+        );
+        retry_delays.keep(|_| false);
+        retry_delays.delay(table, 0);
+        assert!(!retry_delays.is_delayed(table));
     }
 
-    /// Everything rests for its ticks.
+    /// Promise: all retraining is delayed for its ticks.
     #[test]
     fn all_of_it_rests() {
-        let mut rests = Rests::default();
-        assert!(!rests.pass_all(1));
-        rests.rest_all(2);
-        assert!(rests.pass_all(1) && rests.pass_all(1) && !rests.pass_all(1));
+        let mut retry_delays = RetryDelays::default();
+        assert!(!retry_delays.pass_all(1));
+        retry_delays.delay_all(2);
+        assert!(retry_delays.pass_all(1) && retry_delays.pass_all(1) && !retry_delays.pass_all(1));
     }
 }

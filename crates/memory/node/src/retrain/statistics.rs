@@ -1,18 +1,18 @@
-//! What retraining has done, for whoever wants to see it.
+//! Statistics of retraining.
 
 use std::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::retrain::RetrainSummary;
-use farleaf_region::RegionError;
-use farleaf_region::tally::RetrainTally;
+use farleaf_pool::PoolError;
+use farleaf_pool::tally::RetrainCounters;
 
 use super::Retrainer;
-use super::look::{self, Looked};
-use crate::sweep::Keeper;
+use super::look::{self, LearnedTableView};
+use crate::sweep::MemoryMaintainer;
 
 impl Retrainer {
-    pub(super) fn count(&self, change: impl FnOnce(&mut RetrainTally)) {
+    pub(super) fn count(&self, change: impl FnOnce(&mut RetrainCounters)) {
         let mut tally = self.tally.get();
         change(&mut tally);
         self.tally.set(tally);
@@ -20,7 +20,7 @@ impl Retrainer {
 
     pub(super) fn note<E>(
         &self,
-        table: &Looked<'_, E>,
+        table: &LearnedTableView<'_, E>,
         models: Range<usize>,
         summary: &RetrainSummary,
         time_ns: u64,
@@ -44,25 +44,25 @@ impl Retrainer {
         );
     }
 
-    /// Tells everybody what was done, if anything was. One round trip.
+    /// Publishes the statistics if they have changed. Costs one round trip.
     pub(super) async fn publish_tally<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-    ) -> Result<(), RegionError> {
+        maintainer: &MemoryMaintainer<E>,
+    ) -> Result<(), PoolError> {
         if self.published.replace(self.tally.get()) == self.tally.get() {
             return Ok(());
         }
         let mut batch = Batch::new();
-        batch.write(keeper.layout.tally(), &self.tally.get().encode());
-        keeper.endpoint.execute(&mut batch).await?;
-        let counters = keeper.endpoint.counters();
+        batch.write(maintainer.layout.tally(), &self.tally.get().encode());
+        maintainer.endpoint.execute(&mut batch).await?;
+        let counters = maintainer.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         Ok(())
     }
 }
 
-/// Counts a retraining, or a compaction.
-pub(super) fn add(tally: &mut RetrainTally, summary: &RetrainSummary, time_ns: u64) {
+/// Adds a retraining or a compaction to the statistics.
+pub(super) fn add(tally: &mut RetrainCounters, summary: &RetrainSummary, time_ns: u64) {
     tally.retraining_count += 1;
     tally.moved_count += summary.moved_count;
     tally.made_count += summary.made_count;

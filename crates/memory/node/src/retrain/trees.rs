@@ -1,50 +1,52 @@
-//! Tables with a tree: when they are compacted (K1 to K6 of `farleaf_index::retrain::compact`), and
-//! what becomes of the leaves and trees that are left behind (T2 to T4).
+//! Tables with a tree: when they are compacted (see `farleaf_index::retrain::compact`), and how the
+//! old leaves and trees are reused.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use farleaf_base::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::retrain::RetrainSummary;
-use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
+use farleaf_index::retrain::compact::{
+    Compacted, Compaction, CompactionGoal, CompactionLeases, compact,
+};
 use farleaf_index::tree::head::{Head, read_head};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
-use super::garbage::Late;
-use super::look::{Rooted, look_at_root};
-use super::policy::Counted;
-use super::{Retrainer, accounts};
-use crate::patience::Patience;
-use crate::sweep::Keeper;
+use super::garbage::OldSynonymTables;
+use super::look::{TableView, read_root};
+use super::policy::ModelChanges;
+use super::{Retrainer, statistics};
+use crate::sweep::MemoryMaintainer;
+use crate::wait_limit::WaitLimit;
 
-/// One in so many of a table's leaves may be compacted together: each compaction writes the whole
+/// Divisor of a table's leaves that may be compacted together: each compaction writes the whole
 /// tree.
 const TABLE_SHARE: u64 = 4;
 
-impl<E: Endpoint> Rooted<'_, E> {
-    /// Chunks of leaves that are the node's own.
-    fn unsorted(&self, keeper: &Keeper<E>) -> Vec<ChunkIndex> {
+impl<E: Endpoint> TableView<'_, E> {
+    /// Returns chunks of leaves that the node owns.
+    fn unsorted(&self, maintainer: &MemoryMaintainer<E>) -> Vec<ChunkIndex> {
         let is_own = |chunk: &ChunkEntry| {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            is_leaves && chunk.table == self.access.table && chunk.owner == keeper.owner
+            is_leaves && chunk.table == self.access.table && chunk.owner == maintainer.owner
         };
         let chunks = self.chunks.iter();
         let own = chunks.filter(|(_, chunk)| is_own(chunk));
         own.map(|(index, _)| index).collect()
     }
 
-    /// Chunks of leaves on nodes that are to be left, which nobody leases.
-    fn leaves_left(&self, keeper: &Keeper<E>) -> Vec<ChunkIndex> {
+    /// Returns chunks of leaves on draining nodes that are not leased.
+    fn leaves_left(&self, maintainer: &MemoryMaintainer<E>) -> Vec<ChunkIndex> {
         let is_there = |index: &ChunkIndex, chunk: &ChunkEntry| {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
             let is_own = chunk.table == self.access.table && chunk.owner.is_free();
-            is_leaves && is_own && is_left(keeper, index.node())
+            is_leaves && is_own && is_left(maintainer, index.node())
         };
         let chunks = self.chunks.iter();
         let left = chunks.filter(|(index, chunk)| is_there(index, chunk));
@@ -54,39 +56,39 @@ impl<E: Endpoint> Rooted<'_, E> {
 
 impl Retrainer {
     /// Compacts a table if deletes have made many of its leaves underfull, if some of it is on a
-    /// node that is to be left, or if another retrainer has left a compaction half done: at the
-    /// node's own looks, and when somebody has died. Whether more is due after this.
-    pub(super) async fn look_at_tree<E: Endpoint>(
+    /// draining node, or if another retrainer has left a compaction half done. Runs at the node's
+    /// own looks, and after a session has died. Returns whether more is due.
+    pub(super) async fn check_tree_table<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         entry: CatalogEntry,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
         if !is_scan_due && !is_own_look && !self.is_more_due.get() {
             return Ok(false);
         }
-        let Some(table) = look_at_root(keeper, entry.clone(), patience).await? else {
+        let Some(table) = read_root(maintainer, entry.clone(), wait_limit).await? else {
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
             return Ok(false);
         };
         let (mut stale, mut unsorted) = (Vec::new(), BTreeSet::new());
         if is_scan_due {
-            unsorted = self.new_unsorted(keeper, &table);
+            unsorted = self.new_unsorted(maintainer, &table);
             let of = (table.entry.record.first_leaf, &table.chunks);
-            stale = self.stale_leaves(keeper, &table.access, of).await?;
+            stale = self.stale_leaves(maintainer, &table.access, of).await?;
         }
-        self.collect_trees(keeper, &table, Vec::new()).await?;
-        let leaves_left = table.leaves_left(keeper);
-        free_unused(keeper, &table, &leaves_left).await?;
+        self.collect_trees(maintainer, &table, Vec::new()).await?;
+        let leaves_left = table.leaves_left(maintainer);
+        free_unused(maintainer, &table, &leaves_left).await?;
         let head = read_head(&table.access, table.root).await?;
         let finishes_another = !unsorted.is_empty() || !stale.is_empty();
         let reasons = (!leaves_left.is_empty(), finishes_another);
-        let Some(wanted) = self.wanted(keeper, &table, &head, reasons) else {
+        let Some(wanted) = self.wanted(maintainer, &table, &head, reasons) else {
             return Ok(false);
         };
         let begun = (self.clock)();
-        let compacted = self.compact(keeper, &table, &head, (wanted, patience));
+        let compacted = self.compact(maintainer, &table, &head, (wanted, wait_limit));
         let is_next = is_own_look && !is_scan_due && !self.has_garbage();
         let is_left_over = is_next && !leaves_left.is_empty();
         let compacted = (compacted.await, is_left_over);
@@ -95,65 +97,64 @@ impl Retrainer {
         };
         self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
         if !unsorted.is_empty() {
-            self.sort(keeper, unsorted, patience).await?;
+            self.sort(maintainer, unsorted, wait_limit).await?;
         }
         let first_leaf = table.entry.record.first_leaf;
         let mut leaves = summary.retired;
         leaves.extend(stale);
         leaves.retain(|leaf| *leaf != first_leaf);
-        if let Some(table) = look_at_root(keeper, entry, patience).await? {
-            self.collect_trees(keeper, &table, leaves).await?;
+        if let Some(table) = read_root(maintainer, entry, wait_limit).await? {
+            self.collect_trees(maintainer, &table, leaves).await?;
         } else {
             self.is_scan_due.set(true);
         }
         Ok(true)
     }
 
-    /// What a compaction has done, if it came to its end and did something; else, what is to become
-    /// of the table. Nothing is forgotten that it was for and that another one could do: it is
-    /// found again. `is_left_over`: leaves on a node that is to be left are neither in use nor
-    /// free.
+    /// Returns the result of a compaction that finished and did something; otherwise schedules the
+    /// next step for the table. Nothing is dropped that another compaction could do: it is found
+    /// again. `is_left_over`: leaves on a draining node are neither in use nor free.
     fn summary_of<E>(
         &self,
-        table: &Rooted<'_, E>,
+        table: &TableView<'_, E>,
         (compacted, is_left_over): (Result<Option<Compacted>, IndexError>, bool),
         unsorted: &BTreeSet<ChunkIndex>,
     ) -> Result<Option<RetrainSummary>, IndexError> {
         let id = table.access.table;
         match compacted {
             Ok(Some(Compacted::Done(summary))) => {
-                self.rests.borrow_mut().forget_delay(id);
+                self.retry_delays.borrow_mut().forget_delay(id);
                 return Ok(Some(summary));
             }
             Ok(other) => {
                 match other {
                     Some(Compacted::Nothing { was_hindered: true }) => {
                         let look_tick_count = self.policy.look_tick_count;
-                        self.rests.borrow_mut().delay(id, look_tick_count);
+                        self.retry_delays.borrow_mut().delay(id, look_tick_count);
                     }
                     Some(Compacted::Nothing { .. }) => {
                         self.note_fruitless(table);
                     }
-                    // It waits for somebody; what it has done is finished after a rest (K6).
-                    _ => self.rest_table(id),
+                    // It waits for a lock holder; the next attempt finishes what it has done.
+                    _ => self.delay_table(id),
                 }
                 if is_left_over {
-                    // Retired ones are looked for (T4).
+                    // Retired leaves are searched for.
                     self.is_scan_due.set(true);
                 }
             }
-            Err(error) if error.is_full() => self.rest_until_room(id, &error),
-            // U4: while some of it is lost, the table stays as it is.
+            Err(error) if error.is_full() => self.delay_until_space(id, &error),
+            // While some of it is lost, the table stays unchanged.
             Err(error) if error.lost_node().is_some() => {
                 self.unsorted.borrow_mut().extend(unsorted);
                 if self.note_fruitless(table) {
-                    // What was retired before is looked for, once (T4).
+                    // Leaves that were retired before are searched for, once.
                     self.is_scan_due.set(true);
                 }
             }
             Err(error) => {
                 if error.fabric_failure().is_none() {
-                    // W7: of a damaged table another attempt would find the same.
+                    // In a corrupted table another attempt would find the same.
                     self.unsorted.borrow_mut().extend(unsorted);
                 }
                 return Err(error);
@@ -162,57 +163,58 @@ impl Retrainer {
         Ok(None)
     }
 
-    /// By the new tree it can be told what is in use in chunks of which no sweep could tell.
+    /// Sorts chunks in which no sweep could tell what is in use; the new tree can.
     async fn sort<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
+        maintainer: &MemoryMaintainer<E>,
         unsorted: BTreeSet<ChunkIndex>,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<(), IndexError> {
-        // Whatever becomes of this one, the next sweep needs no newer tree (W6), or would not be
-        // helped by one (W7).
+        // Whatever the result of this one, the next sweep needs no newer tree, or a newer tree
+        // would not help it.
         self.unsorted.borrow_mut().extend(&unsorted);
         self.wants_sweep.set(true);
-        let swept = keeper.sweep_until(patience.stop()).await?;
+        let swept = maintainer.sweep_until(wait_limit.stop()).await?;
         if swept.chunk_count > 0 {
             self.is_scan_due.set(true);
         }
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        let allocator =
+            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
         let chunks = allocator.entries().await?;
         let is_own = |chunk: &ChunkIndex| {
             let entry = chunks.get(*chunk);
-            entry.is_some_and(|entry| entry.owner == keeper.owner)
+            entry.is_some_and(|entry| entry.owner == maintainer.owner)
         };
-        // What it gave up elsewhere has its own ways of being tried again.
+        // What it skipped elsewhere is retried in other ways.
         let is_wanted = swept.given_up_count > 0 && unsorted.iter().any(is_own);
         self.wants_sweep.set(is_wanted);
         Ok(())
     }
 
-    /// T1: what there is to do for a compaction, if it is worth a look at all leaves.
+    /// Returns the work for a compaction, if it justifies reading all leaves.
     fn wanted<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Rooted<'_, E>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &TableView<'_, E>,
         head: &Head,
         (has_leaves_left, finishes_another): (bool, bool),
-    ) -> Option<Wanted> {
+    ) -> Option<CompactionGoal> {
         let id = table.access.table;
         let current = Some(ChunkPurpose::Inner {
             generation: head.generation,
         });
         let mut own = table.chunks.iter().filter(|(_, chunk)| chunk.table == id);
         let moves_tree =
-            own.any(|(index, chunk)| chunk.purpose == current && is_left(keeper, index.node()));
-        let counted = Counted {
+            own.any(|(index, chunk)| chunk.purpose == current && is_left(maintainer, index.node()));
+        let counted = ModelChanges {
             splits: 0,
             underfull: table.entry.underfull_count,
         };
-        let tried = self.fruitless.borrow().get(&id).copied();
-        let is_due = !self.rests.borrow().is_delayed(id)
+        let tried = self.empty_compactions.borrow().get(&id).copied();
+        let is_due = !self.retry_delays.borrow().is_delayed(id)
             && self.policy.is_due(head.leaf_count, counted, false)
             && tried.is_none_or(|(root, count)| {
-                let more = Counted {
+                let more = ModelChanges {
                     splits: 0,
                     underfull: table.entry.underfull_count.saturating_sub(count),
                 };
@@ -223,8 +225,8 @@ impl Retrainer {
         if !(is_due || moves_tree || has_leaves_left || finishes_another) {
             return None;
         }
-        Some(Wanted {
-            // What another one has left is published first.
+        Some(CompactionGoal {
+            // What another compaction has left is published first.
             step_count_max: if finishes_another {
                 0
             } else {
@@ -236,15 +238,15 @@ impl Retrainer {
         })
     }
 
-    /// `None`: it was cut off, while it waited for somebody, or as the node stops.
+    /// Compacts a table. `None` if it was interrupted while it waited, or because the node stops.
     async fn compact<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Rooted<'_, E>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &TableView<'_, E>,
         head: &Head,
-        (wanted, patience): (Wanted, &Patience<'_>),
+        (wanted, wait_limit): (CompactionGoal, &WaitLimit<'_>),
     ) -> Result<Option<Compacted>, IndexError> {
-        let (broken, leased) = (Cell::new(false), Leased::default());
+        let (broken, leased) = (Cell::new(false), CompactionLeases::default());
         let record = &table.entry.record;
         let slot_count = table.access.geometry.slot_count();
         let work = Compaction {
@@ -255,48 +257,49 @@ impl Retrainer {
             merged_count_max: slot_count * usize::from(record.fill_percent) / 100,
             broken: &broken,
         };
-        let may_go_on = || !patience.is_over();
-        let conditions = (|node| is_left(keeper, node), may_go_on);
+        let may_go_on = || !wait_limit.is_over();
+        let conditions = (|node| is_left(maintainer, node), may_go_on);
         let compacted = Box::pin(compact(&work, &leased, wanted, conditions));
-        let compacted = patience.wait(compacted).await;
-        // Cut off, it was resting: it held nothing but what is leased.
+        let compacted = wait_limit.wait(compacted).await;
+        // When it was interrupted, it was idle: it held only leases.
         leased.give_back(&table.access).await?;
         compacted.transpose()
     }
 
-    /// Nothing is merged before so much more is underfull that it would be due by that. Whether it
-    /// is the first time with this root.
-    fn note_fruitless<E>(&self, table: &Rooted<'_, E>) -> bool {
+    /// Records that a compaction found nothing to merge: the next one waits for as many new
+    /// underfull leaves as make a table due. Returns whether this is the first time under this
+    /// root.
+    fn note_fruitless<E>(&self, table: &TableView<'_, E>) -> bool {
         let tried = (table.root, table.entry.underfull_count);
-        let mut fruitless = self.fruitless.borrow_mut();
-        let before = fruitless.insert(table.access.table, tried);
+        let mut empty_compactions = self.empty_compactions.borrow_mut();
+        let before = empty_compactions.insert(table.access.table, tried);
         before.is_none_or(|(root, _)| root != table.root)
     }
 
-    /// Chunks of leaves that the node has taken over from the dead, of which a sweep could not tell
-    /// what is in use, as the way there is lost (U4) or damaged, and with which nobody has tried by
-    /// a new tree.
+    /// Returns chunks of leaves that the node has taken over from dead sessions but could not sort,
+    /// because the search path is lost or corrupted. Omits chunks that were already retried with a
+    /// new tree.
     fn new_unsorted<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Rooted<'_, E>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &TableView<'_, E>,
     ) -> BTreeSet<ChunkIndex> {
         let mut known = self.unsorted.borrow_mut();
         known.retain(|chunk| {
             table
                 .chunks
                 .get(*chunk)
-                .is_some_and(|it| it.owner == keeper.owner)
+                .is_some_and(|it| it.owner == maintainer.owner)
         });
-        let unsorted = table.unsorted(keeper).into_iter();
+        let unsorted = table.unsorted(maintainer).into_iter();
         unsorted.filter(|chunk| !known.contains(chunk)).collect()
     }
 
-    fn note_compaction<E>(&self, table: &Rooted<'_, E>, summary: &RetrainSummary, time_ns: u64) {
-        if self.rests.borrow_mut().has_room(table.access.table) {
+    fn note_compaction<E>(&self, table: &TableView<'_, E>, summary: &RetrainSummary, time_ns: u64) {
+        if self.retry_delays.borrow_mut().has_room(table.access.table) {
             tracing::info!(table = %table.access.table, "room to compact again");
         }
-        self.count(|tally| accounts::add(tally, summary, time_ns));
+        self.count(|tally| statistics::add(tally, summary, time_ns));
         tracing::debug!(
             table = %table.access.table,
             moved = summary.moved_count,
@@ -306,11 +309,11 @@ impl Retrainer {
         );
     }
 
-    /// T2 and T3: these leaves, and chunks of older trees, are garbage.
+    /// Makes garbage of these leaves, and of chunks of older trees.
     async fn collect_trees<E: Endpoint>(
         &self,
-        keeper: &Keeper<E>,
-        table: &Rooted<'_, E>,
+        maintainer: &MemoryMaintainer<E>,
+        table: &TableView<'_, E>,
         leaves: Vec<RemoteAddr>,
     ) -> Result<(), IndexError> {
         let id = table.access.table;
@@ -330,15 +333,16 @@ impl Retrainer {
         let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
         let group = (id, leaf_size_bytes);
         let found = (leaves, old.into_iter().collect());
-        self.discard(keeper, group, found, Late::default()).await
+        self.discard(maintainer, group, found, OldSynonymTables::default())
+            .await
     }
 }
 
-/// Frees chunks of which all leaves are free: somebody leased them and used none, or what was used
-/// is free again.
+/// Frees chunks of which all leaves are free: they were leased and not used, or their leaves are
+/// free again.
 async fn free_unused<E: Endpoint>(
-    keeper: &Keeper<E>,
-    table: &Rooted<'_, E>,
+    maintainer: &MemoryMaintainer<E>,
+    table: &TableView<'_, E>,
     chunks: &[ChunkIndex],
 ) -> Result<(), IndexError> {
     let leaf_count = table.access.geometry.chunk_leaf_count();
@@ -347,13 +351,13 @@ async fn free_unused<E: Endpoint>(
         if entry.is_some_and(|entry| entry.free.count() == leaf_count) {
             let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
             let of = (table.access.table, leaf_size_bytes);
-            keeper.free_leaves(*chunk, of, &[]).await?;
+            maintainer.free_leaves(*chunk, of, &[]).await?;
         }
     }
     Ok(())
 }
 
-/// Whether a node is to be left (U5).
-fn is_left<E>(keeper: &Keeper<E>, node: NodeId) -> bool {
-    keeper.layout.members().state(node) == Some(MemberState::Draining)
+/// Returns whether a node is draining.
+fn is_left<E>(maintainer: &MemoryMaintainer<E>, node: NodeId) -> bool {
+    maintainer.layout.members().state(node) == Some(MemberState::Draining)
 }

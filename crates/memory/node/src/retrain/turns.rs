@@ -1,19 +1,19 @@
-//! Whether a table is retrained next for itself, or because a node with some of it drains.
+//! Decides whether a table is retrained next for itself, or because a node with some of it drains.
 
 use std::collections::BTreeSet;
 
-use farleaf_types::TableId;
+use farleaf_base::TableId;
 
-/// Each table's turn is its own: where clients keep several tables busy, one turn for all would
-/// fall to the same tables again and again, and the others would never leave the node.
+/// Turns of each table. With one turn for all, tables that clients keep busy would get the same
+/// kind of turn again and again, and some would never leave the node.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// Tables that were retrained for a drain the last time, and had something else to be done.
+pub(super) struct DrainTurns {
+    /// Tables whose last retraining was for a drain while other work was due.
     for_itself_next: BTreeSet<TableId>,
 }
 
-impl Turns {
-    /// What is done in a table, of what may be: by turns where both may.
+impl DrainTurns {
+    /// Chooses between the two kinds of work: alternately if both are due.
     pub(super) fn choose<T>(
         &mut self,
         table: TableId,
@@ -32,7 +32,7 @@ impl Turns {
         }
     }
 
-    /// Forgets tables that are gone.
+    /// Drops tables that no longer exist.
     pub(super) fn keep(&mut self, is_there: impl Fn(TableId) -> bool) {
         self.for_itself_next.retain(|table| is_there(*table));
     }
@@ -42,12 +42,12 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// Promise: every table drains in every second of its turns at the latest, however many others
-    /// are busy beside it. (There was one turn for all: of an even number of busy tables every
-    /// second one never left the node.)
+    /// Promise: every table drains in at least every second of its turns, however many others are
+    /// busy. (With one turn for all, every second one of an even number of busy tables never left
+    /// the node.)
     #[test]
     fn every_one_of_an_even_number_of_busy_tables_drains() {
-        let mut turns = Turns::default();
+        let mut turns = DrainTurns::default();
         let ids = [1, 2, 3, 4].map(TableId);
         let ticks = [(); 2].map(|()| {
             ids.map(|table| {
@@ -63,10 +63,10 @@ mod tests {
         }
     }
 
-    /// Promise: where one thing is to be done, it is; and that takes no turn.
+    /// Promise: if only one kind of work is due, it is done, and takes no turn.
     #[test]
     fn what_is_alone_is_done() {
-        let mut turns = Turns::default();
+        let mut turns = DrainTurns::default();
         let table = TableId(1);
         assert_eq!(turns.choose(table, None, Some(2)), Some(2));
         assert_eq!(turns.choose(table, Some(1), Some(2)), Some(1));

@@ -1,39 +1,40 @@
-//! Tables of byte strings: their pages' locks, the chunks that dead sessions leased of them, and
-//! value blocks (W1 to W8, BV8).
+//! Sweeps tables of byte strings: locks of pages, the chunks that dead sessions leased for pages,
+//! and value blocks. See [`sweep`](crate::sweep) for the rules.
 
 use core::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use farleaf_block::sweep::{Answer, BlockSweepReport, BlockSweeper, Question};
-use farleaf_block::{BlockAccess, BlockError};
+use farleaf_base::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, TableId};
 use farleaf_byte_index::load::page_shape;
 use farleaf_byte_index::snapshot::read_contents;
 use farleaf_byte_index::{ByteIndex, ByteIndexError, ByteIndexState};
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
-use farleaf_leaf::LeafError;
-use farleaf_page::format::{PageAccess, block_access};
-use farleaf_page::{PageChange, PageDraft, PageGeometry, PageImage};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::{CatalogEntry, TableKind};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, TableId};
+use farleaf_leaf::blobs::sweep::{BlockSweepReport, BlockSweeper, ReferenceAnswer, ReferenceQuery};
+use farleaf_leaf::blobs::{BlockAccess, BlockError};
+use farleaf_leaf::strings::format::{PageAccess, block_access};
+use farleaf_leaf::strings::{PageChange, PageDraft, PageGeometry, PageImage};
+use farleaf_leaf::words::LeafError;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::{CatalogEntry, TableKind};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
-use super::{GIVEN_UP, Keeper, SweepReport};
-use crate::patience::Patience;
+use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
+use crate::wait_limit::WaitLimit;
 
-/// S4: sessions are asked for a number when blocks have waited for it at the end of so many sweeps.
+/// Number of sweeps after which sessions are asked to publish a number, if blocks still wait for
+/// it.
 const ASKING_SWEEP_COUNT: u32 = 5;
-/// Lock words read with one batch.
+/// Number of lock words read per batch.
 const LOCK_BATCH_COUNT: usize = 1024;
 
-/// The sweeps of value blocks, by table: what they have taken over waits for its grace period from
-/// one sweep to the next.
+/// Sweeps of value blocks, by table. Blocks that they have taken over wait for their grace period
+/// from one sweep to the next.
 #[derive(Debug, Default)]
 pub struct BlockSweepers(RefCell<BTreeMap<TableId, BlockSweeper>>);
 
@@ -53,30 +54,31 @@ impl BlockSweepers {
     }
 }
 
-/// A live table of byte strings, as a sweep sees it.
+/// Live table of byte strings, as a sweep sees it.
 pub(super) struct SweptBytes<'a, E> {
     pub(super) access: PageAccess<'a, E>,
     first_page: RemoteAddr,
-    /// What the root names.
+    /// Chunks that the root names.
     named: BTreeSet<ChunkIndex>,
     runs: Vec<(RemoteAddr, u64)>,
     state: ByteIndexState,
 }
 
-/// Why a question of the sweep of value blocks has no answer: not a failure of the sweep.
-enum AskError {
+/// Reason why the sweep of value blocks gets no answer about a block. This is not a failure of the
+/// sweep.
+enum BlockQueryError {
     Failed(ByteIndexError),
 }
 
-impl From<BlockError> for AskError {
+impl From<BlockError> for BlockQueryError {
     fn from(error: BlockError) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl<E: Endpoint> Keeper<E> {
-    /// Access to a table's pages; `None`: it is no table of byte strings, or one with pages that
-    /// there are not.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Returns access to a table's pages; `None` if it is not a table of byte strings, or its page
+    /// geometry is unsupported.
     pub(crate) fn page_access<'a>(&'a self, entry: &CatalogEntry) -> Option<PageAccess<'a, E>> {
         let TableKind::Bytes {
             page_size_blocks, ..
@@ -94,21 +96,21 @@ impl<E: Endpoint> Keeper<E> {
         })
     }
 
-    /// The root and the directory of a live table; `None`: it was given up (W6), or dropped.
-    pub(super) async fn know_bytes<'a>(
+    /// Reads the root and the directory of a live table; `None` if it was skipped or dropped.
+    pub(super) async fn read_byte_table<'a>(
         &'a self,
         entry: &CatalogEntry,
         access: PageAccess<'a, E>,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<SweptBytes<'a, E>>, IndexError> {
         let first_page = entry.record.first_leaf;
-        // The search for the root waits for the first page, and so for the node itself (W5).
+        // The search for the root waits for the first page's lock, which the node itself may hold.
         self.sweep_page_locks(&access, (&[first_page], &[]), report)
             .await?;
         let broken = Cell::new(false);
         let finished = finish_root(&access, entry, &broken);
-        let Some(root) = patience.wait(finished).await else {
+        let Some(root) = wait_limit.wait(finished).await else {
             return Ok(None);
         };
         let root = root?;
@@ -121,7 +123,7 @@ impl<E: Endpoint> Keeper<E> {
         let stride = geometry.stride_blocks();
         let runs = contents.runs.iter().filter(|run| !run.is_listed());
         let runs = runs.map(|run| (run.base, u64::from(run.page_count) * stride));
-        // Listed ones lie in runs of older roots, or in chunks that splits take from.
+        // Listed pages lie in runs of older roots, or in chunks that splits take from.
         let listed = contents.runs.iter().flat_map(|run| run.listed.iter());
         let runs: Vec<_> = runs.chain(listed.map(|page| (*page, stride))).collect();
         let named = contents.named_chunks(&self.layout, geometry, root);
@@ -131,7 +133,7 @@ impl<E: Endpoint> Keeper<E> {
             IndexError::SnapshotDamaged(Box::new(damage))
         })?;
         let state = ByteIndexState::new(directory.into(), 0, Rc::default());
-        // Splits out of place leave retired pages that the root still names.
+        // Replaced pages are retired, but the root may still name them.
         state.follow_retired();
         Ok(Some(SweptBytes {
             access,
@@ -142,7 +144,7 @@ impl<E: Endpoint> Keeper<E> {
         }))
     }
 
-    /// W1, of a table's pages. `left` are the chunks that are sorted next.
+    /// Sweeps the page locks of a table. `left` are the chunks that are sorted next.
     pub(super) async fn sweep_bytes_locks(
         &self,
         table: &SweptBytes<'_, E>,
@@ -169,7 +171,7 @@ impl<E: Endpoint> Keeper<E> {
             .await
     }
 
-    /// The places for pages in a chunk that splits take from, in order.
+    /// Returns the page addresses in a chunk that splits take from, in order.
     pub(crate) fn page_places<'a>(
         &'a self,
         access: &PageAccess<'a, E>,
@@ -211,13 +213,13 @@ impl<E: Endpoint> Keeper<E> {
                 if self.is_left(&mut batch, owner).await?
                     && self.is_still(&mut batch, page, of).await?
                 {
-                    // What a sweep leaves locked is for the next one (W5).
+                    // Locks that a sweep leaves are released by the next one.
                     let broken = Cell::new(false);
                     let recovery = access.recover(&mut batch, page, owner, &broken);
                     match recovery.await {
                         Ok(recovered) => report.lock_count += u64::from(recovered),
-                        // Its maker may have died in the middle of its WRITE: W3 tells whether it
-                        // ever was a page.
+                        // The page's creator may have died in the middle of its WRITE. Sorting the
+                        // chunk finds out whether it was ever linked to.
                         Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
                             if self.is_in(left, page) => {}
                         Err(error) => report.note_damage(error.into())?,
@@ -228,25 +230,25 @@ impl<E: Endpoint> Keeper<E> {
         Ok(())
     }
 
-    /// Whether a page lies in one of these chunks.
+    /// Returns whether a page lies in one of these chunks.
     fn is_in(&self, left: &[(ChunkIndex, OwnerWord)], page: RemoteAddr) -> bool {
         let chunk = self.layout.chunk_of(page);
         left.iter().any(|(index, _)| Some(*index) == chunk)
     }
 
-    /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.
+    /// Returns the new state of a chunk that has been taken over; `None` if it stays the node's.
     pub(super) async fn sort_bytes_chunk(
         &self,
         table: &SweptBytes<'_, E>,
         chunk: ChunkIndex,
         entry: &ChunkEntry,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<(ChunkPurpose, FreeLeaves)>, IndexError> {
         let none = FreeLeaves::default();
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_pages(table, chunk, patience, report).await?;
+                let free = self.sort_pages(table, chunk, wait_limit, report).await?;
                 report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
                 free.map(|free| (purpose, free))
             }
@@ -255,18 +257,18 @@ impl<E: Endpoint> Keeper<E> {
             {
                 Some((purpose, none))
             }
-            // BV6: it stays the node's until the sweep of value blocks lets go of it.
+            // The chunk stays the node's until the sweep of value blocks releases it.
             Some(ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. }) | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),
         })
     }
 
-    /// W3: which pages of a leased chunk are free; `None`: it was given up (W6).
+    /// Returns which pages of a leased chunk are free; `None` if the chunk was skipped.
     async fn sort_pages(
         &self,
         table: &SweptBytes<'_, E>,
         chunk: ChunkIndex,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<FreeLeaves>, IndexError> {
         let access = &table.access;
@@ -285,7 +287,7 @@ impl<E: Endpoint> Keeper<E> {
             let is_retired = image.is_retired();
             let is_nothing = is_retired || image.was_never_written();
             if is_retired && !image.link().place().is_null() {
-                // It was split out of place, or moved: others may still come by it (D7).
+                // The page was replaced or moved: others may still reach it (LEAF-7).
                 continue;
             }
             let is_used = async {
@@ -294,7 +296,7 @@ impl<E: Endpoint> Keeper<E> {
                 }
                 index.is_in_use(&mut batch, place).await
             };
-            let Some(is_used) = patience.wait(is_used).await else {
+            let Some(is_used) = wait_limit.wait(is_used).await else {
                 tracing::warn!(table = %access.table, page = %place, "{GIVEN_UP}");
                 report.given_up_count += 1;
                 return Ok(None);
@@ -308,7 +310,10 @@ impl<E: Endpoint> Keeper<E> {
                 }
             }
             if !is_retired {
-                let fences = (farleaf_page::Fence::START, farleaf_page::Fence::End);
+                let fences = (
+                    farleaf_leaf::strings::Fence::START,
+                    farleaf_leaf::strings::Fence::End,
+                );
                 let draft = PageDraft::of_records(access.geometry, fences, []);
                 let mut page = draft.build(RemoteAddr::NULL.retired());
                 batch.clear();
@@ -326,29 +331,30 @@ impl<E: Endpoint> Keeper<E> {
         Ok(Some(free))
     }
 
-    /// BV8: what fenced sessions held of a table's value blocks.
+    /// Sweeps the value blocks of a table that fenced sessions held.
     pub(super) async fn sweep_blocks(
         &self,
         table: &SweptBytes<'_, E>,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let id = table.access.table;
         let sweeper = self.blocks.take(id);
         let index = ByteIndex::new(table.access, &table.state);
-        let asks = async |question: Question<'_>| -> Result<Answer, AskError> {
-            let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
-            let word = question.pointer.word();
-            let refers = index.refers(&mut batch, question.locator, word);
-            match patience.wait(refers).await {
-                Some(Ok(true)) => Ok(Answer::Referred),
-                Some(Ok(false)) => Ok(Answer::Unreferred),
-                Some(Err(error)) if error.fabric_failure().is_some() => {
-                    Err(AskError::Failed(error))
+        let asks =
+            async |question: ReferenceQuery<'_>| -> Result<ReferenceAnswer, BlockQueryError> {
+                let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
+                let word = question.pointer.word();
+                let refers = index.refers(&mut batch, question.locator, word);
+                match wait_limit.wait(refers).await {
+                    Some(Ok(true)) => Ok(ReferenceAnswer::Referred),
+                    Some(Ok(false)) => Ok(ReferenceAnswer::Unreferred),
+                    Some(Err(error)) if error.fabric_failure().is_some() => {
+                        Err(BlockQueryError::Failed(error))
+                    }
+                    Some(Err(_)) | None => Ok(ReferenceAnswer::Unknown),
                 }
-                Some(Err(_)) | None => Ok(Answer::Unknown),
-            }
-        };
+            };
         let access: BlockAccess<'_, E> = block_access(&table.access);
         let swept = sweeper.sweep(&access, asks).await;
         let silent = sweeper.waits_long_for(ASKING_SWEEP_COUNT);
@@ -361,23 +367,24 @@ impl<E: Endpoint> Keeper<E> {
                 report.note_blocks(&swept);
                 Ok(())
             }
-            Err(AskError::Failed(error)) => report.note_bytes_damage(error),
+            Err(BlockQueryError::Failed(error)) => report.note_bytes_damage(error),
         }
     }
 
-    /// Forgets the sweeps of tables that are gone.
+    /// Drops the sweeps of tables that no longer exist.
     pub(super) fn keep_block_sweeps(&self, tables: &[SweptBytes<'_, E>], unknown: &[TableId]) {
         let live = tables.iter().map(|table| table.access.table);
         let live: Vec<TableId> = live.chain(unknown.iter().copied()).collect();
         self.blocks.keep(&live);
     }
 
-    /// D7: sessions that have unlinked value blocks wait for all others, the node's own among them,
-    /// which between two of its works has nothing under way. Two round trips.
+    /// Publishes the current number for the node's own session (LEAF-7). Sessions that have
+    /// unlinked value blocks wait for all others, including the node, which runs no operation
+    /// between two tasks. Costs two round trips.
     ///
     /// # Errors
     /// The fabric failed.
-    pub(crate) async fn publish(&self) -> Result<(), RegionError> {
+    pub(crate) async fn publish(&self) -> Result<(), PoolError> {
         let Some((session, _)) = self.owner.holder() else {
             return Ok(());
         };
@@ -386,18 +393,18 @@ impl<E: Endpoint> Keeper<E> {
         self.endpoint.execute(&mut batch).await?;
         let sequence = batch.words(read)[0];
         batch.clear();
-        let published = farleaf_region::session::published_addr(&self.layout, session);
+        let published = farleaf_pool::session::published_addr(&self.layout, session);
         batch.write_word(published, sequence);
         Ok(self.endpoint.execute(&mut batch).await?)
     }
 }
 
 impl SweepReport {
-    /// W7: counts damage, and goes on; anything else ends the sweep.
+    /// Counts corruption, and continues; returns any other error, which ends the sweep.
     fn note_bytes_damage(&mut self, error: ByteIndexError) -> Result<(), IndexError> {
         match error {
             ByteIndexError::Index(error) => self.note_damage(error),
-            // What a block's chunk could not be asked for is damage of the table's, too.
+            // Every other reason for a missing answer counts as corruption of the table.
             other => {
                 self.damaged_count += 1;
                 tracing::error!(error = %other, "cannot sweep what dead sessions left here");
@@ -409,8 +416,7 @@ impl SweepReport {
     fn note_blocks(&mut self, swept: &BlockSweepReport) {
         self.chunk_count += swept.lease_count + swept.orphan_count;
         self.block_count += swept.taken_count;
-        // They wait for one that holds a page, or for the sessions that are alive: another sweep is
-        // due.
+        // The blocks wait for a live lock holder or for live sessions: another sweep is due.
         self.given_up_count += swept.unknown_count;
         self.waiting_count += swept.waiting_count;
     }

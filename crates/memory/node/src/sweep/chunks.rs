@@ -1,25 +1,25 @@
-//! What becomes of the chunks that fenced sessions leased (W2 to W4, W6, W7).
+//! Settles the chunks that fenced sessions leased. See [`sweep`](crate::sweep) for the rules.
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::tree::head::Head;
 use farleaf_index::{Index, IndexError};
-use farleaf_leaf::LeafBuffer;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::LeafBuffer;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
-use super::tables::{Known, SweptTable};
-use super::{GIVEN_UP, Keeper, SweepReport};
-use crate::patience::Patience;
+use super::tables::{KnownTables, SweptTable};
+use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
+use crate::wait_limit::WaitLimit;
 
-impl<E: Endpoint> Keeper<E> {
-    /// The chunks whose owners are fenced.
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Returns the chunks whose owners are fenced.
     pub(super) async fn chunks_of_fenced(
         &self,
         chunks: &ChunkTable,
-    ) -> Result<Vec<(ChunkIndex, OwnerWord)>, RegionError> {
+    ) -> Result<Vec<(ChunkIndex, OwnerWord)>, PoolError> {
         let mut batch = Batch::new();
         let mut left = Vec::new();
         for (index, chunk) in chunks.iter() {
@@ -30,18 +30,18 @@ impl<E: Endpoint> Keeper<E> {
         Ok(left)
     }
 
-    /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.
+    /// Returns the new state of a chunk that has been taken over; `None` if it stays the node's.
     pub(super) async fn sort_chunk(
         &self,
-        known: &Known<'_, E>,
+        known: &KnownTables<'_, E>,
         chunk: ChunkIndex,
         entry: &ChunkEntry,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<(ChunkPurpose, FreeLeaves)>, IndexError> {
         let none = FreeLeaves::default();
         if entry.purpose == Some(ChunkPurpose::Rings) {
-            // J1: their sessions may be alive.
+            // The sessions that use these rings may be alive.
             return Ok(None);
         }
         if known.unknown.contains(&entry.table) {
@@ -50,7 +50,7 @@ impl<E: Endpoint> Keeper<E> {
         let mut tables = known.byte_tables.iter();
         if let Some(table) = tables.find(|table| table.access.table == entry.table) {
             return self
-                .sort_bytes_chunk(table, chunk, entry, patience, report)
+                .sort_bytes_chunk(table, chunk, entry, wait_limit, report)
                 .await;
         }
         let mut tables = known.tables.iter();
@@ -67,7 +67,7 @@ impl<E: Endpoint> Keeper<E> {
         };
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_leaves(table, chunk, patience, report).await?;
+                let free = self.sort_leaves(table, chunk, wait_limit, report).await?;
                 report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
                 free.map(|free| (purpose, free))
             }
@@ -84,8 +84,8 @@ impl<E: Endpoint> Keeper<E> {
                 report.leaf_count += free.count();
                 Some((purpose, free))
             }
-            // K5: an older tree's, in which sessions that have not followed yet still descend. It
-            // is garbage, and waits for them (T2, T3).
+            // An older tree, in which sessions that have not followed yet still search. It is
+            // garbage, and waits for them.
             Some(
                 purpose @ (ChunkPurpose::Inner { generation }
                 | ChunkPurpose::Snapshot { generation }),
@@ -95,11 +95,11 @@ impl<E: Endpoint> Keeper<E> {
             {
                 Some((purpose, none))
             }
-            // Y3: models are in it, if who died only looked whether it is free. If not, it is the
-            // table's until that is dropped.
+            // The chunk contains models if its owner died while it only checked whether the chunk
+            // is free. It stays the table's until the table is dropped.
             Some(ChunkPurpose::Models) => Some((ChunkPurpose::Models, none)),
-            // Leaves may have been moved into it (R6): it is looked into when all are the node's.
-            // Of value blocks there are none here (BV6): they belong to tables of byte strings.
+            // Leaves may have been moved into it, so it is examined after the node has taken over
+            // all chunks. These tables have no value blocks; only tables of byte strings do.
             Some(
                 ChunkPurpose::Run { .. }
                 | ChunkPurpose::Blocks { .. }
@@ -110,12 +110,12 @@ impl<E: Endpoint> Keeper<E> {
         })
     }
 
-    /// W3: which leaves of a leased chunk are free; `None`: it was given up (W6).
+    /// Returns which leaves of a leased chunk are free; `None` if the chunk was skipped.
     async fn sort_leaves(
         &self,
         table: &SweptTable<'_, E>,
         chunk: ChunkIndex,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<FreeLeaves>, IndexError> {
         let access = &table.access;
@@ -130,23 +130,24 @@ impl<E: Endpoint> Keeper<E> {
             let words = access.geometry.image_size_words();
             let read = batch.read(access.geometry.state(place), words);
             self.endpoint.execute(&mut batch).await?;
-            let image = farleaf_leaf::LeafImage::new(access.geometry, batch.words(read));
-            // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
-            // search; so a torn one is looked at by a search for what its low says, too.
+            let image = farleaf_leaf::words::LeafImage::new(access.geometry, batch.words(read));
+            // An unlocked leaf in use is intact, or torn by a live writer, which found it by a
+            // search. So for a torn leaf, too, a search for its lower fence tells whether it is in
+            // use.
             let (low, is_retired) = (image.low(), image.is_retired());
             let is_nothing = is_retired || image.was_never_written();
             if is_retired && !image.link().place().is_null() {
-                // It was moved. Its grace period is for who retrains to wait for (T3, T4).
+                // The leaf was moved. The retrainer waits for its grace period.
                 continue;
             }
-            // Nothing links to what is no leaf: a new one is whole before anything does (D3).
+            // Nothing links to a leaf that was never complete (LEAF-3).
             let is_used = async {
                 if is_nothing {
                     return Ok(false);
                 }
                 index.is_in_use(&mut batch, (place, low)).await
             };
-            let Some(is_used) = patience.wait(is_used).await else {
+            let Some(is_used) = wait_limit.wait(is_used).await else {
                 tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
                 report.given_up_count += 1;
                 return Ok(None);
@@ -171,10 +172,10 @@ impl<E: Endpoint> Keeper<E> {
     }
 }
 
-/// Whether sessions may still search by a tree of this generation, which the root does not name. A
-/// load replaces nothing but the tree that a table is made with; only compactions replace others.
-/// Which was drawn first says nothing: a load that takes long commits over a compaction that began
-/// after it.
+/// Returns whether sessions may still search a tree of this generation that the root does not name.
+/// A load replaces only the tree that a table is created with; compactions replace other trees. The
+/// order of the generations says nothing: a long load may commit over a compaction that began after
+/// it.
 fn may_be_searched(generation: u16, head: &Head) -> bool {
     generation == 0 || head.is_compacted
 }
@@ -182,10 +183,11 @@ fn may_be_searched(generation: u16, head: &Head) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
-    /// Promise (K5): what a compaction has made is not freed at once because a load that began
-    /// before it replaced it; what a dead load has made in a table without compactions is.
+    /// Promise: a tree created by a compaction is not freed at once because a load that began
+    /// before replaced it. A tree that a dead load created in a table without compactions is freed
+    /// at once.
     #[test]
     fn a_tree_that_an_older_load_replaced_may_be_searched() {
         let head = |generation, is_compacted| Head {

@@ -1,57 +1,57 @@
-//! What a sweep knows of the tables before it touches a chunk: the catalog, the roots, the locks
-//! (W1, W2, W5, W6).
+//! Reads the tables before a sweep touches a chunk: the catalog, the roots, the locks. See
+//! [`sweep`](crate::sweep) for the rules.
 
 use core::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_contents;
 use farleaf_index::tree::head::Head;
 use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::{CatalogEntry, EntryState};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
 use super::bytes::SweptBytes;
-use super::{GIVEN_UP, Keeper, SweepReport};
+use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
 use crate::catalog::read_catalog;
-use crate::patience::Patience;
+use crate::wait_limit::WaitLimit;
 
-/// Lock words read with one batch.
+/// Number of lock words read per batch.
 const LOCK_BATCH_COUNT: usize = 1024;
 
-/// An entry is written in one batch; whoever reads it torn so often has met damage.
+/// Number of torn reads after which an entry counts as corrupted. An entry is written in one batch.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 
-/// A live table, as a sweep sees it.
+/// Live table, as a sweep sees it.
 pub(super) struct SweptTable<'a, E> {
     pub(super) access: LeafAccess<'a, E>,
     pub(super) first_leaf: RemoteAddr,
-    /// What the root names.
+    /// Chunks that the root names.
     pub(super) named: BTreeSet<ChunkIndex>,
     pub(super) state: IndexState,
-    /// The tree's head, if it has one.
+    /// Head of the tree, if the table has one.
     pub(super) tree: Option<Head>,
 }
 
-/// What a sweep knows of the tables.
-pub(super) struct Known<'a, E> {
+/// Tables as a sweep has read them.
+pub(super) struct KnownTables<'a, E> {
     pub(super) catalog: Vec<CatalogEntry>,
     pub(super) tables: Vec<SweptTable<'a, E>>,
     pub(super) byte_tables: Vec<SweptBytes<'a, E>>,
-    /// Live tables of which it cannot be told now what is in use.
+    /// Live tables whose chunks in use are unknown for now.
     pub(super) unknown: Vec<TableId>,
 }
 
 impl SweepReport {
-    /// W6: counts a table that cannot be told now.
+    /// Counts a table that is skipped in this sweep.
     fn note_given_up(&mut self, entry: &CatalogEntry) {
         self.given_up_count += 1;
         let (table, leaf) = (entry.record.id, entry.record.first_leaf);
@@ -59,10 +59,10 @@ impl SweepReport {
     }
 }
 
-impl<E: Endpoint> Keeper<E> {
-    /// All catalog entries that are not free. What is not among them is nobody's, so an entry that
-    /// cannot be read is an error here.
-    async fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Returns all catalog entries in use. Chunks of tables that are not among them have no owner,
+    /// so an unreadable entry is an error here.
+    async fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, PoolError> {
         let mut attempt = 0;
         loop {
             let entries: Result<Vec<_>, _> = read_catalog(&self.endpoint, &self.layout)
@@ -78,11 +78,11 @@ impl<E: Endpoint> Keeper<E> {
     }
 
     /// Reads the catalog, and the root and the directory of each live table.
-    pub(super) async fn know_tables(
+    pub(super) async fn read_tables(
         &self,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
-    ) -> Result<Known<'_, E>, IndexError> {
+    ) -> Result<KnownTables<'_, E>, IndexError> {
         let catalog = self.whole_catalog().await?;
         let live = catalog
             .iter()
@@ -91,7 +91,10 @@ impl<E: Endpoint> Keeper<E> {
         for entry in live {
             let table = entry.record.id;
             if let Some(access) = self.page_access(entry) {
-                match self.know_bytes(entry, access, patience, report).await {
+                match self
+                    .read_byte_table(entry, access, wait_limit, report)
+                    .await
+                {
                     Ok(Some(known)) => byte_tables.push(known),
                     Ok(None) => {
                         report.note_given_up(entry);
@@ -108,7 +111,7 @@ impl<E: Endpoint> Keeper<E> {
                 unknown.push(table);
                 continue;
             };
-            match self.know_table(entry, access, patience, report).await {
+            match self.read_table(entry, access, wait_limit, report).await {
                 Ok(Some(known)) => tables.push(known),
                 Ok(None) => {
                     report.note_given_up(entry);
@@ -120,7 +123,7 @@ impl<E: Endpoint> Keeper<E> {
                 }
             }
         }
-        Ok(Known {
+        Ok(KnownTables {
             catalog,
             tables,
             byte_tables,
@@ -128,31 +131,31 @@ impl<E: Endpoint> Keeper<E> {
         })
     }
 
-    /// The root and the directory of a live table; `None`: it was given up (W6).
-    async fn know_table<'a>(
+    /// Reads the root and the directory of a live table; `None` if it was skipped.
+    async fn read_table<'a>(
         &'a self,
         entry: &CatalogEntry,
         access: LeafAccess<'a, E>,
-        patience: &Patience<'_>,
+        wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<SweptTable<'a, E>>, IndexError> {
         let first_leaf = entry.record.first_leaf;
-        // The search for the root waits for the first leaf, and so for the node itself (W5).
+        // The search for the root waits for the first leaf's lock, which the node itself may hold.
         self.sweep_locks(&access, &[first_leaf], report).await?;
         let broken = Cell::new(false);
         let finished = finish_root(&access, entry, &broken);
-        let Some(root) = patience.wait(finished).await else {
+        let Some(root) = wait_limit.wait(finished).await else {
             return Ok(None);
         };
         let root = root?;
         let (geometry, table) = (access.geometry, entry.record.id);
         if root.is_null() {
-            // It was dropped just now.
+            // The table was dropped just now.
             return Ok(None);
         }
         let kind = LayerKind::from_number(entry.record.search_layer);
         if kind.is_some_and(LayerKind::has_tree) {
-            let known = self.know_tree(&access, root, report).await?;
+            let known = self.read_tree(&access, root, report).await?;
             return Ok(Some(SweptTable {
                 access,
                 first_leaf,
@@ -166,7 +169,7 @@ impl<E: Endpoint> Keeper<E> {
         let named = contents.named_chunks(&self.layout, geometry, root);
         let directory = contents.into_directory(geometry);
         let layer = Layer::new(LayerKind::Learned, directory.into());
-        // Retraining that was cut off leaves retired leaves that the root still names.
+        // An interrupted retraining leaves retired leaves that the root still names.
         let state = IndexState::new(layer, Rc::default());
         state.follow_retired();
         Ok(Some(SweptTable {
@@ -178,7 +181,7 @@ impl<E: Endpoint> Keeper<E> {
         }))
     }
 
-    /// Every place at which the table has, or may have, a leaf that is not lost.
+    /// Returns every address at which the table has, or may have, a leaf that is not lost.
     pub(super) fn leaf_places(
         &self,
         access: &LeafAccess<'_, E>,
@@ -227,7 +230,7 @@ impl<E: Endpoint> Keeper<E> {
                 if self.is_left(&mut batch, owner).await?
                     && self.is_still(&mut batch, leaf, of).await?
                 {
-                    // What a sweep leaves locked is for the next one (W5).
+                    // Locks that a sweep leaves are released by the next one.
                     let broken = Cell::new(false);
                     let recovery = access.recover(&mut batch, leaf, owner, &broken);
                     match recovery.await {

@@ -1,9 +1,11 @@
-//! Inner nodes that dead sessions left locked, or leased and never linked (I6, W3 as for leaves).
+//! Sweeps inner nodes that dead sessions left locked, or leased and never linked. The rules are
+//! those for leaves; see [`sweep`](crate::sweep).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::rf_tree::{RfTreeLayer, SearchLayerCache};
 use farleaf_index::tree::TreeAccess;
@@ -12,29 +14,28 @@ use farleaf_index::tree::node::{
     CHUNK_NODE_COUNT, IMAGE_SIZE_WORDS, InnerNode, NODE_SIZE_BLOCKS, image_addr, lock_addr,
 };
 use farleaf_index::{IndexError, IndexState, Layer};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
-use super::{Keeper, SweepReport};
+use super::{MemoryMaintainer, SweepReport};
 
-/// What a sweep knows of a table with a tree.
+/// Tree of a table, as a sweep has read it.
 pub(super) struct KnownTree {
     pub(super) head: Head,
-    /// The chunks of the tree, and that of its head.
+    /// Chunks of the tree, and that of its head.
     pub(super) named: BTreeSet<ChunkIndex>,
     pub(super) state: IndexState,
 }
 
-/// The places of a chunk's inner nodes.
+/// Returns the addresses of a chunk's inner nodes.
 fn inner_places(start: RemoteAddr) -> impl Iterator<Item = RemoteAddr> {
     (0..CHUNK_NODE_COUNT).map(move |index| start.offset_blocks(index * NODE_SIZE_BLOCKS))
 }
 
-impl<E: Endpoint> Keeper<E> {
+impl<E: Endpoint> MemoryMaintainer<E> {
     /// Sweeps the locks of the tree behind a root, and reads it.
-    pub(super) async fn know_tree(
+    pub(super) async fn read_tree(
         &self,
         access: &LeafAccess<'_, E>,
         root: RemoteAddr,
@@ -64,7 +65,7 @@ impl<E: Endpoint> Keeper<E> {
         })
     }
 
-    /// W1 and I6 for the inner nodes of a chunk.
+    /// Sweeps the locks of a chunk's inner nodes.
     async fn sweep_inner_locks(
         &self,
         tree: &TreeAccess<'_, E>,
@@ -95,8 +96,8 @@ impl<E: Endpoint> Keeper<E> {
         Ok(())
     }
 
-    /// W3: which inner nodes of a leased chunk are free: those that a descent to their level for
-    /// their lower fence does not arrive at. What they hold is made unreadable.
+    /// Returns which inner nodes of a leased chunk are free: those at which a descent to their
+    /// level for their lower fence does not arrive. Makes the contents of free nodes unreadable.
     pub(super) async fn sort_inner(
         &self,
         access: &LeafAccess<'_, E>,

@@ -1,40 +1,40 @@
-//! Where in far memory a table's models lie (Y3).
+//! Allocation of a table's models in far memory.
 //!
-//! Two kinds of places, of translation tables and of sub-models' records, in powers of two. A place
-//! that is given back is used again for the same kind alone. Chunks are claimed when there is no
-//! such place, and are not given back before the table is dropped.
+//! There are two kinds of allocations, translation tables and records of sub-models, with sizes in
+//! powers of two. A freed allocation is reused only for the same kind. Chunks are claimed when
+//! there is no free allocation, and are kept until the table is dropped.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::Endpoint;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::{PoolError, PoolLayout};
 
 const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / 8 / BLOCK_SIZE_WORDS;
 
-/// What a place is for.
+/// Use of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlaceKind {
     /// A translation table.
     Table,
-    /// The models of a generation: the lines of the top model, and the sub-models' records.
+    /// The models of a generation: the lines of the top model, and the records of the sub-models.
     Records,
 }
 
-/// The places of one table.
+/// Allocations of one table.
 #[derive(Debug, Default)]
 pub struct ModelArea {
-    /// By kind and size in blocks.
+    /// Free allocations, by kind and size in blocks.
     free: BTreeMap<(PlaceKind, u64), Vec<RemoteAddr>>,
-    /// What is left of the last chunks that were claimed for each kind: where, and how many blocks.
+    /// Unused rest of the last chunks claimed for each kind: address, and number of blocks.
     rest: BTreeMap<PlaceKind, (RemoteAddr, u64)>,
 }
 
 impl ModelArea {
-    /// A place for so many words, if there is one without another chunk.
+    /// Allocates so many words, if that is possible without another chunk.
     pub(super) fn take(&mut self, kind: PlaceKind, word_count: usize) -> Option<RemoteAddr> {
         let blocks = size_blocks(word_count);
         if let Some(free) = self.free.get_mut(&(kind, blocks))
@@ -52,13 +52,13 @@ impl ModelArea {
         Some(place)
     }
 
-    /// A place is used no more by what is newest.
+    /// Frees an allocation that the newest models do not use.
     pub(super) fn give(&mut self, kind: PlaceKind, word_count: usize, place: RemoteAddr) {
         let blocks = size_blocks(word_count);
         self.free.entry((kind, blocks)).or_default().push(place);
     }
 
-    /// More room, of which nothing is used.
+    /// Adds claimed chunks, which are unused.
     pub(super) fn extend(&mut self, kind: PlaceKind, start: RemoteAddr, chunk_count: u64) {
         let blocks = chunk_count * CHUNK_SIZE_BLOCKS;
         if let Some((old, left)) = self.rest.insert(kind, (start, blocks)) {
@@ -66,7 +66,7 @@ impl ModelArea {
         }
     }
 
-    /// What is left of older chunks becomes free places, large ones first.
+    /// Splits the rest of older chunks into free allocations, large ones first.
     fn scatter(&mut self, kind: PlaceKind, mut start: RemoteAddr, mut left: u64) {
         while left > 0 {
             let blocks = 1 << left.ilog2();
@@ -77,18 +77,18 @@ impl ModelArea {
     }
 }
 
-/// Blocks of a place for so many words.
+/// Returns the size of an allocation for so many words, in blocks.
 fn size_blocks(word_count: usize) -> u64 {
     let blocks = (word_count as u64).div_ceil(BLOCK_SIZE_WORDS).max(1);
     blocks.next_power_of_two()
 }
 
-/// Claims chunks in which there is a place for so many words (Z3).
+/// Claims enough chunks for an allocation of so many words.
 pub(super) async fn claim<E: Endpoint>(
     (endpoint, layout, owner): (&E, &PoolLayout, OwnerWord),
     table: TableId,
     word_count: usize,
-) -> Result<(RemoteAddr, u64), RegionError> {
+) -> Result<(RemoteAddr, u64), PoolError> {
     let allocator = ChunkAllocator::new(endpoint, layout, owner);
     let chunk_count = size_blocks(word_count).div_ceil(CHUNK_SIZE_BLOCKS);
     let range = allocator.claim(chunk_count, ChunkPurpose::Models, table);
@@ -102,13 +102,13 @@ pub(super) async fn claim<E: Endpoint>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn at(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
     }
 
-    /// Promise (Y3): a place is never used for the other kind, nor twice at once.
+    /// Promise: an allocation is never used for the other kind, nor twice at once.
     #[test]
     fn places_do_not_overlap() {
         let mut area = ModelArea::default();
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(area.take(PlaceKind::Table, 16), Some(first));
     }
 
-    /// Promise: what is left of a chunk when another comes is used all the same.
+    /// Promise: the rest of a chunk is used after another one is claimed.
     #[test]
     fn nothing_is_lost() {
         let mut area = ModelArea::default();

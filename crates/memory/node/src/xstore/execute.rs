@@ -1,62 +1,70 @@
-//! What each request comes to.
+//! Executes requests about tables of leaves.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
-use farleaf_index::rpc::{Change, Failure, Looked, ModelNews, Reply, Request};
-use farleaf_index::xstore::{ModelVersion, Place};
+use farleaf_index::rpc::{Change, Failure, LookUpReply, ModelNews, WordReply, WordRequest};
+use farleaf_index::xstore::{ModelVersion, TablePosition};
 use farleaf_index::{Index, IndexError};
-use farleaf_leaf::LeafError;
+use farleaf_leaf::words::LeafError;
 
 use super::served::LeafTable;
-use super::worker::{Employer, Hired, Open, Worker};
+use super::worker::{OpenTable, SessionFactory, Worker, WorkerSession};
 
-impl<B: Employer> Worker<B> {
+impl<B: SessionFactory> Worker<B> {
     /// Executes a request about a table of leaves.
     ///
     /// # Errors
-    /// It could not be executed, or nobody knows whether it was; in words for the client.
-    pub async fn execute(&self, table: &Arc<LeafTable>, request: Request) -> Result<Reply, String> {
-        let hired = self.hired()?;
+    /// The request could not be executed, or its outcome is unknown. The message is for the client.
+    pub async fn execute(
+        &self,
+        table: &Arc<LeafTable>,
+        request: WordRequest,
+    ) -> Result<WordReply, String> {
+        let worker_session = self.worker_session()?;
         let executed = async {
             self.follow().await?;
             match request {
-                Request::Get(key) => {
-                    let looked = self.look_up(&hired, table, key, None).await?;
-                    Ok(Reply::Found(looked.found))
+                WordRequest::Get(key) => {
+                    let looked = self.look_up(&worker_session, table, key, None).await?;
+                    Ok(WordReply::Found(looked.found))
                 }
-                Request::LookUp(key, known) => {
-                    let looked = self.look_up(&hired, table, key, Some(known)).await?;
-                    Ok(Reply::Looked(Box::new(looked)))
+                WordRequest::LookUp(key, known) => {
+                    let looked = self
+                        .look_up(&worker_session, table, key, Some(known))
+                        .await?;
+                    Ok(WordReply::LookUpReply(Box::new(looked)))
                 }
-                Request::Change(key, change) => {
-                    self.change(&hired, table, key, (change, None)).await
+                WordRequest::Change(key, change) => {
+                    self.change(&worker_session, table, key, (change, None))
+                        .await
                 }
-                Request::ChangeAt(key, change, place) => {
-                    self.change(&hired, table, key, (change, Some(place))).await
+                WordRequest::ChangeAt(key, change, place) => {
+                    self.change(&worker_session, table, key, (change, Some(place)))
+                        .await
                 }
-                Request::Count => {
-                    let open = self.open(&hired, table).await?;
-                    Ok(Reply::Count(
+                WordRequest::Count => {
+                    let open = self.open(&worker_session, table).await?;
+                    Ok(WordReply::Count(
                         open.built.record_count.load(Ordering::Relaxed),
                     ))
                 }
-                _ => Ok(Reply::Failed(Failure::OfLeaves)),
+                _ => Ok(WordReply::Failed(Failure::OfLeaves)),
             }
         };
         match executed.await {
             Ok(reply) => Ok(reply),
             Err(IndexError::Leaf(LeafError::TableDropped { .. })) => {
-                Ok(Reply::Failed(Failure::Dropped))
+                Ok(WordReply::Failed(Failure::Dropped))
             }
-            Err(error) if error.is_full() => Ok(Reply::Failed(Failure::PoolFull)),
-            // U4: the client is told as it would be of its own READs.
-            Err(error) if let Some(node) = error.lost_node() => Ok(Reply::NodeLost(node)),
+            Err(error) if error.is_full() => Ok(WordReply::Failed(Failure::PoolFull)),
+            // The client gets the same error as from its own READs.
+            Err(error) if let Some(node) = error.lost_node() => Ok(WordReply::NodeLost(node)),
             Err(error) => {
-                let is_unknown = hired.broken.get();
-                hired.note_failure(&error);
+                let is_unknown = worker_session.broken.get();
+                worker_session.note_failure(&error);
                 let what = if is_unknown {
                     ", and may have been done"
                 } else {
@@ -69,17 +77,17 @@ impl<B: Employer> Worker<B> {
 
     async fn look_up(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
         key: u64,
         known: Option<ModelVersion>,
-    ) -> Result<Looked, IndexError> {
+    ) -> Result<LookUpReply, IndexError> {
         let mut batch = Batch::new();
         loop {
-            let open = self.open(hired, table).await?;
-            let index = Index::new(hired.access(self.layout(), table), &open.state);
+            let open = self.open(worker_session, table).await?;
+            let index = Index::new(worker_session.access(self.layout(), table), &open.state);
             let found = index.find(&mut batch, key).await;
-            self.note(&open, hired, &mut batch, OperationKind::Get);
+            self.note(&open, worker_session, &mut batch, OperationKind::Get);
             match found {
                 Ok((leaf, found)) => {
                     let news = known.map(|known| open.built.news_for(key, known));
@@ -87,51 +95,56 @@ impl<B: Employer> Worker<B> {
                     if news == ModelNews::None && known.is_some() {
                         open.table.note_missed(self.tables(), &open.built, key);
                     }
-                    return Ok(Looked { found, leaf, news });
+                    return Ok(LookUpReply { found, leaf, news });
                 }
-                Err(error) => self.after(hired, &open, error).await?,
+                Err(error) => self.after(worker_session, &open, error).await?,
             }
         }
     }
 
     async fn change(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
         key: u64,
-        (change, place): (Change, Option<Place>),
-    ) -> Result<Reply, IndexError> {
+        (change, place): (Change, Option<TablePosition>),
+    ) -> Result<WordReply, IndexError> {
         let mut batch = Batch::new();
         loop {
-            let open = self.open(hired, table).await?;
-            let index = Index::new(hired.access(self.layout(), table), &open.state);
+            let open = self.open(worker_session, table).await?;
+            let index = Index::new(worker_session.access(self.layout(), table), &open.state);
             if let Some(leaf) = place.and_then(|place| open.built.leaf_at(place)) {
                 open.state.suggest(leaf);
             }
             let decide = |found| (change.decide(found), found);
             let changed = index.modify(&mut batch, key, decide).await;
-            // Y4: whatever became of the change, leaves may have been split.
-            self.note(&open, hired, &mut batch, OperationKind::Put);
+            // Whatever the outcome of the change, leaves may have been split.
+            self.note(&open, worker_session, &mut batch, OperationKind::Put);
             match changed {
                 Ok(found) => {
                     open.built.count(change, found);
-                    return Ok(Reply::Found(found));
+                    return Ok(WordReply::Found(found));
                 }
-                Err(error) => self.after(hired, &open, error).await?,
+                Err(error) => self.after(worker_session, &open, error).await?,
             }
         }
     }
 
-    /// Y4.
+    /// Makes the sub-models due whose leaves were split.
     fn note(
         &self,
-        open: &Rc<Open>,
-        hired: &Hired<B::Endpoint>,
+        open: &Rc<OpenTable>,
+        worker_session: &WorkerSession<B::Endpoint>,
         batch: &mut Batch,
         kind: OperationKind,
     ) {
-        hired.endpoint.counters().record(kind, &batch.take_cost());
-        let is_told = !hired.endpoint.leaves_out(ProtocolCheck::SplitsAreTold);
+        worker_session
+            .endpoint
+            .counters()
+            .record(kind, &batch.take_cost());
+        let is_told = !worker_session
+            .endpoint
+            .skips_check(ProtocolCheck::SplitsAreReported);
         for low in open.state.take_added_leaves() {
             if is_told {
                 open.table.note_added(self.tables(), &open.built, low);
@@ -139,17 +152,20 @@ impl<B: Employer> Worker<B> {
         }
     }
 
-    /// `Ok`: there is a newer tree, or leaves that are retired are followed from now on.
+    /// Handles an error. `Ok` means retry: there is a newer tree, or retired leaves are followed
+    /// from now on.
     async fn after(
         &self,
-        hired: &Hired<B::Endpoint>,
-        open: &Rc<Open>,
+        worker_session: &WorkerSession<B::Endpoint>,
+        open: &Rc<OpenTable>,
         error: IndexError,
     ) -> Result<(), IndexError> {
         if !matches!(error, IndexError::Outdated) {
             return Err(error);
         }
-        let newer = self.build(hired, &open.table, Some(&open.built)).await?;
+        let newer = self
+            .build(worker_session, &open.table, Some(&open.built))
+            .await?;
         if Arc::ptr_eq(&newer, &open.built) {
             open.state.follow_retired();
         }

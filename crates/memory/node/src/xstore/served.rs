@@ -1,81 +1,82 @@
-//! One table: the tree over its leaves, and its models.
+//! One served table: the tree over its leaves, and its models.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, ModelNews};
 use farleaf_index::xstore::{
-    Generation, InnerTree, ModelHead, ModelVersion, Place, SubModelRecord,
+    Generation, InnerTree, ModelHead, ModelVersion, SubModelRecord, TablePosition,
 };
-use farleaf_leaf::{GeometryError, LeafGeometry};
+use farleaf_leaf::words::{GeometryError, LeafGeometry};
 use farleaf_model::recursive::TopModel;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_pool::catalog::CatalogEntry;
 
 use super::area::ModelArea;
-use super::tables::{Due, LeafTables};
+use super::tables::{DueTraining, LeafTables};
 
-/// All are trained anew when there are so many times more leaves than when they were last (Y7).
+/// Growth of the number of leaves, as a factor, after which all models are trained again.
 const GROWTH: u64 = 2;
 
-/// One thread trains all of a table's models.
+/// Value of the training count while one thread trains all models.
 const TRAINS_ALL: u32 = u32::MAX;
 
-/// A split that makes more sub-models due makes all due.
+/// A split that makes more sub-models due than this makes all due.
 const DUE_COUNT_MAX: u32 = 64;
-/// Entries of a translation table that a reply brings at the most: half a ring. A longer one the
-/// client reads by itself.
+/// Maximum number of entries of a translation table in a reply: half a ring. Clients read longer
+/// tables themselves.
 const NEWS_TABLE_LENGTH_MAX: usize = 1000;
 
-/// A table whose leaves the node's sessions change.
+/// Table whose leaves only the node's sessions change.
 #[derive(Debug)]
 pub struct LeafTable {
-    /// As it was when it was asked for first.
+    /// Catalog entry as of the first request.
     pub entry: CatalogEntry,
-    /// Of its leaves.
+    /// Geometry of the leaves.
     pub geometry: LeafGeometry,
-    /// Z2: somebody makes the tree.
+    /// Whether a thread is building the tree.
     is_building: AtomicBool,
-    built: RwLock<Option<Arc<Built>>>,
-    /// Z3: how many threads train a sub-model each, or [`TRAINS_ALL`].
+    built: RwLock<Option<Arc<BuiltTree>>>,
+    /// Number of threads that train one sub-model each, or [`TRAINS_ALL`].
     training_count: AtomicU32,
-    /// All of it is due, or being trained.
+    /// Whether all models are due, or being trained.
     is_all_due: AtomicBool,
     area: Mutex<ModelArea>,
     last_generation: AtomicU32,
 }
 
-/// While it lives, one thread makes a table's tree; dropped, another one may (Z2).
-pub(super) struct Building<'a> {
+/// Guard of the one thread that builds a table's tree. When it is dropped, another thread may
+/// build.
+pub(super) struct BuildGuard<'a> {
     pub(super) table: &'a Arc<LeafTable>,
 }
 
-impl Building<'_> {
-    /// The tree is made.
-    pub(super) fn end(self, built: Arc<Built>) {
+impl BuildGuard<'_> {
+    /// Installs the finished tree.
+    pub(super) fn end(self, built: Arc<BuiltTree>) {
         let place = self.table.built.write();
         *place.unwrap_or_else(PoisonError::into_inner) = Some(built);
     }
 }
 
-impl Drop for Building<'_> {
+impl Drop for BuildGuard<'_> {
     fn drop(&mut self) {
         self.table.is_building.store(false, Ordering::Release);
     }
 }
 
-/// While it lives, nobody else trains what it is of (Z3).
+/// Guard that excludes other threads from training the same models.
 #[derive(Debug)]
-pub struct Training {
+pub struct TrainingGuard {
     table: Arc<LeafTable>,
-    /// The sub-model, of the models that it was one of when this began; `None`: all, or one of
-    /// models that are no more.
+    /// The sub-model, and the models that contained it at the beginning; `None`: all, or a
+    /// sub-model of replaced models.
     one: Option<(Arc<Models>, u32)>,
     is_of_all: bool,
 }
 
-impl Drop for Training {
+impl Drop for TrainingGuard {
     fn drop(&mut self) {
         if let Some((models, number)) = &self.one {
             let served = &models.served[*number as usize];
@@ -90,14 +91,14 @@ impl Drop for Training {
     }
 }
 
-/// What belongs to one root.
+/// Tree and models of one root.
 #[derive(Debug)]
-pub struct Built {
-    /// The root.
+pub struct BuiltTree {
+    /// Root of the table.
     pub root: RemoteAddr,
-    /// The leaves.
+    /// Tree over the leaves.
     pub tree: Arc<InnerTree>,
-    /// How many records they hold.
+    /// Number of records in the leaves.
     pub record_count: AtomicU64,
     models: RwLock<Option<Arc<Models>>>,
 }
@@ -105,35 +106,36 @@ pub struct Built {
 /// One generation of models.
 #[derive(Debug)]
 pub struct Models {
-    /// What clients need to find them.
+    /// Header with which clients find the models.
     pub head: ModelHead,
-    /// Sends keys to sub-models.
+    /// Model that assigns keys to sub-models.
     pub top: TopModel,
     table: TableId,
-    served: Vec<Served>,
+    served: Vec<ServedSubModel>,
 }
 
 #[derive(Debug)]
-struct Served {
-    trained: RwLock<Arc<Trained>>,
-    /// The highest that far memory may have a record of, also of one whose writing failed.
+struct ServedSubModel {
+    trained: RwLock<Arc<TrainedSubModel>>,
+    /// Highest version of a record that far memory may contain, including records whose write
+    /// failed.
     last_version: AtomicU32,
     is_due: AtomicBool,
-    /// Z3: somebody trains it.
+    /// Whether a thread is training the sub-model.
     is_training: AtomicBool,
 }
 
-/// A sub-model.
+/// Trained sub-model.
 #[derive(Clone, Debug)]
-pub struct Trained {
-    /// As it is in far memory.
+pub struct TrainedSubModel {
+    /// Record of the sub-model, as it is in far memory.
     pub record: SubModelRecord,
-    /// Its translation table, as it is in far memory.
+    /// Translation table, as it is in far memory.
     pub table: Vec<RemoteAddr>,
 }
 
 impl LeafTable {
-    /// Nothing is known of its leaves.
+    /// Creates a table without a tree.
     pub(super) fn new(entry: CatalogEntry) -> Result<Self, GeometryError> {
         let geometry = LeafGeometry::new(entry.record.kind.slots().unwrap_or(0).into())?;
         Ok(Self {
@@ -148,30 +150,30 @@ impl LeafTable {
         })
     }
 
-    /// Which table.
+    /// Returns the number of the table.
     pub fn id(&self) -> TableId {
         self.entry.record.id
     }
 
-    /// The tree and the models of the newest root that is known here.
-    pub fn built(&self) -> Option<Arc<Built>> {
+    /// Returns the tree and the models of the newest known root.
+    pub fn built(&self) -> Option<Arc<BuiltTree>> {
         let built = self.built.read().unwrap_or_else(PoisonError::into_inner);
         built.clone()
     }
 
-    /// Z2: `None`: somebody else is making the tree.
-    pub(super) fn begin_building(self: &Arc<Self>) -> Option<Building<'_>> {
+    /// Begins to build the tree; `None` if another thread is building it.
+    pub(super) fn begin_building(self: &Arc<Self>) -> Option<BuildGuard<'_>> {
         let is_first = !self.is_building.swap(true, Ordering::AcqRel);
-        // Made only then: dropped, it would say that nobody does.
-        is_first.then(|| Building { table: self })
+        // Created only then: dropping the guard ends the building.
+        is_first.then(|| BuildGuard { table: self })
     }
 
-    /// Z3: `None`: somebody trains the sub-model, of this generation, or all of them; or something,
-    /// where all of them are asked for.
+    /// Begins to train a sub-model of this generation, or all. `None` if another thread trains the
+    /// sub-model or all models; if all are requested, also if any sub-model is being trained.
     pub(super) fn begin_training(
         self: &Arc<Self>,
         sub_model: Option<(u32, u32)>,
-    ) -> Option<Training> {
+    ) -> Option<TrainingGuard> {
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         let begun = self
             .training_count
@@ -180,12 +182,12 @@ impl LeafTable {
                 Some(_) => (count < TRAINS_ALL - 1).then(|| count + 1),
             });
         begun.ok()?;
-        let mut training = Training {
+        let mut training = TrainingGuard {
             table: Arc::clone(self),
             one: None,
             is_of_all: sub_model.is_none(),
         };
-        // Nobody replaces the models of this root meanwhile.
+        // The guard keeps other threads from replacing the models of this root.
         let models = self.built().and_then(|built| built.models());
         let one = models.zip(sub_model);
         if let Some((models, (generation, number))) = one
@@ -208,24 +210,24 @@ impl LeafTable {
         self.last_generation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Y7: all models are due, once.
+    /// Makes all models due, once.
     pub(super) fn make_all_due(self: &Arc<Self>, tables: &LeafTables) {
         if !self.is_all_due.swap(true, Ordering::SeqCst) {
-            tables.push(Due {
+            tables.push(DueTraining {
                 table: Arc::clone(self),
                 sub_model: None,
             });
         }
     }
 
-    /// All models begin to be trained: what changes from now on makes them due again.
+    /// Begins to train all models: later changes make them due again.
     pub(super) fn begin_all(&self) {
-        // Before the leaves are looked at.
+        // Cleared before the leaves are read.
         self.is_all_due.swap(false, Ordering::SeqCst);
     }
 
-    /// Y4: a leaf that begins at `low` was added to the tree.
-    pub(super) fn note_added(self: &Arc<Self>, tables: &LeafTables, built: &Built, low: u64) {
+    /// Makes sub-models due after a leaf that begins at `low` was added to the tree.
+    pub(super) fn note_added(self: &Arc<Self>, tables: &LeafTables, built: &BuiltTree, low: u64) {
         let Some(models) = built.models() else {
             return;
         };
@@ -243,9 +245,10 @@ impl LeafTable {
         }
     }
 
-    /// The newest models do not lead to a key: there was no room to train them when they were due,
-    /// or what they were trained on has changed and they are due already.
-    pub(super) fn note_missed(self: &Arc<Self>, tables: &LeafTables, built: &Built, key: u64) {
+    /// Makes the sub-model of a key due after the newest models did not lead to the key: there was
+    /// no free space to train them when they were due, or their leaves have changed and they are
+    /// already due.
+    pub(super) fn note_missed(self: &Arc<Self>, tables: &LeafTables, built: &BuiltTree, key: u64) {
         let Some(models) = built.models() else {
             return self.make_all_due(tables);
         };
@@ -255,11 +258,11 @@ impl LeafTable {
         }
     }
 
-    /// A sub-model is due, once.
+    /// Makes a sub-model due, once.
     pub(super) fn make_due(self: &Arc<Self>, tables: &LeafTables, models: &Models, number: u32) {
         let served = &models.served[number as usize];
         if !served.is_due.swap(true, Ordering::SeqCst) {
-            tables.push(Due {
+            tables.push(DueTraining {
                 table: Arc::clone(self),
                 sub_model: Some((models.head.generation, number)),
             });
@@ -267,8 +270,8 @@ impl LeafTable {
     }
 }
 
-impl Built {
-    /// A tree without models.
+impl BuiltTree {
+    /// Creates a tree without models.
     pub(super) fn new(root: RemoteAddr, tree: InnerTree, record_count: u64) -> Self {
         Self {
             root,
@@ -278,14 +281,14 @@ impl Built {
         }
     }
 
-    /// What a change has made of the number of records, which found this.
+    /// Updates the number of records after a change that found the value `found`.
     pub(super) fn count(&self, change: Change, found: Option<u64>) {
         match (change.decide(found), found) {
             (Decision::Set(_), None) => {
                 self.record_count.fetch_add(1, Ordering::Relaxed);
             }
             (Decision::Remove, Some(_)) => {
-                // Of a change whose outcome nobody knows, the record may not have been counted.
+                // If a change had an unknown outcome, its record may not have been counted.
                 let less = |count: u64| Some(count.saturating_sub(1));
                 let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
                 let _ = self.record_count.fetch_update(set, fetch, less);
@@ -294,22 +297,23 @@ impl Built {
         }
     }
 
-    /// The newest generation.
+    /// Returns the newest generation of models.
     pub fn models(&self) -> Option<Arc<Models>> {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         models.clone()
     }
 
-    /// Returns the generation before.
+    /// Installs models; returns the previous generation.
     pub(super) fn set_models(&self, models: Arc<Models>) -> Option<Arc<Models>> {
         let mut place = self.models.write().unwrap_or_else(PoisonError::into_inner);
         place.replace(models)
     }
 
-    /// The leaf that a client expects a key in (Y7); `None`: by models that are not the newest.
-    pub fn leaf_at(&self, place: Place) -> Option<RemoteAddr> {
+    /// Returns the leaf in which a client expects a key; `None` if the client's models are not the
+    /// newest.
+    pub fn leaf_at(&self, place: TablePosition) -> Option<RemoteAddr> {
         let models = self.models()?;
-        let Place { of, index } = place;
+        let TablePosition { of, index } = place;
         let is_same = of.generation == models.head.generation;
         let served = models.served.get(of.number as usize);
         let trained = served.filter(|_| is_same)?.trained();
@@ -317,7 +321,7 @@ impl Built {
         Some(entry.place())
     }
 
-    /// What is newer than what a client goes by for a key (Y6).
+    /// Returns the models for a key that are newer than those of the client.
     pub fn news_for(&self, key: u64, known: ModelVersion) -> ModelNews {
         let Some(models) = self.models() else {
             return ModelNews::None;
@@ -342,13 +346,13 @@ impl Built {
 }
 
 impl Models {
-    /// A generation, with all of its sub-models.
+    /// Creates a generation with all of its sub-models.
     pub(super) fn new(
         table: TableId,
         Generation { head, top }: Generation,
-        trained: Vec<Trained>,
+        trained: Vec<TrainedSubModel>,
     ) -> Self {
-        let served = |trained: Trained| Served {
+        let served = |trained: TrainedSubModel| ServedSubModel {
             last_version: AtomicU32::new(trained.record.version),
             trained: RwLock::new(Arc::new(trained)),
             is_due: AtomicBool::new(false),
@@ -362,30 +366,30 @@ impl Models {
         }
     }
 
-    /// A sub-model.
-    pub fn trained(&self, number: u32) -> Arc<Trained> {
+    /// Returns a sub-model.
+    pub fn trained(&self, number: u32) -> Arc<TrainedSubModel> {
         self.served[number as usize].trained()
     }
 
-    /// Y5: the version of the next one that is trained in place of a sub-model.
+    /// Returns the version of the next training of a sub-model.
     pub(super) fn next_version(&self, number: u32) -> u32 {
         let last_version = &self.served[number as usize].last_version;
         last_version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// All of them.
-    pub fn all_trained(&self) -> impl Iterator<Item = Arc<Trained>> {
-        self.served.iter().map(Served::trained)
+    /// Iterates over all sub-models.
+    pub fn all_trained(&self) -> impl Iterator<Item = Arc<TrainedSubModel>> {
+        self.served.iter().map(ServedSubModel::trained)
     }
 
-    /// A sub-model begins to be trained: what changes from now on makes it due again.
+    /// Begins to train a sub-model: later changes make it due again.
     pub(super) fn begin(&self, number: u32) {
         let served = &self.served[number as usize];
-        // Before the leaves are looked at.
+        // Cleared before the leaves are read.
         served.is_due.swap(false, Ordering::SeqCst);
     }
 
-    /// Whether a sub-model was trained on the leaves that there are.
+    /// Returns whether a sub-model was trained on the current leaves.
     pub(super) fn is_current(&self, number: u32, tree: &InnerTree) -> bool {
         let Some(span) = self.top.span(number) else {
             return true;
@@ -396,21 +400,22 @@ impl Models {
         known.eq(leaves)
     }
 
-    /// Takes another one in place of a sub-model, and returns that.
-    pub(super) fn replace(&self, number: u32, trained: Trained) -> Arc<Trained> {
+    /// Replaces a sub-model; returns the previous one.
+    pub(super) fn replace(&self, number: u32, trained: TrainedSubModel) -> Arc<TrainedSubModel> {
         let place = self.served[number as usize].trained.write();
         let mut place = place.unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut place, Arc::new(trained))
     }
 
-    /// Y7.
+    /// Returns whether the number of leaves has grown so much that all models must be trained
+    /// again.
     fn are_outgrown(&self, leaf_count: u64, leaves_per_sub_model: u64) -> bool {
         leaf_count >= self.head.leaf_count * GROWTH + leaves_per_sub_model
     }
 }
 
-impl Served {
-    fn trained(&self) -> Arc<Trained> {
+impl ServedSubModel {
+    fn trained(&self) -> Arc<TrainedSubModel> {
         let trained = self.trained.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&trained)
     }

@@ -1,39 +1,39 @@
-//! The tables that are served, and what is due to be trained.
+//! The served tables, and the queue of due training.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farleaf_base::TableId;
 use farleaf_index::rpc::Failure;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::TableId;
+use farleaf_pool::catalog::CatalogEntry;
 
-use super::served::{LeafTable, Training};
+use super::served::{LeafTable, TrainingGuard};
 
-/// Leaves that a sub-model gets when all are trained.
+/// Leaves per sub-model when all models are trained.
 const LEAVES_PER_SUB_MODEL: u64 = 64;
 
-/// All of them. Threads share it.
+/// All served tables, shared by all threads.
 #[derive(Debug)]
 pub struct LeafTables {
     leaves_per_sub_model: AtomicU64,
     tables: Mutex<BTreeMap<TableId, Arc<LeafTable>>>,
-    due: Mutex<VecDeque<Due>>,
+    due: Mutex<VecDeque<DueTraining>>,
     has_due: Condvar,
 }
 
-/// What is due to be trained.
+/// Training that is due.
 #[derive(Clone, Debug)]
-pub struct Due {
-    /// The table.
+pub struct DueTraining {
+    /// Table to train.
     pub table: Arc<LeafTable>,
-    /// Which of its sub-models, of which generation; `None`: all, and a top model (Y7).
+    /// Sub-model and its generation; `None`: all models, including the top model.
     pub sub_model: Option<(u32, u32)>,
 }
 
 impl Default for LeafTables {
-    /// With sub-models of some 400 records, twice as many as in the paper.
+    /// Uses sub-models of some 400 records, twice as many as in the paper.
     fn default() -> Self {
         Self {
             leaves_per_sub_model: AtomicU64::new(LEAVES_PER_SUB_MODEL),
@@ -45,13 +45,13 @@ impl Default for LeafTables {
 }
 
 impl LeafTables {
-    /// How many leaves a sub-model gets from now on when all are trained, at least one.
+    /// Sets the leaves per sub-model for future trainings of all models; at least one.
     pub fn set_leaves_per_sub_model(&self, count: u64) {
         self.leaves_per_sub_model
             .store(count.max(1), Ordering::Relaxed);
     }
 
-    /// How many it gets.
+    /// Returns the leaves per sub-model.
     pub fn leaves_per_sub_model(&self) -> u64 {
         self.leaves_per_sub_model.load(Ordering::Relaxed)
     }
@@ -60,19 +60,19 @@ impl LeafTables {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Due>> {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<DueTraining>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A table that has been asked for before.
+    /// Returns a table that has been requested before.
     pub fn get(&self, id: TableId) -> Option<Arc<LeafTable>> {
         self.tables().get(&id).cloned()
     }
 
-    /// A table that is asked for the first time.
+    /// Adds a table at its first request.
     ///
     /// # Errors
-    /// Its entry says what no table of this version's says.
+    /// The catalog entry is not supported by this version.
     pub fn add(&self, entry: CatalogEntry) -> Result<Arc<LeafTable>, Failure> {
         let id = entry.record.id;
         let mut tables = self.tables();
@@ -85,25 +85,25 @@ impl LeafTables {
         Ok(table)
     }
 
-    /// All that have been asked for.
+    /// Returns all tables that have been requested.
     pub fn all(&self) -> Vec<Arc<LeafTable>> {
         self.tables().values().cloned().collect()
     }
 
-    /// The table was dropped: nobody asks for it any more, and nothing of it is trained.
+    /// Removes a dropped table, with all training that is due for it.
     pub fn forget(&self, id: TableId) {
         self.tables().remove(&id);
         self.queue().retain(|due| due.table.id() != id);
     }
 
-    /// Something is due.
-    pub fn push(&self, due: Due) {
+    /// Adds due training to the queue.
+    pub fn push(&self, due: DueTraining) {
         self.queue().push_back(due);
         self.has_due.notify_one();
     }
 
-    /// What has been due for longest and nobody keeps from being trained (Z3).
-    pub fn pop(&self) -> Option<(Due, Training)> {
+    /// Removes and returns the oldest due training that no other training excludes.
+    pub fn pop(&self) -> Option<(DueTraining, TrainingGuard)> {
         let mut queue = self.queue();
         let mut waiting: Vec<TableId> = Vec::new();
         let begun = queue.iter().enumerate().find_map(|(index, due)| {
@@ -113,7 +113,8 @@ impl LeafTables {
             }
             let training = due.table.begin_training(due.sub_model);
             if training.is_none() && due.sub_model.is_none() {
-                // All of a table wait for those who train some of it, not for those who come later.
+                // A training of all models waits for running trainings, but not for those that
+                // begin later.
                 waiting.push(id);
             }
             Some((index, training?))
@@ -122,7 +123,7 @@ impl LeafTables {
         Some((queue.remove(index)?, training))
     }
 
-    /// Waits until something may be due, or for so long.
+    /// Waits until training may be due, or until the time limit.
     pub fn wait(&self, at_most: Duration) {
         let queue = self.queue();
         if queue.is_empty() {
@@ -131,12 +132,12 @@ impl LeafTables {
         }
     }
 
-    /// How much is due.
+    /// Returns the length of the queue.
     pub fn due_count(&self) -> usize {
         self.queue().len()
     }
 
-    /// Whoever waits looks again.
+    /// Wakes all waiting threads.
     pub fn wake_all(&self) {
         self.has_due.notify_all();
     }
@@ -145,12 +146,12 @@ impl LeafTables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_base::{NodeId, RemoteAddr, SequenceNumber};
     use farleaf_index::xstore::{Generation, InnerTree, ModelHead, SubModelRecord};
     use farleaf_model::recursive::{SubModel, TopModel};
-    use farleaf_region::catalog::{EntryState, TableKind, TableRecord};
-    use farleaf_types::{NodeId, RemoteAddr, SequenceNumber};
+    use farleaf_pool::catalog::{EntryState, TableKind, TableRecord};
 
-    use crate::xstore::served::{Built, Models, Trained};
+    use crate::xstore::served::{BuiltTree, Models, TrainedSubModel};
 
     fn at(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A table with so many sub-models, of generation 1.
+    /// Returns a table with so many sub-models, of generation 1.
     fn table(tables: &LeafTables, sub_model_count: u32) -> Arc<LeafTable> {
         let table = tables.add(entry()).expect("sound");
         let lows: Vec<u64> = (0..64).map(|low| low * 100).collect();
@@ -191,7 +192,7 @@ mod tests {
             leaf_count: 64,
             record_count: 256,
         };
-        let trained = (0..sub_model_count).map(|_| Trained {
+        let trained = (0..sub_model_count).map(|_| TrainedSubModel {
             record: SubModelRecord {
                 version: 1,
                 generation: 1,
@@ -202,21 +203,21 @@ mod tests {
         });
         let newest = Generation { head, top };
         let models = Models::new(table.id(), newest, trained.collect());
-        let built = Arc::new(Built::new(at(2), InnerTree::new(at(1)), 256));
+        let built = Arc::new(BuiltTree::new(at(2), InnerTree::new(at(1)), 256));
         built.set_models(Arc::new(models));
         let building = table.begin_building().expect("nobody else does");
         building.end(built);
         table
     }
 
-    /// Promise (Z3): sub-models of a table are trained at once, one of them by one thread; all are
-    /// trained alone, and come before what was due later.
+    /// Promise: different sub-models of a table are trained at once, each by one thread. All models
+    /// are trained alone, and before training that became due later.
     #[test]
     fn who_may_train_at_once() {
         let tables = LeafTables::default();
         let table = table(&tables, 4);
         let push = |sub_model: Option<(u32, u32)>| {
-            tables.push(Due {
+            tables.push(DueTraining {
                 table: Arc::clone(&table),
                 sub_model,
             });

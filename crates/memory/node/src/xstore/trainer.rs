@@ -1,36 +1,36 @@
-//! Trains sub-models, and all of them (Y4, Y5, Y7).
+//! Trains sub-models, and all models of a table.
 
 use core::cell::Cell;
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::xstore::record::RECORD_SIZE_WORDS;
 use farleaf_index::xstore::{Generation, ModelHead, SubModelRecord};
 use farleaf_model::recursive::{SubModel, TopModel, pieces_of};
-use farleaf_region::RegionError;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::PoolError;
 
 use super::area::{self, PlaceKind};
-use super::served::{Built, LeafTable, Models, Trained};
-use super::tables::Due;
-use super::worker::{Employer, Hired, Worker};
+use super::served::{BuiltTree, LeafTable, Models, TrainedSubModel};
+use super::tables::DueTraining;
+use super::worker::{SessionFactory, Worker, WorkerSession};
 
-/// Words that one batch writes, about.
+/// Approximate words written per batch.
 const BATCH_SIZE_WORDS: usize = 1 << 15;
 
-/// One thread's.
+/// Trainer, owned by one thread.
 #[derive(Debug)]
-pub struct Trainer<B: Employer> {
+pub struct Trainer<B: SessionFactory> {
     worker: Worker<B>,
     sub_model_count: Cell<u64>,
     point_count: Cell<u64>,
 }
 
-impl<B: Employer> Trainer<B> {
-    /// With a worker that does nothing else.
+impl<B: SessionFactory> Trainer<B> {
+    /// Creates a trainer with its own worker.
     pub fn new(worker: Worker<B>) -> Self {
         Self {
             worker,
@@ -39,48 +39,52 @@ impl<B: Employer> Trainer<B> {
         }
     }
 
-    /// Sub-models that have been trained.
+    /// Returns the number of sub-models trained.
     pub fn sub_model_count(&self) -> u64 {
         self.sub_model_count.get()
     }
 
-    /// Points that sub-models have been fitted to, one for each leaf of each.
+    /// Returns the number of points that sub-models were fitted to, one for each leaf of each.
     pub fn point_count(&self) -> u64 {
         self.point_count.get()
     }
 
-    /// The worker.
+    /// Returns the worker.
     pub fn worker(&self) -> &Worker<B> {
         &self.worker
     }
 
-    /// Trains what has been due for longest; false: nothing is, or there is no session to be had.
-    /// What begins to be trained is not due any more, whatever becomes of that: who misses a key
-    /// asks for it again.
+    /// Runs the oldest due training. Returns false if there is none, or if there is no free
+    /// session. Training that has begun is no longer due, whatever its outcome: a client that
+    /// misses a key makes it due again.
     ///
     /// # Errors
-    /// There is no room for models, or the fabric failed.
+    /// There is no free space for models, or the fabric failed.
     pub async fn train_next(&self) -> Result<bool, IndexError> {
         let Some((due, training)) = self.worker.tables().pop() else {
             return Ok(false);
         };
-        let Ok(hired) = self.worker.hired() else {
+        let Ok(worker_session) = self.worker.worker_session() else {
             drop(training);
             self.worker.tables().push(due);
             return Ok(false);
         };
-        let trained = self.train(&hired, due).await;
+        let trained = self.train(&worker_session, due).await;
         if let Err(error) = &trained {
-            hired.note_failure(error);
+            worker_session.note_failure(error);
         }
         drop(training);
         trained.map(|()| true)
     }
 
-    async fn train(&self, hired: &Hired<B::Endpoint>, due: Due) -> Result<(), IndexError> {
-        let Due { table, sub_model } = due;
+    async fn train(
+        &self,
+        worker_session: &WorkerSession<B::Endpoint>,
+        due: DueTraining,
+    ) -> Result<(), IndexError> {
+        let DueTraining { table, sub_model } = due;
         if sub_model.is_none() {
-            // Before the tree is looked at: another one makes all due again.
+            // Before the tree is read: another tree makes all models due again.
             table.begin_all();
         }
         let built = table.built();
@@ -94,26 +98,26 @@ impl<B: Employer> Trainer<B> {
         let Some(built) = &built else {
             return Ok(());
         };
-        if !hired.is_live(self.worker.layout(), &table).await? {
+        if !worker_session.is_live(self.worker.layout(), &table).await? {
             self.worker.tables().forget(table.id());
             return Ok(());
         }
         match (sub_model, one) {
-            (None, _) => self.train_all(hired, &table, built).await,
+            (None, _) => self.train_all(worker_session, &table, built).await,
             (_, Some((models, number))) => {
-                self.train_one(hired, &table, built, (&models, number))
+                self.train_one(worker_session, &table, built, (&models, number))
                     .await
             }
             _ => Ok(()),
         }
     }
 
-    /// Y5.
+    /// Trains one sub-model.
     async fn train_one(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
-        built: &Built,
+        built: &BuiltTree,
         (models, number): (&Arc<Models>, u32),
     ) -> Result<(), IndexError> {
         let Some(span) = models.top.span(number) else {
@@ -121,16 +125,18 @@ impl<B: Employer> Trainer<B> {
         };
         let (lows, leaves) = built.tree.overlapping(*span.start(), *span.end());
         let of = (models.head.generation, models.next_version(number));
-        let trained = self.fit(hired, table, of, (&span, &lows, &leaves)).await?;
+        let trained = self
+            .fit(worker_session, table, of, (&span, &lows, &leaves))
+            .await?;
         let mut batch = Batch::new();
         post(&mut batch, models.head.record(number), table, &trained);
-        if let Err(error) = hired.endpoint.execute(&mut batch).await {
-            // Whatever was written there is an old hint (Y3). It may be in the place of what is
-            // known here as the newest, and lead nowhere: so that is trained again.
+        if let Err(error) = worker_session.endpoint.execute(&mut batch).await {
+            // What was written there is an outdated hint. It may overwrite the record of the newest
+            // known version and lead nowhere, so the sub-model is trained again.
             give_table(table, &trained);
-            if !hired
+            if !worker_session
                 .endpoint
-                .leaves_out(ProtocolCheck::FailedTrainingIsDue)
+                .skips_check(ProtocolCheck::FailedTrainingIsDue)
             {
                 table.make_due(self.worker.tables(), models, number);
             }
@@ -141,35 +147,35 @@ impl<B: Employer> Trainer<B> {
         Ok(())
     }
 
-    /// Y7.
+    /// Trains all models of a table.
     async fn train_all(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
-        built: &Built,
+        built: &BuiltTree,
     ) -> Result<(), IndexError> {
         let leaf_count_before = built.tree.leaf_count();
         let (lows, leaves) = built.tree.overlapping(0, u64::MAX);
         let per_sub_model = self.worker.tables().leaves_per_sub_model();
         let per_sub_model = usize::try_from(per_sub_model).unwrap_or(usize::MAX);
         let top = TopModel::fit(&lows, per_sub_model);
-        // It is fitted to all of them.
+        // The top model is fitted to all of them.
         let low_count = lows.len() as u64;
-        hired.endpoint.note_training(low_count, low_count);
+        worker_session.endpoint.note_training(low_count, low_count);
         let mut head = ModelHead {
             generation: table.next_generation(),
             sub_model_count: top.sub_model_count(),
-            // It has no more lines than sub-models.
+            // The top model has no more lines than sub-models.
             line_count: top.lines().len() as u32,
             records: RemoteAddr::NULL,
             leaf_count: lows.len() as u64,
             record_count: built.record_count.load(Ordering::Relaxed),
         };
         let place = (PlaceKind::Records, size_words(&head));
-        head.records = self.place(hired, table, place).await?;
+        head.records = self.place(worker_session, table, place).await?;
         let newest = Generation { head, top };
         let mut all = Vec::with_capacity(head.sub_model_count as usize);
-        let written = self.write_all(hired, table, (&newest, &lows, &leaves), &mut all);
+        let written = self.write_all(worker_session, table, (&newest, &lows, &leaves), &mut all);
         let written = written.await;
         let models = Arc::new(Models::new(table.id(), newest, all));
         if let Err(error) = written {
@@ -179,20 +185,21 @@ impl<B: Employer> Trainer<B> {
         if let Some(before) = built.set_models(Arc::clone(&models)) {
             give_models(table, &before);
         }
-        // Y5: leaves that were added meanwhile have made sub-models due that are no more.
+        // Leaves added in the meantime have made sub-models of the old generation due.
         if built.tree.leaf_count() != leaf_count_before {
             self.make_changed_due(table, built, &models);
         }
         Ok(())
     }
 
-    /// Writes the top model, and trains and writes all sub-models, into `all` as far as it comes.
+    /// Writes the top model, then trains and writes the sub-models; adds them to `all`, as far as
+    /// it gets.
     async fn write_all(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
         (newest, lows, leaves): (&Generation, &[u64], &[RemoteAddr]),
-        all: &mut Vec<Trained>,
+        all: &mut Vec<TrainedSubModel>,
     ) -> Result<(), IndexError> {
         let Generation { head, top } = newest;
         let mut batch = Batch::new();
@@ -200,67 +207,73 @@ impl<B: Employer> Trainer<B> {
         for (part, index) in lines.chunks(BATCH_SIZE_WORDS).zip(0..) {
             let place = head.records.word_at(index * BATCH_SIZE_WORDS as u64);
             batch.write(place, part);
-            hired.endpoint.execute(&mut batch).await?;
+            worker_session.endpoint.execute(&mut batch).await?;
             batch.clear();
         }
         let mut word_count = 0;
         for number in 0..head.sub_model_count {
             let Some(span) = top.span(number) else {
-                // No key is ever sent there.
+                // No key is assigned to it.
                 all.push(nothing(head, lows, leaves));
                 continue;
             };
             let pieces = pieces_of(lows, &span);
             let overlapping = (&span, &lows[pieces.clone()], &leaves[pieces]);
             let of = (head.generation, 1);
-            let trained = self.fit(hired, table, of, overlapping).await?;
+            let trained = self.fit(worker_session, table, of, overlapping).await?;
             word_count += trained.table.len() + RECORD_SIZE_WORDS;
             post(&mut batch, head.record(number), table, &trained);
             all.push(trained);
             if word_count >= BATCH_SIZE_WORDS {
-                hired.endpoint.execute(&mut batch).await?;
+                worker_session.endpoint.execute(&mut batch).await?;
                 batch.clear();
                 word_count = 0;
             }
         }
         if !batch.is_empty() {
-            hired.endpoint.execute(&mut batch).await?;
+            worker_session.endpoint.execute(&mut batch).await?;
         }
         Ok(())
     }
 
-    /// A sub-model of the leaves that overlap with its span, and a place for its table.
+    /// Fits a sub-model to the leaves that overlap with its span, and allocates its table.
     async fn fit(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
         (generation, version): (u32, u32),
         (span, mut lows, mut leaves): (&RangeInclusive<u64>, &[u64], &[RemoteAddr]),
-    ) -> Result<Trained, RegionError> {
+    ) -> Result<TrainedSubModel, PoolError> {
         let has_boundary = lows[0] < *span.start() && lows.len() > 1;
-        if has_boundary && hired.endpoint.leaves_out(ProtocolCheck::ModelsOverlap) {
+        if has_boundary
+            && worker_session
+                .endpoint
+                .skips_check(ProtocolCheck::ModelsOverlap)
+        {
             (lows, leaves) = (&lows[1..], &leaves[1..]);
         }
         let model = SubModel::fit(lows, span);
         let point_count = lows.len() as u64;
         self.sub_model_count.update(|count| count + 1);
         self.point_count.update(|count| count + point_count);
-        // A point a leaf: records are not looked at.
-        hired.endpoint.note_training(point_count, point_count);
+        // One point per leaf; records are not read.
+        worker_session
+            .endpoint
+            .note_training(point_count, point_count);
         let place = (PlaceKind::Table, leaves.len());
         let record = SubModelRecord {
             version,
             generation,
             model,
-            table: self.place(hired, table, place).await?,
+            table: self.place(worker_session, table, place).await?,
         };
-        Ok(Trained {
+        Ok(TrainedSubModel {
             record,
             table: entries(&model, lows, leaves),
         })
     }
 
-    fn make_changed_due(&self, table: &Arc<LeafTable>, built: &Built, models: &Models) {
+    fn make_changed_due(&self, table: &Arc<LeafTable>, built: &BuiltTree, models: &Models) {
         for number in 0..models.head.sub_model_count {
             if !models.is_current(number, &built.tree) {
                 table.make_due(self.worker.tables(), models, number);
@@ -268,22 +281,26 @@ impl<B: Employer> Trainer<B> {
         }
     }
 
-    /// A place in far memory, in another chunk if need be.
+    /// Allocates far memory, in a new chunk if necessary.
     async fn place(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
         (kind, word_count): (PlaceKind, usize),
-    ) -> Result<RemoteAddr, RegionError> {
+    ) -> Result<RemoteAddr, PoolError> {
         loop {
             if let Some(place) = table.area().take(kind, word_count) {
                 return Ok(place);
             }
-            let way = (&hired.endpoint, self.worker.layout(), hired.owner);
+            let way = (
+                &worker_session.endpoint,
+                self.worker.layout(),
+                worker_session.owner,
+            );
             let claimed = area::claim(way, table.id(), word_count).await;
-            if matches!(claimed, Err(RegionError::Fabric(_))) {
-                // A chunk may be the session's that nobody knows of.
-                hired.broken.set(true);
+            if matches!(claimed, Err(PoolError::Fabric(_))) {
+                // The session may own a chunk that it does not know of.
+                worker_session.broken.set(true);
             }
             let (start, chunk_count) = claimed?;
             table.area().extend(kind, start, chunk_count);
@@ -291,7 +308,8 @@ impl<B: Employer> Trainer<B> {
     }
 }
 
-/// A translation table: where the leaves are, and where each begins as the model has it.
+/// Returns a translation table: the addresses of the leaves, and their positions according to the
+/// model.
 fn entries(model: &SubModel, lows: &[u64], leaves: &[RemoteAddr]) -> Vec<RemoteAddr> {
     let leaves = leaves.iter().zip(lows).zip(0..);
     let entry = |((leaf, low), piece): ((&RemoteAddr, &u64), u32)| {
@@ -300,16 +318,16 @@ fn entries(model: &SubModel, lows: &[u64], leaves: &[RemoteAddr]) -> Vec<RemoteA
     leaves.map(entry).collect()
 }
 
-/// The table before the record (Y5): one batch, in this order (F2).
-fn post(batch: &mut Batch, place: RemoteAddr, table: &LeafTable, trained: &Trained) {
+/// Posts the table before the record, in one batch, in this order (FABRIC-2).
+fn post(batch: &mut Batch, place: RemoteAddr, table: &LeafTable, trained: &TrainedSubModel) {
     let words: Vec<u64> = trained.table.iter().map(|leaf| leaf.word()).collect();
     batch.write(trained.record.table.word_at(0), &words);
     batch.write(place.word_at(0), &trained.record.encode(place, table.id()));
 }
 
-/// What a sub-model is that no key is sent to.
-fn nothing(head: &ModelHead, lows: &[u64], leaves: &[RemoteAddr]) -> Trained {
-    Trained {
+/// Returns a sub-model for a span to which no key is assigned.
+fn nothing(head: &ModelHead, lows: &[u64], leaves: &[RemoteAddr]) -> TrainedSubModel {
+    TrainedSubModel {
         record: SubModelRecord {
             version: 1,
             generation: head.generation,
@@ -320,7 +338,7 @@ fn nothing(head: &ModelHead, lows: &[u64], leaves: &[RemoteAddr]) -> Trained {
     }
 }
 
-fn give_table(table: &LeafTable, trained: &Trained) {
+fn give_table(table: &LeafTable, trained: &TrainedSubModel) {
     let (place, length) = (trained.record.table, trained.table.len());
     if !place.is_null() {
         table.area().give(PlaceKind::Table, length, place);
@@ -335,7 +353,7 @@ fn give_models(table: &LeafTable, models: &Models) {
     table.area().give(PlaceKind::Records, word_count, place);
 }
 
-/// Words of the top model's lines and all records.
+/// Returns the words of the top model's lines and all records.
 fn size_words(head: &ModelHead) -> usize {
     head.block_count() as usize * RECORD_SIZE_WORDS
 }

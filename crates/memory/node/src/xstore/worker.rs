@@ -1,4 +1,4 @@
-//! A session of the node that executes requests (Z1).
+//! Session of the node that executes requests.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -6,82 +6,86 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::{InnerLayer, InnerTree};
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafError, LeafLease};
-use farleaf_region::PoolLayout;
-use farleaf_region::catalog::live_word;
-use farleaf_region::members::MemberState;
-use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr, published_addr};
-use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_leaf::words::{LeafAccess, LeafError, LeafLease};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::live_word;
+use farleaf_pool::members::MemberState;
+use farleaf_pool::session::{HEARTBEAT_DRAINED, heartbeat_addr, published_addr};
 
-use super::served::{Building, Built, LeafTable};
+use super::served::{BuildGuard, BuiltTree, LeafTable};
 use super::tables::LeafTables;
 
-/// Gives sessions of the node what they work with.
-pub trait Employer {
-    /// The way to the leaves.
+/// Provider of endpoints and sessions for workers.
+pub trait SessionFactory {
+    /// Endpoint to the leaves.
     type Endpoint: Endpoint;
 
-    /// A session.
+    /// Opens a session.
     ///
     /// # Errors
-    /// There is none left, or the device has no queue pair left; in words for the client.
-    fn hire(&self) -> Result<(Self::Endpoint, OwnerWord), String>;
+    /// No session is left, or the device has no queue pair left. The message is for the client.
+    fn open_worker_session(&self) -> Result<(Self::Endpoint, OwnerWord), String>;
 
-    /// The session does nothing any more, and has nothing under way (F6).
-    fn dismiss(&self, owner: OwnerWord);
+    /// Ends a session that does nothing any more, and has no verbs in flight (FABRIC-6).
+    fn end_worker_session(&self, owner: OwnerWord);
 }
 
-/// One thread's; it has a session once it was needed.
-pub struct Worker<B: Employer> {
-    employer: B,
+/// Worker, owned by one thread; opens a session when it first needs one.
+pub struct Worker<B: SessionFactory> {
+    session_factory: B,
     layout: PoolLayout,
     tables: Arc<LeafTables>,
-    session: RefCell<Option<Rc<Hired<B::Endpoint>>>>,
+    session: RefCell<Option<Rc<WorkerSession<B::Endpoint>>>>,
 }
 
-/// A worker's session.
-pub(super) struct Hired<E> {
+/// Session of a worker.
+pub(super) struct WorkerSession<E> {
     pub(super) endpoint: E,
     pub(super) owner: OwnerWord,
     pub(super) broken: Rc<Cell<bool>>,
     published: Cell<SequenceNumber>,
-    open: RefCell<BTreeMap<TableId, Rc<Open>>>,
+    open: RefCell<BTreeMap<TableId, Rc<OpenTable>>>,
 }
 
-/// A table, as a session works on it.
-pub(super) struct Open {
+/// Table as a session has opened it.
+pub(super) struct OpenTable {
     pub(super) table: Arc<LeafTable>,
-    pub(super) built: Arc<Built>,
+    pub(super) built: Arc<BuiltTree>,
     pub(super) state: IndexState,
 }
 
-impl<B: Employer> fmt::Debug for Worker<B> {
+impl<B: SessionFactory> fmt::Debug for Worker<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = self.session.borrow().as_ref().map(|hired| hired.owner);
+        let owner = self
+            .session
+            .borrow()
+            .as_ref()
+            .map(|worker_session| worker_session.owner);
         f.debug_struct("Worker")
             .field("owner", &owner)
             .finish_non_exhaustive()
     }
 }
 
-impl<B: Employer> Worker<B> {
-    /// Without a session yet.
-    pub fn new(employer: B, layout: PoolLayout, tables: Arc<LeafTables>) -> Self {
+impl<B: SessionFactory> Worker<B> {
+    /// Creates a worker without a session.
+    pub fn new(session_factory: B, layout: PoolLayout, tables: Arc<LeafTables>) -> Self {
         Self {
-            employer,
+            session_factory,
             layout,
             tables,
             session: RefCell::default(),
         }
     }
 
-    /// The tables that it works on.
+    /// Returns the tables that it serves.
     pub fn tables(&self) -> &Arc<LeafTables> {
         &self.tables
     }
@@ -90,132 +94,141 @@ impl<B: Employer> Worker<B> {
         &self.layout
     }
 
-    /// Gives back what its session holds, and ends it; the next request begins another one.
+    /// Gives back everything that the session holds, and ends it; the next request opens another
+    /// one.
     ///
     /// # Errors
-    /// The fabric failed; what it held is swept.
+    /// The fabric failed; what the session held is swept.
     pub async fn close(&self) -> Result<(), IndexError> {
-        let Some(hired) = self.session.take() else {
+        let Some(worker_session) = self.session.take() else {
             return Ok(());
         };
-        let given = hired.close(&self.layout).await;
-        let owner = hired.owner;
-        drop(hired);
-        self.employer.dismiss(owner);
+        let given = worker_session.close(&self.layout).await;
+        let owner = worker_session.owner;
+        drop(worker_session);
+        self.session_factory.end_worker_session(owner);
         given
     }
 
-    /// Lets batches of its session that are under way go on.
+    /// Processes completions of the session's batches; returns how many.
     pub fn poll_completions(&self) -> usize {
-        let hired = self.session.borrow().clone();
-        hired.map_or(0, |hired| hired.endpoint.poll_completions())
+        let worker_session = self.session.borrow().clone();
+        worker_session.map_or(0, |worker_session| {
+            worker_session.endpoint.poll_completions()
+        })
     }
 
-    /// Its session, which is an unbroken one.
-    pub(super) fn hired(&self) -> Result<Rc<Hired<B::Endpoint>>, String> {
-        self.let_go_of_broken();
+    /// Returns the session, and opens one if there is none or it is broken.
+    pub(super) fn worker_session(&self) -> Result<Rc<WorkerSession<B::Endpoint>>, String> {
+        self.end_broken_session();
         let known = self.session.borrow().clone();
-        if let Some(hired) = known {
-            return Ok(hired);
+        if let Some(worker_session) = known {
+            return Ok(worker_session);
         }
-        let (endpoint, owner) = self.employer.hire()?;
-        let hired = Rc::new(Hired {
+        let (endpoint, owner) = self.session_factory.open_worker_session()?;
+        let worker_session = Rc::new(WorkerSession {
             endpoint,
             owner,
             broken: Rc::default(),
             published: Cell::default(),
             open: RefCell::default(),
         });
-        self.session.replace(Some(Rc::clone(&hired)));
-        Ok(hired)
+        self.session.replace(Some(Rc::clone(&worker_session)));
+        Ok(worker_session)
     }
 
-    /// F6: a session that is broken is over, and others recover what it held.
-    fn let_go_of_broken(&self) {
-        let is_broken = |hired: &Rc<Hired<_>>| hired.broken.get();
+    /// FABRIC-6: ends a broken session, so that others recover what it held.
+    fn end_broken_session(&self) {
+        let is_broken = |worker_session: &Rc<WorkerSession<_>>| worker_session.broken.get();
         if !self.session.borrow().as_ref().is_some_and(is_broken) {
             return;
         }
-        if let Some(hired) = self.session.take() {
-            let owner = hired.owner;
-            // Its way to the memory ends first.
-            drop(hired);
-            self.employer.dismiss(owner);
+        if let Some(worker_session) = self.session.take() {
+            let owner = worker_session.owner;
+            // Its endpoint is closed first.
+            drop(worker_session);
+            self.session_factory.end_worker_session(owner);
         }
     }
 
-    /// Z1. One round trip while nothing has changed. Nothing without a session.
+    /// Follows the sequence number. Costs one round trip while nothing has changed, and nothing
+    /// without a session.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn follow(&self) -> Result<(), IndexError> {
-        self.let_go_of_broken();
-        let hired = self.session.borrow().clone();
-        let Some(hired) = hired else {
+        self.end_broken_session();
+        let worker_session = self.session.borrow().clone();
+        let Some(worker_session) = worker_session else {
             return Ok(());
         };
-        let followed = hired.follow(&self.layout, &self.tables).await;
+        let followed = worker_session.follow(&self.layout, &self.tables).await;
         if let Err(error) = &followed {
-            hired.note_failure(error);
+            worker_session.note_failure(error);
         }
         followed
     }
 
-    /// A table as the session works on it, with a tree (Z2).
+    /// Opens a table with a tree for the session.
     pub(super) async fn open(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
-    ) -> Result<Rc<Open>, IndexError> {
-        let known = hired.open.borrow().get(&table.id()).cloned();
+    ) -> Result<Rc<OpenTable>, IndexError> {
+        let known = worker_session.open.borrow().get(&table.id()).cloned();
         let newest = table.built();
-        let is_newest = |open: &Rc<Open>| {
+        let is_newest = |open: &Rc<OpenTable>| {
             let newest = newest.as_ref();
             newest.is_some_and(|newest| Arc::ptr_eq(&open.built, newest))
         };
         if let Some(open) = known.filter(is_newest) {
             return Ok(open);
         }
-        // Before anything of it is looked at: it may have been dropped since it was asked for.
-        if !hired.is_live(&self.layout, table).await? {
+        // Before it is used: it may have been dropped since the request.
+        if !worker_session.is_live(&self.layout, table).await? {
             let table = table.id();
             return Err(LeafError::TableDropped { table }.into());
         }
         let built = match newest {
             Some(built) => built,
-            None => self.build(hired, table, None).await?,
+            None => self.build(worker_session, table, None).await?,
         };
-        let before = hired.open.borrow_mut().remove(&table.id());
+        let before = worker_session.open.borrow_mut().remove(&table.id());
         if let Some(before) = before {
             let leases = before.state.take_leases();
-            hired.give_back(&self.layout, table, leases).await?;
+            worker_session
+                .give_back(&self.layout, table, leases)
+                .await?;
         }
         let layer = Layer::Inner(Box::new(InnerLayer::new(Arc::clone(&built.tree))));
-        let open = Rc::new(Open {
+        let open = Rc::new(OpenTable {
             table: Arc::clone(table),
             built,
-            state: IndexState::new(layer, Rc::clone(&hired.broken)),
+            state: IndexState::new(layer, Rc::clone(&worker_session.broken)),
         });
-        let mut all = hired.open.borrow_mut();
+        let mut all = worker_session.open.borrow_mut();
         all.insert(table.id(), Rc::clone(&open));
         Ok(open)
     }
 
-    /// Z2: a tree for a newer root than `before`; the same if there is none.
+    /// Builds a tree for a newer root than that of `before`; returns `before` if there is none.
     pub(super) async fn build(
         &self,
-        hired: &Hired<B::Endpoint>,
+        worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
-        before: Option<&Arc<Built>>,
-    ) -> Result<Arc<Built>, IndexError> {
+        before: Option<&Arc<BuiltTree>>,
+    ) -> Result<Arc<BuiltTree>, IndexError> {
         for attempt in 0.. {
             let building = table.begin_building();
-            // Looked at by who may build, too: somebody may have been done just before.
-            let is_same = |now: &Arc<Built>| before.is_some_and(|old| Arc::ptr_eq(old, now));
+            // The thread that may build checks this, too: another one may have finished just
+            // before.
+            let is_same = |now: &Arc<BuiltTree>| before.is_some_and(|old| Arc::ptr_eq(old, now));
             let newer = table.built().filter(|now| !is_same(now));
             match (newer, building) {
                 (Some(newer), _) => return Ok(newer),
-                (None, Some(building)) => return self.build_alone(hired, building, before).await,
+                (None, Some(building)) => {
+                    return self.build_alone(worker_session, building, before).await;
+                }
                 (None, None) => backoff(attempt).await,
             }
         }
@@ -224,13 +237,13 @@ impl<B: Employer> Worker<B> {
 
     async fn build_alone(
         &self,
-        hired: &Hired<B::Endpoint>,
-        building: Building<'_>,
-        before: Option<&Arc<Built>>,
-    ) -> Result<Arc<Built>, IndexError> {
+        worker_session: &WorkerSession<B::Endpoint>,
+        building: BuildGuard<'_>,
+        before: Option<&Arc<BuiltTree>>,
+    ) -> Result<Arc<BuiltTree>, IndexError> {
         let table = building.table;
-        let access = hired.access(&self.layout, table);
-        let root = finish_root(&access, &table.entry, &hired.broken).await?;
+        let access = worker_session.access(&self.layout, table);
+        let root = finish_root(&access, &table.entry, &worker_session.broken).await?;
         if root.is_null() {
             let table = table.id();
             return Err(LeafError::TableDropped { table }.into());
@@ -238,15 +251,15 @@ impl<B: Employer> Worker<B> {
         if let Some(before) = before.filter(|before| before.root == root) {
             return Ok(Arc::clone(before));
         }
-        let walked = walk(&access, root, &hired.broken).await?;
-        let built = Arc::new(Built::new(root, walked.0, walked.1));
+        let walked = walk(&access, root, &worker_session.broken).await?;
+        let built = Arc::new(BuiltTree::new(root, walked.0, walked.1));
         building.end(Arc::clone(&built));
         table.make_all_due(&self.tables);
         Ok(built)
     }
 }
 
-/// All leaves behind a root, by links, and how many records they hold.
+/// Reads all leaves behind a root, by links, and counts their records.
 async fn walk<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     root: RemoteAddr,
@@ -271,7 +284,7 @@ async fn walk<E: Endpoint>(
     Ok(found.expect("keys begin in some leaf"))
 }
 
-impl<E: Endpoint> Hired<E> {
+impl<E: Endpoint> WorkerSession<E> {
     pub(super) fn access<'a>(
         &'a self,
         layout: &'a PoolLayout,
@@ -286,8 +299,8 @@ impl<E: Endpoint> Hired<E> {
         }
     }
 
-    /// Whether a table is there, after [`follow`](Self::follow): then its memory is not used again
-    /// before that was called once more.
+    /// Returns whether a table exists, after [`follow`](Self::follow): its memory is not reused
+    /// before that is called again.
     pub(super) async fn is_live(
         &self,
         layout: &PoolLayout,
@@ -319,7 +332,7 @@ impl<E: Endpoint> Hired<E> {
                 self.open.borrow_mut().remove(&open.table.id());
                 continue;
             }
-            // U5: nothing is leased on nodes that are to be left.
+            // Nothing is leased on draining nodes.
             let members = layout.members();
             let is_open = |node| members.state(node) == Some(MemberState::Active);
             let closed = open.state.take_leases_but(is_open);
@@ -332,7 +345,8 @@ impl<E: Endpoint> Hired<E> {
         Ok(())
     }
 
-    /// V6: after a failure of the fabric another session may reach what this one does not.
+    /// Ends the session after a failure of the fabric: another one may reach nodes that this one
+    /// does not.
     pub(super) fn note_failure(&self, error: &IndexError) {
         if error.fabric_failure().is_some() && error.lost_node().is_none() {
             self.broken.set(true);
@@ -353,8 +367,8 @@ impl<E: Endpoint> Hired<E> {
         Ok(self.endpoint.execute(&mut batch).await?)
     }
 
-    /// Gives chunks back that it leases for a table. If that fails, some may be the session's that
-    /// nobody knows of, until it is fenced.
+    /// Gives back chunks that the session leases for a table. If that fails, the session may own
+    /// chunks that it does not know of, until it is fenced.
     async fn give_back(
         &self,
         layout: &PoolLayout,

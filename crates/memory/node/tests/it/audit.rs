@@ -1,18 +1,18 @@
-//! What must hold of a region in which nobody works and which was swept.
+//! Invariants of an idle node memory that was swept.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_types::OwnerWord;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
 
 use crate::pool::Pool;
 
-/// What a table holds.
+/// Expected records of a table.
 pub(crate) type Model = BTreeMap<u64, u64>;
 
-/// Chunks in use, by what for. Equal regions have used equally much.
+/// Chunks in use, by purpose. Equal memories have equal usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) leaves: u64,
@@ -46,11 +46,11 @@ pub(crate) fn usage(pool: &Pool) -> Usage {
     usage
 }
 
-/// Checks the whole region, and every table against its model, by name. Tables that were dropped
-/// are left to [`assert_reclaimed`].
+/// Checks the whole memory, and every table against its model, by name. Dropped tables are left to
+/// [`assert_reclaimed`].
 pub(crate) fn audit(pool: &Pool, models: &[(&str, &Model)]) {
     let found = block_on(farleaf_node::audit::audit(&pool.plain, &pool.layout), || 0);
-    let found = found.expect("nothing is read outside of the region");
+    let found = found.expect("nothing is read outside of the memory");
     assert_eq!(found.findings, []);
     let tables: BTreeMap<_, _> = found
         .tables
@@ -64,7 +64,7 @@ pub(crate) fn audit(pool: &Pool, models: &[(&str, &Model)]) {
     assert_eq!(tables, expected, "leaves hold each record once");
 }
 
-/// Nothing is in use for a table any more.
+/// Checks that nothing is in use for a table any more.
 pub(crate) fn assert_reclaimed(pool: &Pool) {
     assert_eq!(pool.catalog(), [], "the catalog entry is free");
     assert_eq!(usage(pool), Usage::default(), "all chunks are free");

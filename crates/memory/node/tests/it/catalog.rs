@@ -1,29 +1,29 @@
-//! Making and dropping tables, verb for verb as the library's sessions do (rules C1 to C3); the
-//! library itself works on mapped memory only, and cannot be cut off.
+//! Creates and drops tables with the same verbs as the library's sessions. The library itself works
+//! on mapped memory only, and cannot be interrupted.
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_index::load::{LoadPlan, create_table};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_region::PoolLayout;
-use farleaf_region::catalog::{
+use farleaf_leaf::words::{LeafAccess, LeafGeometry};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::{
     CatalogEntry, TABLE_COUNT_MAX, TableKind, TableRecord, dropped_word, live_word,
 };
-use farleaf_region::session;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::session;
 
 use crate::pool::{Outcome, Pool};
 
-/// What tables of these tests differ in.
+/// Properties in which tables of these tests differ.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct TableShape {
     pub(crate) kind: LayerKind,
     pub(crate) slots: u64,
     pub(crate) fill_percent: u8,
 }
 
-/// C1.
+/// Runs work while it holds the catalog's lock.
 fn with_catalog_lock<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
@@ -55,13 +55,13 @@ fn with_catalog_lock<E: Endpoint>(
     result
 }
 
-/// C2.
+/// Creates a table.
 pub(crate) fn create<E: Endpoint>(
     pool: &Pool,
     endpoint: &E,
     owner: OwnerWord,
     name: &str,
-    shape: Shape,
+    shape: TableShape,
 ) -> Outcome {
     let layout = &pool.layout;
     with_catalog_lock(endpoint, layout, owner, || {
@@ -108,7 +108,7 @@ pub(crate) fn create<E: Endpoint>(
     })
 }
 
-/// C3.
+/// Drops a table.
 pub(crate) fn drop_table<E: Endpoint>(
     pool: &Pool,
     endpoint: &E,
@@ -123,10 +123,10 @@ pub(crate) fn drop_table<E: Endpoint>(
     })
 }
 
-/// The live table of this name.
+/// Returns the live table with this name.
 pub(crate) fn find(pool: &Pool, name: &str) -> Option<CatalogEntry> {
     let is_live = |entry: &CatalogEntry| {
-        entry.state == farleaf_region::catalog::EntryState::Live && entry.record.name == name
+        entry.state == farleaf_pool::catalog::EntryState::Live && entry.record.name == name
     };
     let found = pool.catalog().into_iter().find(is_live);
     assert!(

@@ -1,24 +1,24 @@
-//! Chunks that several sessions want at once.
+//! Several sessions claim chunks at once.
 
 use core::cell::Cell;
 use core::future::{Future, ready};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use farleaf_base::{NodeId, OwnerWord, TableId};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{NodeId, OwnerWord, TableId};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
 use crate::pool::Pool;
 
-/// So many times somebody else has the chunk when it is swapped.
+/// Number of swaps at which another session has the chunk.
 const LOST_COUNT: u32 = 8;
 
-/// Somebody else is faster at the first swaps, and lets go again.
+/// Endpoint at whose first swaps another session is faster, and then releases the chunk.
 struct Contended {
     inner: MappedEndpoint,
     lost_count: Cell<u32>,
@@ -65,12 +65,12 @@ impl Endpoint for Contended {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
-/// A claimant that loses lets the other tasks of its thread run before it tries again: the winner
+/// Promise: a claimant that loses lets other tasks of its thread run before it retries: the winner
 /// may be among them.
 #[test]
 fn a_claimant_that_loses_gives_way() {
@@ -78,7 +78,7 @@ fn a_claimant_that_loses_gives_way() {
     let owner = pool.register();
     let allocator = ChunkAllocator::new(&pool.plain, &pool.layout, owner);
     let purpose = ChunkPurpose::Leaves { slots: 8 };
-    // All chunks have been handed out once, and one was given back.
+    // All chunks were in use once, and one was given back.
     let count = pool.layout.superblock.chunk_count;
     let all = ChunkAllocator::new(&pool.plain, &pool.layout, owner).taking_reserve();
     for _ in 0..count {
@@ -88,7 +88,7 @@ fn a_claimant_that_loses_gives_way() {
         block_on(all.claim(1, purpose, TableId(1)), || 0).is_err(),
         "all are taken"
     );
-    let one = farleaf_region::allocation::ChunkRange {
+    let one = farleaf_pool::allocation::ChunkRange {
         first: ChunkIndex(count - 1),
         count: 1,
     };

@@ -1,4 +1,4 @@
-//! Tables with a tree, compacted while sessions delete (K1 to K6, C7).
+//! Compactions of tables with a tree while sessions delete.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -7,20 +7,22 @@ use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::fg::FgLayer;
 use farleaf_index::operation::Decision;
-use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
+use farleaf_index::retrain::compact::{
+    Compacted, Compaction, CompactionGoal, CompactionLeases, compact,
+};
 use farleaf_index::tree::head::read_head;
 use farleaf_index::{Index, IndexState, Layer, LayerKind};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
+use farleaf_leaf::words::LeafAccess;
+use farleaf_pool::catalog::{CatalogEntry, underfull_count_addr};
 
 use crate::catalog::find;
 use crate::crash::sample;
 use crate::pool::{Pool, access};
 use crate::trees::{RECORD_COUNT, scene_of};
 
-/// Promise (C7): what is deleted while a compaction is under way, and what is deleted by the old
-/// tree after it, is counted, and the next compaction finds it due. (The counter stood in the old
-/// tree's head, and was lost with it: a table stayed as it was, a twenty-fifth full, for ever.)
+/// Promise: deletes during a compaction, and deletes by the old tree after it, are counted, and
+/// make the next compaction due. (The counter was in the old tree's head, and was lost with it: a
+/// table stayed a twenty-fifth full forever.)
 #[test]
 fn deletes_beside_a_compaction_are_counted() {
     let mut scene = scene_of(LayerKind::Fg);
@@ -49,15 +51,16 @@ fn deletes_beside_a_compaction_are_counted() {
         true
     });
     assert!(is_begun.get());
-    // What pairs are left of the first third, and all of the second, which had been seen as it was.
+    // The pairs left of the first third, and all of the second, which the compaction had read
+    // before the deletes.
     let between = pool.word(counter);
     assert!((counted..counted * 3 / 2).contains(&between), "{between}");
-    // By the tree that has been replaced.
+    // By the replaced tree.
     delete(deleting, &state, thirds[2]);
     let all = pool.word(counter);
     assert!((counted - 1..=counted).contains(&(all - between)), "{all}");
 
-    // Each halves what it meets, until there is nothing to do.
+    // Each compaction halves the underfull leaves, until there is nothing to do.
     while find_now(pool).underfull_count > 0 {
         compacted(of(node), &find_now(pool), || true);
     }
@@ -85,7 +88,7 @@ fn compacted<E: Endpoint>(
     may_go_on: impl Fn() -> bool,
 ) {
     let head = block_on(read_head(&access, entry.root), || 0).expect("it is sound");
-    let (broken, leased) = (Cell::new(false), Leased::default());
+    let (broken, leased) = (Cell::new(false), CompactionLeases::default());
     let slot_count = access.geometry.slot_count();
     let work = Compaction {
         access,
@@ -95,7 +98,7 @@ fn compacted<E: Endpoint>(
         merged_count_max: slot_count * 3 / 4,
         broken: &broken,
     };
-    let wanted = Wanted {
+    let wanted = CompactionGoal {
         step_count_max: u64::MAX,
         finishes_another: false,
         moves_tree: false,

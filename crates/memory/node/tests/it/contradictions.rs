@@ -1,11 +1,11 @@
-//! Leaves that contradict each other: every operation ends with an error that says where, instead
-//! of going from leaf to leaf for ever, and holds no lock then.
+//! Leaves that contradict each other: every operation ends with an error that names the leaf,
+//! instead of following links forever, and holds no lock afterwards.
 
+use farleaf_base::RemoteAddr;
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
-use farleaf_leaf::{Contradiction, LeafError};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::{Contradiction, LeafError};
+use farleaf_pool::catalog::CatalogEntry;
 
 use crate::catalog::find;
 use crate::crash::loaded;
@@ -13,7 +13,7 @@ use crate::leaves::{ends, leaves, lock, overwrite, set_lock, tear};
 use crate::pool::Pool;
 use crate::tables::LEARNED;
 
-/// Three neighbours in the middle of a table.
+/// Three neighbors in the middle of a table.
 struct Neighbours {
     pool: Pool,
     entry: CatalogEntry,
@@ -22,7 +22,7 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// The table's leaves from `first` on.
+    /// Returns the table's leaves from `first` on.
     fn from(first: usize) -> Self {
         let mut pool = loaded(LEARNED, 60);
         let entry = find(&pool, "records").expect("it is there");
@@ -40,7 +40,7 @@ impl Neighbours {
         overwrite(&self.pool, &self.entry, self.addrs[number], fences, link);
     }
 
-    /// A get, a put and a search for a key end with this.
+    /// Checks that a get, a put and a search for a key end with this error.
     fn assert_all_end_with(mut self, key: u64, expected: Contradiction) {
         let owner = self.pool.register();
         let name = |error: IndexError| match error {
@@ -81,7 +81,7 @@ fn a_link_to_the_right_that_passes_the_key_is_an_error() {
     ends(|| {
         let of = Neighbours::from(2);
         let [low, ..] = of.lows;
-        // The keys between this leaf and the next are nowhere.
+        // No leaf covers the keys between this leaf and the next.
         of.overwrite(0, (low, low), of.addrs[1]);
         of.assert_all_end_with(low + 5, Contradiction::KeyPassed);
     });
@@ -103,12 +103,12 @@ fn leaves_that_were_retired_for_each_other_are_an_error() {
         let [low, next, _] = of.lows;
         of.overwrite(0, (low, next - 1), of.addrs[1].retired());
         of.overwrite(1, (next, next), of.addrs[0].retired());
-        of.assert_all_end_with(low + 5, Contradiction::RetiredInCircles);
+        of.assert_all_end_with(low + 5, Contradiction::RetiredInCycle);
     });
 }
 
-/// D8: a torn leaf of a dead owner whose link leads back is not "repaired" to a range that it never
-/// had, and its lock stays the dead owner's.
+/// Promise (LEAF-8): a torn leaf of a dead owner whose link leads back is not "repaired" to a range
+/// that it never had, and its lock stays the dead owner's.
 #[test]
 fn a_recovery_that_meets_a_contradiction_changes_nothing() {
     ends(|| {
@@ -136,7 +136,7 @@ fn a_recovery_that_meets_a_contradiction_changes_nothing() {
     });
 }
 
-/// W7: a leaf that cannot be recovered does not keep the sweep from what comes after it.
+/// Promise: a leaf that cannot be recovered does not keep the sweep from what comes after it.
 #[test]
 fn a_sweep_goes_on_past_damage() {
     ends(|| {
@@ -149,8 +149,8 @@ fn a_sweep_goes_on_past_damage() {
         set_lock(&of.pool, &of.entry, of.addrs[2], dead);
         of.pool.fence(dead);
         let owner = of.pool.register();
-        let keeper = of.pool.keeper(of.pool.endpoint(), owner);
-        let report = block_on(keeper.sweep(), || 0).expect("damage does not end it");
+        let maintainer = of.pool.maintainer(of.pool.endpoint(), owner);
+        let report = block_on(maintainer.sweep(), || 0).expect("damage does not end it");
         let counts = (
             report.damaged_count,
             report.lock_count,
@@ -166,7 +166,8 @@ fn a_sweep_goes_on_past_damage() {
     });
 }
 
-/// D8: nor does a damaged sibling leave the lock with who tried to recover.
+/// Promise (LEAF-8): a corrupted sibling does not leave the lock with the session that tried to
+/// recover.
 #[test]
 fn a_recovery_that_meets_damage_leaves_the_lock_with_the_dead() {
     ends(|| {

@@ -1,16 +1,17 @@
-//! What is counted of a table of byte strings goes on being counted where models are retrained
-//! (BR5, BR9).
+//! Counters of tables of byte strings remain correct when models are retrained.
 
 use std::rc::Rc;
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_byte_index::operation::Change;
-use farleaf_byte_index::retrain::{CountedModel, Due, Looked, Retrained, count_late};
+use farleaf_byte_index::retrain::{
+    ByteTableView, CountedModel, DueWork, RetrainResult, count_late,
+};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use crate::emptied::{Client, access, entry};
 use crate::pages::make_table;
@@ -18,7 +19,7 @@ use crate::pool::Pool;
 
 const RECORD_COUNT: u32 = 2000;
 
-/// No line fits the second half well.
+/// Returns a key. No line fits the second half well.
 fn key(number: u32) -> Vec<u8> {
     if number < RECORD_COUNT / 2 {
         return format!("a/{number:06}").into_bytes();
@@ -31,31 +32,34 @@ fn look<'a>(
     pool: &'a Pool,
     owner: OwnerWord,
     entry: &'a CatalogEntry,
-) -> Looked<'a, MappedEndpoint> {
+) -> ByteTableView<'a, MappedEndpoint> {
     let access = access(&pool.plain, pool, owner);
-    let looked = block_on(Looked::look(access, entry, &Rc::default()), || 0);
+    let looked = block_on(ByteTableView::look(access, entry, &Rc::default()), || 0);
     looked.expect("it is sound").expect("it is there")
 }
 
-/// Trains these models anew; none is merged.
-fn train(table: &Looked<'_, MappedEndpoint>, is_due: impl Fn(usize) -> bool) -> Retrained {
+/// Retrains these models; no pages are merged.
+fn train(
+    table: &ByteTableView<'_, MappedEndpoint>,
+    is_due: impl Fn(usize) -> bool,
+) -> RetrainResult {
     train_over(table, is_due, 1)
 }
 
-/// The same, over one page in so many.
+/// Retrains these models over one page in so many.
 fn train_over(
-    table: &Looked<'_, MappedEndpoint>,
+    table: &ByteTableView<'_, MappedEndpoint>,
     is_due: impl Fn(usize) -> bool,
     share: u64,
-) -> Retrained {
+) -> RetrainResult {
     let due_of = |model| {
         if is_due(model) {
-            Due::Training
+            DueWork::Training
         } else {
-            Due::No
+            DueWork::No
         }
     };
-    let due: Vec<Due> = (0..table.counted.len()).map(due_of).collect();
+    let due: Vec<DueWork> = (0..table.counted.len()).map(due_of).collect();
     let stretches = table.stretches(&due, &Rc::default());
     let stretches = stretches.expect("it is sound").expect("some are due");
     if share > 1 {
@@ -68,7 +72,7 @@ fn train_over(
     retrained
 }
 
-/// A table with several models.
+/// Creates a table with several models.
 fn trained(pool: &mut Pool) {
     let maker = pool.register();
     make_table(pool, maker);
@@ -84,9 +88,9 @@ fn trained(pool: &mut Pool) {
     pool.fence(trainer);
 }
 
-/// Promise (BR5): pages that a session makes underfull which has not followed yet are counted in
-/// the models that took the place of its own. (They were not: a table stayed as large as it was
-/// that a session emptied while it was retrained.)
+/// Promise: pages that become underfull by a session that has not followed yet are counted in the
+/// models that replaced its own. (They were not: a table that a session emptied during a retraining
+/// kept its size.)
 #[test]
 fn pages_are_counted_that_become_underfull_late() {
     let mut pool = Pool::new();
@@ -98,7 +102,7 @@ fn pages_are_counted_that_become_underfull_late() {
     for number in 0..RECORD_COUNT {
         client.change(&key(number), &Change::delete());
     }
-    let underfull = |table: &Looked<'_, MappedEndpoint>| -> u64 {
+    let underfull = |table: &ByteTableView<'_, MappedEndpoint>| -> u64 {
         table.counted.iter().map(|model| model.underfull).sum()
     };
     let before = look(&pool, trainer, &entry);
@@ -108,7 +112,7 @@ fn pages_are_counted_that_become_underfull_late() {
     let counted = count_late(&access, &entry, &broken, &retrained.late);
     let count = block_on(counted, || 0).expect("nothing fails");
     let after = look(&pool, trainer, &entry);
-    // Each page becomes underfull once, but for those that were.
+    // Each page becomes underfull once, except those that already were.
     let page_count: u32 = after.counted.iter().map(|model| model.page_count).sum();
     let range = u64::from(page_count) * 9 / 10..=page_count.into();
     assert!(range.contains(&count), "{count} of {page_count}");
@@ -117,8 +121,8 @@ fn pages_are_counted_that_become_underfull_late() {
     assert!(after.counted.iter().all(|model| model.splits == 0));
 }
 
-/// Promise (BR9): a model that is kept leaves the reserve with the snapshot that its synonym leaf
-/// table lay in; what was counted goes along, and what comes afterwards is late.
+/// Promise: a kept model leaves the reserve with the snapshot that its synonym leaf table was in.
+/// The node copies the model's counts; later ones are late counts.
 #[test]
 fn kept_models_leave_the_reserve() {
     let mut pool = Pool::new();
@@ -139,7 +143,7 @@ fn kept_models_leave_the_reserve() {
         }
     };
     delete_some(0..RECORD_COUNT / 4);
-    // There is room for splits, and for what comes next.
+    // There is free space for splits, and for the next step.
     for range in claimed.drain(..4) {
         let none = FreeLeaves::default();
         let given_back = allocator.give_back(range, ChunkPurpose::Free, TableId(0), none);
@@ -190,15 +194,15 @@ fn kept_models_leave_the_reserve() {
     assert!(late.counted[0].underfull > after.counted[0].underfull);
 }
 
-/// Promise (BR10): where models list one page in 16 all records are found, and changed, and scanned
-/// past; what is not listed counts as split, and the next retraining lists all.
+/// Promise: if models list one page in 16, all records can be read, changed, and scanned past.
+/// Unlisted pages count as splits, and the next retraining lists all.
 #[test]
 fn pages_that_are_not_listed_are_found() {
     let mut pool = Pool::new();
     trained(&mut pool);
     let (trainer, client) = (pool.register(), pool.register());
     let entry = entry(&pool);
-    let pages_of = |table: &Looked<'_, MappedEndpoint>| -> u64 {
+    let pages_of = |table: &ByteTableView<'_, MappedEndpoint>| -> u64 {
         let counts = table.counted.iter();
         counts.map(|model| u64::from(model.page_count)).sum()
     };

@@ -1,51 +1,53 @@
-//! One operation, cut off everywhere.
+//! Interrupts one operation at every possible place.
 
 use std::collections::BTreeMap;
 
 use crate::audit::{Model, Usage, audit, usage};
-use crate::catalog::{Shape, create, find};
+use crate::catalog::{TableShape, create, find};
 use crate::cutting::{Cut, CuttingEndpoint};
 use crate::pool::Pool;
-use farleaf_region::catalog::EntryState;
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
+use farleaf_pool::catalog::EntryState;
 
-/// The live tables of a region.
+/// Live tables of a node's memory.
 pub(crate) type Tables = BTreeMap<&'static str, Model>;
 
-/// Keys that a visitor adds beside a table's own: enough to split a leaf of any shape.
+/// Number of keys that a visitor adds beside a table's own: enough to split a leaf of any shape.
 const VISITOR_KEY_COUNT: u64 = 20;
 
-/// An operation and what it does.
+/// Operation and its effects.
 pub(crate) struct Case<'a> {
-    /// A region in which it can be begun. What dead sessions have left there is not swept.
+    /// Creates a node's memory in which the operation can begin. Leftovers of dead sessions there
+    /// are not swept.
     pub(crate) setup: &'a dyn Fn() -> Pool,
-    /// Runs it; returns how many of its steps were acknowledged.
+    /// Runs the operation; returns how many of its steps were acknowledged.
     pub(crate) operation: &'a dyn Fn(&Pool, &CuttingEndpoint, OwnerWord) -> usize,
-    /// The tables before it and after each step.
+    /// Tables before the operation and after each step.
     pub(crate) states: Vec<Tables>,
-    /// Near which key it works.
+    /// Key near which the operation works.
     pub(crate) near: u64,
-    /// What must go well afterwards, besides reading and writing records.
+    /// Work that must succeed afterwards, besides reading and writing records.
     pub(crate) afterwards: &'a dyn Fn(&mut Pool, &mut Tables),
-    /// Whether it frees chunks one by one; else their use is that of before or after it.
+    /// Whether the operation frees chunks one by one; otherwise the usage afterwards is that of
+    /// before or after it.
     pub(crate) is_gradual: bool,
-    /// At how many places it is cut off, about.
+    /// Approximate number of places at which it is interrupted.
     pub(crate) cut_count_max: usize,
 }
 
-/// Who comes first after the crash.
+/// Process that comes first after the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comer {
+enum FirstVisitor {
     Client,
-    Keeper,
+    MemoryMaintainer,
 }
 
 impl Case<'_> {
-    /// Cuts the operation off everywhere, and returns at how many places that was.
+    /// Interrupts the operation at every place; returns how many these were.
     pub(crate) fn run(&self) -> usize {
         let (before, after, cuts) = self.run_whole();
         for cut in &cuts {
-            for comer in [Comer::Client, Comer::Keeper] {
+            for comer in [FirstVisitor::Client, FirstVisitor::MemoryMaintainer] {
                 let context = Context(self.near, *cut, comer);
                 self.run_cut(*cut, comer, (before, after));
                 core::mem::forget(context);
@@ -54,7 +56,8 @@ impl Case<'_> {
         cuts.len()
     }
 
-    /// Runs it to its end: what is in use before and after, and where it can be cut off.
+    /// Runs the operation to its end; returns the usage before and after, and where it can be
+    /// interrupted.
     fn run_whole(&self) -> (Usage, Usage, Vec<Cut>) {
         let mut pool = (self.setup)();
         pool.sweep();
@@ -76,13 +79,13 @@ impl Case<'_> {
         (before, usage(&pool), endpoint.cuts(self.cut_count_max))
     }
 
-    fn run_cut(&self, cut: Cut, comer: Comer, (before, after): (Usage, Usage)) {
+    fn run_cut(&self, cut: Cut, comer: FirstVisitor, (before, after): (Usage, Usage)) {
         let mut pool = (self.setup)();
         let owner = pool.register();
         let endpoint = pool.cutting(cut);
         let acknowledged = (self.operation)(&pool, &endpoint, owner);
         pool.fence(owner);
-        if comer == Comer::Keeper {
+        if comer == FirstVisitor::MemoryMaintainer {
             pool.sweep();
             let tables = self.assert_old_or_new(&mut pool, acknowledged);
             audit_tables(&pool, &tables);
@@ -108,7 +111,7 @@ impl Case<'_> {
         audit_tables(&pool, &tables);
     }
 
-    /// A client finds what was there before the step that was cut off, or what is there after it.
+    /// Checks that a client finds the state before the interrupted step, or the state after it.
     fn assert_old_or_new(&self, pool: &mut Pool, acknowledged: usize) -> Tables {
         let found = contents(pool);
         let last = (acknowledged + 1).min(self.states.len() - 1);
@@ -120,7 +123,7 @@ impl Case<'_> {
         found
     }
 
-    /// A client writes where the crash was, until a leaf splits there, and closes.
+    /// Writes as a client near the crash until a leaf splits there, and closes.
     fn visit(&self, pool: &mut Pool, tables: &mut Tables) {
         let owner = pool.register();
         for (name, model) in tables.iter_mut() {
@@ -139,8 +142,8 @@ impl Case<'_> {
     }
 }
 
-/// Tells where an assertion failed, by being dropped then.
-struct Context(u64, Cut, Comer);
+/// Guard that reports where an assertion failed, when it is dropped by a panic.
+struct Context(u64, Cut, FirstVisitor);
 
 impl Drop for Context {
     fn drop(&mut self) {
@@ -151,7 +154,7 @@ impl Drop for Context {
     }
 }
 
-/// What a client that comes now finds in all tables: by scans, and the same by gets.
+/// Returns what a new client finds in all tables by scans, and checks it by gets.
 pub(crate) fn contents(pool: &mut Pool) -> Tables {
     let owner = pool.register();
     let mut tables = Tables::new();
@@ -161,7 +164,10 @@ pub(crate) fn contents(pool: &mut Pool) -> Tables {
         }
         let mut client = pool.client(owner, &entry);
         let records = client.scan().expect("a scan succeeds");
-        assert!(records.windows(2).all(|pair| pair[0].0 < pair[1].0), "D9");
+        assert!(
+            records.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "LEAF-9"
+        );
         for (key, value) in &records {
             assert_eq!(client.get(*key).expect("a get succeeds"), Some(*value));
         }
@@ -182,21 +188,21 @@ pub(crate) fn audit_tables(pool: &Pool, tables: &Tables) {
     audit(pool, &models);
 }
 
-/// Keys 100, 200 and so on, with their own values.
+/// Returns keys 100, 200 and so on, each with its own value.
 pub(crate) fn sample(record_count: u64) -> Vec<(u64, u64)> {
     (1..=record_count)
         .map(|index| (index * 100, index))
         .collect()
 }
 
-/// Makes the table `records` and loads it, by a session that closes well.
-pub(crate) fn loaded(shape: Shape, record_count: u64) -> Pool {
+/// Creates the table `records` and loads it, in a session that closes normally.
+pub(crate) fn loaded(shape: TableShape, record_count: u64) -> Pool {
     let mut pool = Pool::new();
     load_into(&mut pool, shape, record_count);
     pool
 }
 
-pub(crate) fn load_into(pool: &mut Pool, shape: Shape, record_count: u64) {
+pub(crate) fn load_into(pool: &mut Pool, shape: TableShape, record_count: u64) {
     let owner = pool.register();
     create(pool, &pool.plain, owner, "records", shape).expect("a first table can be made");
     let entry = find(pool, "records").expect("it was made");
@@ -209,7 +215,7 @@ pub(crate) fn load_into(pool: &mut Pool, shape: Shape, record_count: u64) {
     pool.fence(owner);
 }
 
-/// A region whose only table is `records`.
+/// Returns a node's memory whose only table is `records`.
 pub(crate) fn only_records(records: impl IntoIterator<Item = (u64, u64)>) -> Tables {
     Tables::from([("records", records.into_iter().collect())])
 }

@@ -1,46 +1,46 @@
-//! An endpoint that executes only the first effects of its life, as F5 has it.
+//! Endpoint that executes only the first effects of its life, as FABRIC-5 permits.
 
 use core::cell::{Cell, RefCell};
 use core::future::{Future, ready};
 use std::sync::Arc;
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_base::{NodeId, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb, VerbKind};
-use farleaf_types::{NodeId, WordAddr};
 
-/// WRITEs of more words than this are not cut between any two of them.
+/// Longest WRITE, in words, that is interrupted between any two of its words.
 const CUT_EVERY_WORD_MAX: u64 = 40;
 
-/// Which words of a WRITE took effect when it was cut (F5: any).
+/// Words of an interrupted WRITE that took effect (FABRIC-5 permits any).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tear {
-    /// Its first words.
+    /// The first words.
     First,
-    /// Its last words.
+    /// The last words.
     Last,
-    /// Words drawn by lot, the same in every run.
+    /// Randomly chosen words, the same in every run.
     Drawn,
 }
 
-/// Where an operation is cut off.
+/// Place at which an operation is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// So many words are written, and atomics executed, before.
+    /// Number of words written and atomics executed before it.
     pub(crate) effect_count: u64,
-    /// Which of its words, if it is in the middle of a WRITE.
+    /// Words that take effect, if the place is in the middle of a WRITE.
     pub(crate) tear: Tear,
 }
 
 impl Cut {
-    /// Nothing is cut off.
+    /// Place that is never reached.
     pub(crate) const NEVER: Self = Self {
         effect_count: u64::MAX,
         tear: Tear::First,
     };
 }
 
-/// Executes the first effects of its life, a word of a WRITE or an atomic each, and then nothing:
-/// the batch that the last of them is in, and all later ones, have an unknown outcome.
+/// Endpoint that executes the first effects of its life (one word of a WRITE, or one atomic, each),
+/// and then nothing. The batch with the last effect, and all later ones, have an unknown outcome.
 #[derive(Debug)]
 pub(crate) struct CuttingEndpoint {
     inner: MappedEndpoint,
@@ -48,14 +48,14 @@ pub(crate) struct CuttingEndpoint {
     spent: Cell<u64>,
     is_dead: Cell<bool>,
     goes_on: Cell<bool>,
-    /// How many effects each verb had.
+    /// Number of effects of each verb.
     trace: RefCell<Vec<u64>>,
 }
 
 impl CuttingEndpoint {
-    pub(crate) fn new(region: &Arc<MappedRegion>, cut: Cut) -> Self {
+    pub(crate) fn new(memory: &Arc<MappedMemory>, cut: Cut) -> Self {
         Self {
-            inner: MappedEndpoint::new(Arc::clone(region)),
+            inner: MappedEndpoint::new(Arc::clone(memory)),
             cut,
             spent: Cell::new(0),
             is_dead: Cell::new(false),
@@ -64,20 +64,19 @@ impl CuttingEndpoint {
         }
     }
 
-    /// Only the batch that is cut has an unknown outcome; later ones are executed as if it had not
-    /// happened.
+    /// Makes only the interrupted batch have an unknown outcome; later ones are executed normally.
     pub(crate) fn go_on(&self) {
         self.goes_on.set(true);
     }
 
-    /// How many effects there were so far.
+    /// Returns the number of effects so far.
     pub(crate) fn effect_count(&self) -> u64 {
         self.spent.get()
     }
 
-    /// Where the operation that was executed can be cut off: before its first effect, after each,
-    /// and in the middle of WRITEs, there with every [`Tear`]. Large WRITEs and long operations are
-    /// cut at some places only, `count_max` of them or a few more.
+    /// Returns the places at which the executed operation can be interrupted: before its first
+    /// effect, after each, and in the middle of WRITEs, there with every [`Tear`]. Large WRITEs and
+    /// long operations are interrupted at some places only, about `count_max`.
     pub(crate) fn cuts(&self, count_max: usize) -> Vec<Cut> {
         let mut places = vec![(0, false)];
         let mut before = 0;
@@ -92,7 +91,7 @@ impl CuttingEndpoint {
             places.push((before, false));
         }
         let step = places.len().div_ceil(count_max).max(1);
-        // The beginning and the end are where protocols turn.
+        // The beginning and the end are the critical phases of protocols.
         let (head, tail) = (count_max / 4, places.len().saturating_sub(count_max / 4));
         let kept = places.iter().enumerate();
         let kept = kept.filter(|(index, _)| *index < head || *index >= tail || index % step == 0);
@@ -136,7 +135,8 @@ impl CuttingEndpoint {
         Err(unknown(executed))
     }
 
-    /// The WRITEs and atomics of a batch that still take effect, and how many verbs are whole.
+    /// Returns the WRITEs and atomics of a batch that still take effect, and how many verbs are
+    /// complete.
     fn prefix(&self, verbs: &[Verb], words: &[u64], mut left: u64) -> (Batch, usize) {
         let mut prefix = Batch::new();
         for (index, verb) in verbs.iter().enumerate() {
@@ -176,7 +176,7 @@ fn effect_count(verb: &Verb) -> u64 {
     }
 }
 
-/// Which `count` of a WRITE's `size` words took effect.
+/// Returns which `count` words of a WRITE of `size` words took effect.
 fn torn_words(tear: Tear, size: u64, count: u64) -> Vec<u64> {
     match tear {
         Tear::First => (0..count).collect(),
@@ -211,8 +211,8 @@ impl Endpoint for &CuttingEndpoint {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
@@ -236,7 +236,7 @@ impl Endpoint for CuttingEndpoint {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }

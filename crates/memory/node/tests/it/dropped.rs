@@ -1,30 +1,30 @@
-//! Operations whose futures are dropped, or whose batches fail, by a session that goes on: unless
-//! it is told that it is broken, it holds nothing that it does not know of.
+//! Operations whose futures are dropped, or whose batches fail, in a session that continues. Unless
+//! it is marked as broken, the session holds nothing that it does not know of.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::{block_on, yield_now};
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint};
 use farleaf_index::operation::{Decision, ScanCursor};
-use farleaf_types::{NodeId, OwnerWord};
 
-use crate::catalog::{Shape, find};
+use crate::catalog::{TableShape, find};
 use crate::crash::{loaded, sample};
 use crate::cutting::{Cut, Tear};
-use crate::keeper::{SPLIT_KEY, split_cut_off_before_end};
 use crate::leaves::{leaves, set_lock, tear};
+use crate::maintainer::{SPLIT_KEY, split_cut_off_before_end};
 use crate::pool::{Client, Pool, access};
 use crate::tables::LEARNED;
 
-/// Executes a batch, and tells of it one poll later: so an operation can be dropped when its verbs
-/// have taken effect and it does not know yet.
-struct Late(MappedEndpoint);
+/// Endpoint that reports the result of a batch one poll late. An operation can so be dropped when
+/// its verbs have taken effect and it does not know it yet.
+struct LateReply(MappedEndpoint);
 
-impl Endpoint for Late {
+impl Endpoint for LateReply {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
         let result = self.0.execute_now(batch);
         yield_now().await;
@@ -39,8 +39,8 @@ impl Endpoint for Late {
         self.0.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.0.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.0.memory_word_count(node)
     }
 }
 
@@ -53,7 +53,8 @@ enum Operation {
 
 const ALL: [Operation; 3] = [Operation::Get, Operation::Scan, Operation::Put];
 
-/// Polls a future so often, then drops it; `at_poll` is called before each. True: it has ended.
+/// Polls a future `count` times, then drops it; calls `at_poll` before each. Returns whether it has
+/// completed.
 fn poll<F: Future>(future: F, count: u32, at_poll: &mut dyn FnMut(u32)) -> bool {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -64,7 +65,7 @@ fn poll<F: Future>(future: F, count: u32, at_poll: &mut dyn FnMut(u32)) -> bool 
 }
 
 impl Operation {
-    /// Polls it so often and drops it; whether it has ended.
+    /// Polls an operation `count` times, then drops it; returns whether it has completed.
     fn poll<E: Endpoint>(
         self,
         client: &Client<'_, E>,
@@ -88,14 +89,14 @@ impl Operation {
     }
 }
 
-/// Whether anything in the region, a lock or a chunk, is a session's.
+/// Returns whether any lock or chunk in the memory belongs to a session.
 fn holds_anything(pool: &Pool, owner: OwnerWord) -> bool {
-    let mut words = vec![0; pool.region.words().len()];
-    MappedRegion::copy_out(pool.region.words(), &mut words);
+    let mut words = vec![0; pool.memory.words().len()];
+    MappedMemory::copy_out(pool.memory.words(), &mut words);
     words.contains(&owner.word())
 }
 
-/// What a session promises that is not broken: what it leased it gives back, and there is no more.
+/// Checks that a session that is not broken owns nothing after it has given back its leases.
 fn assert_holds_nothing<E: Endpoint>(client: &Client<'_, E>, pool: &Pool, context: &str) {
     let access = access(&pool.plain, &pool.layout, client.owner, &client.entry);
     for mut lease in client.state.take_leases() {
@@ -104,8 +105,8 @@ fn assert_holds_nothing<E: Endpoint>(client: &Client<'_, E>, pool: &Pool, contex
     assert!(!holds_anything(pool, client.owner), "{context}");
 }
 
-/// Drops an operation after every number of polls until it ends; returns after how many of them the
-/// session was broken, and how many there were.
+/// Drops an operation after every number of polls until it completes. Returns after how many of
+/// them the session was broken, and the number of polls.
 fn drop_everywhere(
     operation: Operation,
     key: u64,
@@ -117,7 +118,7 @@ fn drop_everywhere(
         let mut pool = setup();
         let owner = pool.register();
         let entry = find(&pool, "records").expect("it is there");
-        let endpoint = Late(pool.endpoint());
+        let endpoint = LateReply(pool.endpoint());
         let client = Client::open(&endpoint, &pool.layout, owner, &entry).expect("it opens");
         let has_ended = operation.poll(&client, key, count, &mut |number| at_poll(&pool, number));
         if client.broken.get() {
@@ -135,7 +136,8 @@ fn drop_everywhere(
     unreachable!("it returns")
 }
 
-/// F6, D8: in the middle of a recovery.
+/// Promise (FABRIC-6, LEAF-8): dropping an operation in the middle of a recovery marks the session
+/// as broken.
 #[test]
 fn a_session_that_drops_an_operation_in_a_recovery_knows_that_it_is_broken() {
     for operation in ALL {
@@ -147,10 +149,11 @@ fn a_session_that_drops_an_operation_in_a_recovery_knows_that_it_is_broken() {
     }
 }
 
-/// F6, D4: in the middle of reading a leaf under its lock; but waiting for a lock does no harm.
+/// Promise (FABRIC-6, LEAF-4): dropping an operation while it reads a leaf under its lock marks the
+/// session as broken; dropping it while it waits for a lock does no harm.
 #[test]
 fn a_session_that_drops_an_operation_while_it_waits_for_a_lock_is_not_broken() {
-    /// Poll before which the client that holds the lock goes on.
+    /// Poll before which the client that holds the lock continues.
     const GOES_ON: u32 = 40;
     for operation in ALL {
         let setup = || {
@@ -179,7 +182,7 @@ fn a_session_that_drops_an_operation_while_it_waits_for_a_lock_is_not_broken() {
     }
 }
 
-/// F6: in the middle of leasing a chunk.
+/// Promise (FABRIC-6): dropping a put while it leases a chunk marks the session as broken.
 #[test]
 fn a_session_that_drops_a_put_while_it_leases_knows_that_it_is_broken() {
     let (broken_count, _) = drop_everywhere(Operation::Put, SPLIT_KEY, full, |_, _| ());
@@ -187,14 +190,15 @@ fn a_session_that_drops_a_put_while_it_leases_knows_that_it_is_broken() {
 }
 
 fn full() -> Pool {
-    let shape = Shape {
+    let shape = TableShape {
         fill_percent: 100,
         ..LEARNED
     };
     loaded(shape, 64)
 }
 
-/// Executes every batch, but says of one that it does not know (F5); counts them.
+/// Endpoint that executes every batch, but reports one as having an unknown outcome (FABRIC-5);
+/// counts them.
 struct Unheard {
     inner: MappedEndpoint,
     at: u32,
@@ -220,12 +224,13 @@ impl Endpoint for Unheard {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
-/// F5: a batch with an unknown outcome may have taken a lock or a chunk.
+/// Promise (FABRIC-5): a batch with an unknown outcome, which may have taken a lock or a chunk,
+/// marks the session as broken.
 #[test]
 fn a_session_that_learns_of_an_unknown_outcome_knows_that_it_is_broken() {
     let setups: [&dyn Fn() -> Pool; 2] = [&full, &|| split_cut_off_before_end(7)];
@@ -267,7 +272,8 @@ fn a_session_that_learns_of_an_unknown_outcome_knows_that_it_is_broken() {
     }
 }
 
-/// A4, F5: a claim that was cut off in its middle has left a chunk in the session's name.
+/// Promise (FABRIC-5): an interrupted claim, which may have left a chunk owned by the session,
+/// marks the session as broken.
 #[test]
 fn a_session_whose_claim_was_cut_off_knows_that_it_is_broken() {
     let mut broken_count = 0;
@@ -276,7 +282,7 @@ fn a_session_whose_claim_was_cut_off_knows_that_it_is_broken() {
             let mut pool = full();
             let (other, owner) = (pool.register(), pool.register());
             let entry = find(&pool, "records").expect("it is there");
-            // Leases the table's own chunk, so that the next who splits claims a new one.
+            // Leases the table's own chunk, so that the next split claims a new one.
             let mut writer = pool.client(other, &entry);
             writer.put(SPLIT_KEY + 1000, 1).expect("nothing fails");
             let endpoint = pool.cutting(Cut { effect_count, tear });
@@ -295,7 +301,7 @@ fn a_session_whose_claim_was_cut_off_knows_that_it_is_broken() {
     assert!(broken_count > 10, "{broken_count}");
 }
 
-/// What the tests rely on: the key of a split is none of the sample's.
+/// Assumption of these tests: the sample does not contain the key of the split.
 #[test]
 fn the_key_of_the_split_is_new() {
     assert!(sample(64).iter().all(|(key, _)| *key != SPLIT_KEY));

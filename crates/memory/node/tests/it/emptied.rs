@@ -1,46 +1,46 @@
-//! Tables of byte strings whose pages become fewer (BR6 to BR8), by retrainers that are cut off
-//! wherever they can be.
+//! Tables of byte strings whose pages are merged by retrainers that are interrupted at every
+//! possible place.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
+use farleaf_base::OwnerWord;
 use farleaf_byte_index::load::page_shape;
 use farleaf_byte_index::operation::{Change, PageReport, PageSurvey};
-use farleaf_byte_index::retrain::Looked;
+use farleaf_byte_index::retrain::ByteTableView;
 use farleaf_byte_index::snapshot::Contents;
 use farleaf_byte_index::{ByteIndex, ByteIndexState};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::strings::format::PageAccess;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
-use farleaf_node::sweep::Keeper;
-use farleaf_page::format::PageAccess;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_types::OwnerWord;
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::ChunkPurpose;
 
 use crate::audit::chunks;
 use crate::cutting::{Cut, CuttingEndpoint};
 use crate::pages::{TABLE, geometry, make_table};
 use crate::pool::Pool;
 
-/// As often as anybody looks, and more often than there is anything to do.
+/// Maximum number of ticks: more than there is anything to do.
 const TICK_COUNT_MAX: u32 = 60;
-/// At how many places a retrainer is cut off, about: nearly all.
+/// Approximate number of places at which a retrainer is interrupted: nearly all.
 const CUT_COUNT_MAX: usize = 300;
 const RECORD_COUNT: u32 = 48;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Every other key has its end outside of its page, and so have some fences.
+/// Returns a key. Every other key is stored partly outside its page, and so are some fences.
 fn key(number: u32) -> Vec<u8> {
     let end = if number % 8 == 3 { 200 } else { 4 };
     [format!("k/{number:04}").as_bytes(), &vec![b'x'; end]].concat()
 }
 
-/// One session's work on the table.
+/// Session that uses the table.
 pub(crate) struct Client<'a> {
     access: PageAccess<'a, MappedEndpoint>,
     state: ByteIndexState,
@@ -52,7 +52,8 @@ impl<'a> Client<'a> {
         Self::open_by(pool, owner, |_| {})
     }
 
-    /// One whose hints are a page too far right, but for the first and the last: they are hints.
+    /// Opens the table with hints that are a page too far right, except for the first and the last
+    /// page.
     fn open_misled(pool: &'a Pool, owner: OwnerWord) -> Self {
         let mislead = |contents: &mut Contents| {
             for run in &mut contents.runs {
@@ -66,7 +67,7 @@ impl<'a> Client<'a> {
         let access = access(&pool.plain, pool, owner);
         let broken = Rc::default();
         let entry = entry(pool);
-        let looked = block_on(Looked::look(access, &entry, &broken), || 0);
+        let looked = block_on(ByteTableView::look(access, &entry, &broken), || 0);
         let table = looked.expect("it is sound").expect("it is there");
         let mut contents = table.contents;
         change(&mut contents);
@@ -124,9 +125,9 @@ pub(crate) fn entry(pool: &Pool) -> CatalogEntry {
     pool.catalog().pop().expect("there is a table")
 }
 
-/// Retrains until nothing is due and nothing waits but for sessions that do nothing; false: it was
-/// cut off.
-fn retrain<E: Endpoint>(keeper: &Keeper<E>) -> bool {
+/// Retrains until nothing is due and only idle sessions are awaited; returns false if it was
+/// interrupted.
+fn retrain<E: Endpoint>(maintainer: &MemoryMaintainer<E>) -> bool {
     let policy = RetrainPolicy {
         leaves_per_split: 1000,
         split_count_min: 1,
@@ -140,11 +141,11 @@ fn retrain<E: Endpoint>(keeper: &Keeper<E>) -> bool {
     });
     let (stop, mut quiet_count) = (AtomicBool::new(false), 0);
     for _ in 0..TICK_COUNT_MAX {
-        let Ok(is_more_due) = block_on(retrainer.tick(keeper, &stop), || 0) else {
+        let Ok(is_more_due) = block_on(retrainer.tick(maintainer, &stop), || 0) else {
             return false;
         };
         let is_sweep_due = retrainer.take_wanted_sweep() || retrainer.take_left_blocks();
-        if is_sweep_due && block_on(keeper.sweep(), || 0).is_err() {
+        if is_sweep_due && block_on(maintainer.sweep(), || 0).is_err() {
             return false;
         }
         let is_busy = is_more_due || retrainer.has_garbage();
@@ -156,7 +157,7 @@ fn retrain<E: Endpoint>(keeper: &Keeper<E>) -> bool {
     true
 }
 
-/// A trained table of which most records were deleted, and those that are left.
+/// Returns a trained table of which most records were deleted, and the remaining records.
 fn emptied() -> (Pool, Records) {
     let mut pool = Pool::new();
     let maker = pool.register();
@@ -173,7 +174,7 @@ fn emptied() -> (Pool, Records) {
     pool.fence(maker);
     pool.sweep();
     let trainer = pool.register();
-    assert!(retrain(&pool.keeper(pool.endpoint(), trainer)));
+    assert!(retrain(&pool.maintainer(pool.endpoint(), trainer)));
     pool.fence(trainer);
     let deleter = pool.register();
     {
@@ -189,7 +190,8 @@ fn emptied() -> (Pool, Records) {
     (pool, records)
 }
 
-/// Pages of chunks that splits take from which are not free, and chunks of runs and snapshots.
+/// Returns the number of pages in use in chunks that splits take from, and of chunks of runs and
+/// snapshots.
 fn used(pool: &Pool) -> (u64, usize) {
     let own = chunks(pool).into_iter().filter(|it| it.table == TABLE);
     let (mut page_count, mut chunk_count) = (0, 0);
@@ -205,8 +207,8 @@ fn used(pool: &Pool) -> (u64, usize) {
     (page_count, chunk_count)
 }
 
-/// The records, and pages that are sound; and that none is locked, unless somebody has died and
-/// nobody has swept.
+/// Checks the records, that pages are sound, and that none is locked unless a session has died and
+/// no sweep has run.
 fn assert_holds(pool: &mut Pool, records: &Records, is_swept: bool) {
     let owner = pool.register();
     let mut client = Client::open(pool, owner);
@@ -226,16 +228,16 @@ fn assert_holds(pool: &mut Pool, records: &Records, is_swept: bool) {
     pool.fence(owner);
 }
 
-/// Promise (BR6 to BR8, D8): a retrainer that dies anywhere while pages become fewer loses no
-/// record, whoever comes first; what is written then is there, by hints of before as by others; and
-/// the next one brings back as much memory as if none had died.
+/// Promise (LEAF-8): a retrainer that dies anywhere during merges loses no record, whichever
+/// process comes first. Later writes are visible by old and new hints, and the next retrainer frees
+/// as much memory as without the crash.
 #[test]
 fn a_retrainer_may_die_anywhere() {
     let (mut pool, records) = emptied();
     let before = used(&pool);
     let owner = pool.register();
     let endpoint: &CuttingEndpoint = &pool.cutting(Cut::NEVER);
-    assert!(retrain(&pool.keeper(endpoint, owner)));
+    assert!(retrain(&pool.maintainer(endpoint, owner)));
     pool.fence(owner);
     pool.sweep();
     let after = used(&pool);
@@ -252,8 +254,8 @@ fn a_retrainer_may_die_anywhere() {
     }
 }
 
-/// A retrainer is cut off, somebody who has known the table before works on it, and another
-/// retrainer comes.
+/// Interrupts a retrainer, lets a session that knew the table before work on it, and runs another
+/// retrainer.
 fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize), context: &str) {
     let (mut pool, mut records) = emptied();
     let (owner, visitor) = (pool.register(), pool.register());
@@ -264,7 +266,7 @@ fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize
     };
     {
         let endpoint: &CuttingEndpoint = &pool.cutting(cut);
-        retrain(&pool.keeper(endpoint, owner));
+        retrain(&pool.maintainer(endpoint, owner));
     }
     pool.fence(owner);
     if sweeps_first {
@@ -276,7 +278,7 @@ fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize
             state,
             batch: Batch::new(),
         };
-        // Somebody who knows the way better.
+        // A session with correct hints.
         let mut other = Client::open(&pool, visitor);
         for (key, value) in &mut records {
             assert_eq!(client.get(key).as_ref(), Some(&*value), "{context}");
@@ -289,7 +291,7 @@ fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize
     pool.fence(visitor);
     pool.sweep();
     let owner = pool.register();
-    assert!(retrain(&pool.keeper(pool.endpoint(), owner)));
+    assert!(retrain(&pool.maintainer(pool.endpoint(), owner)));
     pool.fence(owner);
     pool.sweep();
     assert_holds(&mut pool, &records, true);
@@ -298,8 +300,8 @@ fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize
     assert!(is_as_small, "{context}: {used:?}, {after:?}");
 }
 
-/// Promise (R8, W6): a client that is stopped with a page's lock holds up the merging of that page,
-/// and loses no memory to it: when it has ended, all comes back as if it had not been there.
+/// Promise: a client that is stopped while it holds a page's lock delays the merge of that page,
+/// but no memory is lost. After its end, memory is freed as if the client had not been there.
 #[test]
 fn a_client_that_stops_loses_no_page() {
     let (mut pool, records) = emptied();
@@ -316,7 +318,7 @@ fn a_client_that_stops_loses_no_page() {
             let lock = own.lock(&mut batch, page, None, &mut blank, &broken);
             block_on(lock, || 0).expect("nobody has it");
             // It waits for the lock, and gives up, more than once.
-            retrain(&pool.keeper(pool.endpoint(), owner));
+            retrain(&pool.maintainer(pool.endpoint(), owner));
         }
         pool.fence(stopped);
         pool.fence(owner);
@@ -330,10 +332,10 @@ fn a_client_that_stops_loses_no_page() {
     }
 }
 
-/// What is used when all is done that there is to do.
+/// Returns the usage after all work is done.
 fn after_all(pool: &mut Pool) -> (u64, usize) {
     let owner = pool.register();
-    assert!(retrain(&pool.keeper(pool.endpoint(), owner)));
+    assert!(retrain(&pool.maintainer(pool.endpoint(), owner)));
     pool.fence(owner);
     pool.sweep();
     used(pool)

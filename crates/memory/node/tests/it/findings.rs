@@ -1,12 +1,12 @@
-//! That the audit sees what it is there for: each promise is broken by hand, in every way that has
-//! a finding of its own; and that no bytes whatever make it panic.
+//! Tests of the audit: each invariant is violated by hand, in every way that has its own finding,
+//! and random bytes never cause a panic.
 
-use farleaf_leaf::LeafBuffer;
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
+use farleaf_leaf::words::LeafBuffer;
 use farleaf_node::audit::Finding;
-use farleaf_region::catalog::{self, ENTRY_SIZE_WORDS, TableKind};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::catalog::{self, ENTRY_SIZE_WORDS, TableKind};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
 use crate::audit::chunks;
 use crate::catalog::{create, find};
@@ -16,7 +16,8 @@ use crate::pool::Pool;
 use crate::scene::Scene;
 use crate::tables::LEARNED;
 
-/// D8, A1: locks of the catalog, of leaves that are in use, and of free places; leased chunks.
+/// Promise (LEAF-8): locks of the catalog, of leaves in use and of free leaves, and leased chunks
+/// are found.
 #[test]
 fn whatever_is_held_is_found() {
     let scene = Scene::new();
@@ -44,7 +45,8 @@ fn whatever_is_held_is_found() {
     assert_eq!(scene.promises(), []);
 }
 
-/// D6: a gap, an overlap, records that do not belong, an early end, a circle, damage.
+/// Promise (LEAF-6): a gap, an overlap, misplaced records, an early end, a cycle and corruption are
+/// found.
 #[test]
 fn a_chain_that_does_not_tile_is_found() {
     let scene = Scene::new();
@@ -106,7 +108,7 @@ fn a_chain_that_does_not_tile_is_found() {
     assert_eq!(scene.findings(), [Finding::LeafDamaged { table, leaf }]);
 }
 
-/// Links lead to leaves of the table that are not retired, and to nothing else.
+/// Promise: links that do not lead to live leaves of the table are found.
 #[test]
 fn a_link_that_leads_astray_is_found() {
     let scene = Scene::new();
@@ -124,7 +126,7 @@ fn a_link_that_leads_astray_is_found() {
         RemoteAddr::new(node, 1),
         RemoteAddr::new(node, last_block),
         RemoteAddr::new(node, RemoteAddr::BLOCK_COUNT_MAX - 1),
-        RemoteAddr::new(farleaf_types::NodeId(9), 5000),
+        RemoteAddr::new(farleaf_base::NodeId(9), 5000),
         scene.entry.root.place(),
         free.offset_blocks(1),
     ] {
@@ -139,7 +141,8 @@ fn a_link_that_leads_astray_is_found() {
     assert_eq!(found[0], Finding::LeafRetired { table, leaf: free });
 }
 
-/// W3: leaves that are free and in use, or neither; bits that stand for no leaf.
+/// Promise: leaves that are both free and in use, or neither, and bits that stand for no leaf are
+/// found.
 #[test]
 fn a_leaf_that_is_lost_or_free_twice_is_found() {
     let scene = Scene::new();
@@ -185,7 +188,8 @@ fn a_leaf_that_is_lost_or_free_twice_is_found() {
     );
 }
 
-/// A4, W4: chunks that are free and not zero, of nobody, of no load, of no leaf, of no purpose.
+/// Promise: free chunks that are not zero, and chunks without table, load, leaf or valid purpose
+/// are found.
 #[test]
 fn a_chunk_that_nobody_needs_is_found() {
     let scene = Scene::new();
@@ -241,7 +245,7 @@ fn a_chunk_that_nobody_needs_is_found() {
     );
 }
 
-/// A snapshot, or a run, that lost a chunk leads to what is not there.
+/// Promise: a missing chunk of a snapshot or a run is found.
 #[test]
 fn a_chunk_that_is_missing_is_found() {
     for is_missing in [
@@ -261,8 +265,8 @@ fn a_chunk_that_is_missing_is_found() {
     }
 }
 
-/// B4: a load that was committed, and whose root was not swapped in, by nobody; roots that lead
-/// elsewhere; snapshots that are damaged, or of other leaves.
+/// Promise: a committed load whose root was not swapped in, roots that lead elsewhere, and
+/// snapshots that are corrupted or of other leaves are found.
 #[test]
 fn a_root_that_is_not_the_chains_is_found() {
     let scene = Scene::new();
@@ -326,8 +330,8 @@ fn a_root_that_is_not_the_chains_is_found() {
     assert_eq!(scene.findings(), []);
 }
 
-/// B2: a table that was never loaded has its first root and its first leaf; a pending root means
-/// nothing to it, and the root of a load is none of its.
+/// Promise: a table that was never loaded has its first root and its first leaf. A pending root is
+/// accepted, and the root of a load is found.
 #[test]
 fn a_root_of_a_load_that_never_happened_is_found() {
     let scene = Scene::of(loaded(LEARNED, 0));
@@ -347,13 +351,13 @@ fn a_root_of_a_load_that_never_happened_is_found() {
     assert_eq!(scene.findings()[0], contradiction);
 }
 
-/// A snapshot that is whole, and leads to leaves that are not linked.
+/// Promise: an intact snapshot that names unlinked leaves is found.
 #[test]
 fn a_snapshot_of_other_leaves_is_found() {
     let scene = Scene::new();
     let (table, leaf) = (scene.table, scene.leaves[7]);
     let (before, after) = (scene.leaves[6], scene.leaves[8]);
-    // The chain leaves a trained leaf out, and still tiles.
+    // The chain omits a trained leaf, and still tiles.
     let high = scene.leaf(leaf).image().high();
     let mut wide = scene.leaf(before);
     wide.set_high(high);
@@ -363,8 +367,8 @@ fn a_snapshot_of_other_leaves_is_found() {
     assert_eq!(scene.findings(), [lost]);
 }
 
-/// A table whose run and snapshot take many chunks, with leaves that lie across two: it is sound,
-/// and a chunk of its snapshot that is called something else is missed.
+/// Promise: a table whose run and snapshot take many chunks, with leaves across two of them, is
+/// sound, and a chunk of its snapshot with a wrong purpose is found.
 #[test]
 fn large_tables_are_counted_right() {
     let mut pool = Pool::with_size(96 << 20);
@@ -405,7 +409,8 @@ fn large_tables_are_counted_right() {
     assert!(found.iter().any(is_missing), "{found:?}");
 }
 
-/// C2: damaged entries, tables of impossible leaves, and tables that are alike.
+/// Promise: corrupted catalog entries, tables with impossible leaves, and duplicate tables are
+/// found.
 #[test]
 fn a_catalog_that_is_damaged_is_found() {
     let scene = Scene::new();
@@ -436,7 +441,7 @@ fn a_catalog_that_is_damaged_is_found() {
     assert_eq!(scene.findings()[0], Finding::EntryDamaged { index });
 }
 
-/// Two tables are audited apart; one that was dropped is left alone.
+/// Promise: tables are audited separately; dropped ones are skipped.
 #[test]
 fn what_is_wrong_with_one_table_is_found_in_that_one() {
     let mut pool = Pool::new();
@@ -455,8 +460,8 @@ fn what_is_wrong_with_one_table_is_found_in_that_one() {
     assert_eq!(scene.findings(), []);
 }
 
-/// Whatever words there are, the audit ends with findings or none, and with the same ones again.
-/// Seeded; words near each other and all over the region, small, huge and shifted.
+/// Promise: with any words, the audit ends with the same findings each time, or none. Seeded; words
+/// near each other and all over the memory, small, huge and shifted.
 #[test]
 fn no_bytes_make_an_audit_panic() {
     let scene = Scene::new();

@@ -1,17 +1,17 @@
-//! Two leaves of which one is retired in favour of a third, and the other one is still to be: the
-//! mover has died between the two (M2, D8).
+//! Merges of two leaves, of which one is retired in favor of a third and the other is not yet: the
+//! mover has died in between (LEAF-8).
 
 use std::rc::Rc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::{Hint, SearchLayer};
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::{IndexState, Layer};
-use farleaf_leaf::moving::Source;
-use farleaf_leaf::{LeafLease, LeaseShape};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::moving::MoveSource;
+use farleaf_leaf::words::{LeafLease, LeaseShape};
+use farleaf_pool::allocation::ChunkAllocator;
 
 use crate::crash::loaded;
 use crate::cutting::{Cut, Tear};
@@ -19,8 +19,8 @@ use crate::pool::{access, layer_kind};
 use crate::scene::Scene;
 use crate::tables::LEARNED;
 
-/// A scene in which the mover of the leaves with these numbers has died after it had retired the
-/// right one.
+/// Returns a scene in which the mover of the leaves with these numbers has died after it had
+/// retired the right one.
 fn half_moved(numbers: [usize; 2]) -> Scene {
     let mut scene = Scene::of(loaded(LEARNED, 300));
     let mover = scene.pool.register();
@@ -29,7 +29,7 @@ fn half_moved(numbers: [usize; 2]) -> Scene {
         let (pool, entry) = (&scene.pool, &scene.entry);
         let own = access(&pool.plain, &pool.layout, mover, entry);
         let (mut batch, broken) = (Batch::new(), std::cell::Cell::default());
-        let mut sources = addrs.map(|addr| Source {
+        let mut sources = addrs.map(|addr| MoveSource {
             addr,
             leaf: own.blank(),
         });
@@ -61,9 +61,9 @@ fn half_moved(numbers: [usize; 2]) -> Scene {
     scene
 }
 
-/// Promise (D9, M2): who comes to the right leaf for a key of the left one, by a hint that is too
-/// far right, does not change the leaf that takes over both as long as others find the left one as
-/// it was. (It did, and they saw the old value after the new one.)
+/// Promise (LEAF-9): a hint that is too far right leads a client to the right leaf for a key of the
+/// left one. The client does not change the replacing leaf while others still find the left one
+/// unretired. (It did, and others saw the old value after the new one.)
 #[test]
 fn a_hint_too_far_right_leads_past_no_leaf_that_is_still_to_be_retired() {
     let mut scene = half_moved([3, 4]);
@@ -116,7 +116,7 @@ fn a_hint_too_far_right_leads_past_no_leaf_that_is_still_to_be_retired() {
 
 fn writing_access(
     scene: &Scene,
-) -> farleaf_leaf::LeafAccess<'_, farleaf_fabric::mapped::MappedEndpoint> {
-    let (pool, none) = (&scene.pool, farleaf_types::OwnerWord::FREE);
+) -> farleaf_leaf::words::LeafAccess<'_, farleaf_fabric::mapped::MappedEndpoint> {
+    let (pool, none) = (&scene.pool, farleaf_base::OwnerWord::FREE);
     access(&pool.plain, &pool.layout, none, &scene.entry)
 }

@@ -1,4 +1,4 @@
-//! Compactions that somebody is in the way of: they leave nothing behind, and are not forgotten.
+//! Compactions that are blocked by other sessions: they leave nothing behind, and are retried.
 
 use core::cell::Cell;
 use core::future::{Future, poll_fn};
@@ -10,43 +10,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::fg::FgLayer;
 use farleaf_index::load::{LoadPlan, bulk_load};
 use farleaf_index::operation::Decision;
-use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
+use farleaf_index::retrain::compact::{
+    Compacted, Compaction, CompactionGoal, CompactionLeases, compact,
+};
 use farleaf_index::tree::head::{Head, read_head};
 use farleaf_index::{Index, IndexState, Layer, LayerKind};
 use farleaf_node::NodeEndpoint;
 use farleaf_node::agent;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::AgentEvent;
-use farleaf_node::sweep::Keeper;
-use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::catalog::{CatalogEntry, underfull_count_addr};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use crate::audit::{chunks, usage};
-use crate::catalog::{Shape, create, find};
+use crate::catalog::{TableShape, create, find};
 use crate::crash::sample;
 use crate::leaves::{ends, lock, set_lock, tear};
 use crate::meanwhile::Interrupted;
 use crate::pool::{Pool, access};
 use crate::tables::LEARNED;
 
-const FG: Shape = Shape {
+const FG: TableShape = TableShape {
     kind: LayerKind::Fg,
     ..LEARNED
 };
-/// The tree is to be moved, whatever leaves there are.
-const WHOLE_TREE: Wanted = Wanted {
+/// Request to move the whole tree, whatever leaves there are.
+const WHOLE_TREE: CompactionGoal = CompactionGoal {
     step_count_max: u64::MAX,
     finishes_another: false,
     moves_tree: true,
 };
-/// More often than anybody rests who need not.
+/// Number of polls that is enough for every wait that ends.
 const POLL_COUNT: u32 = 1000;
 const EAGER: RetrainPolicy = RetrainPolicy {
     split_count_min: 1,
@@ -68,7 +70,7 @@ fn load(pool: &mut Pool, record_count: u64) {
     pool.fence(owner);
 }
 
-/// By a session that has known the table since it had this entry.
+/// Loads the table in a session that has opened it with this entry.
 fn load_by<E: Endpoint>(
     pool: &Pool,
     endpoint: &E,
@@ -102,11 +104,11 @@ fn head_of(pool: &Pool, entry: &CatalogEntry) -> Head {
     block_on(read_head(&of, entry.root), || 0).expect("it is sound")
 }
 
-/// The leaves, as a reader finds them.
+/// Returns the leaves, as a reader finds them.
 fn leaves(pool: &Pool) -> Vec<RemoteAddr> {
     let entry = find_now(pool);
     let state = state_of(pool, &entry);
-    // What was moved and is not published yet is found, too.
+    // Leaves that were moved and are not published yet are found, too.
     state.follow_retired();
     let of = access(&pool.plain, &pool.layout, OwnerWord::FREE, &entry);
     let (index, mut batch, mut leaves) = (Index::new(of, &state), Batch::new(), Vec::new());
@@ -128,24 +130,24 @@ fn is_anything_owned_by(pool: &Pool, owner: OwnerWord) -> bool {
     chunks(pool).iter().any(|chunk| chunk.owner == owner)
 }
 
-/// `None`: it was cut off, while it rested.
+/// Runs a compaction; `None` if it was interrupted while it was idle.
 fn compacted(
     pool: &Pool,
     owner: OwnerWord,
     of: (&CatalogEntry, &Head),
-    wanted: Wanted,
+    wanted: CompactionGoal,
 ) -> Option<Compacted> {
     compacted_from(pool, owner, of, (wanted, false))
 }
 
-/// The same; every leaf is on a node that is to be left, if the pool's only one `is_left`.
+/// Runs a compaction with the pool's only node draining if `is_left`.
 fn compacted_from(
     pool: &Pool,
     owner: OwnerWord,
     (entry, head): (&CatalogEntry, &Head),
-    (wanted, is_left): (Wanted, bool),
+    (wanted, is_left): (CompactionGoal, bool),
 ) -> Option<Compacted> {
-    let (broken, leased) = (Cell::new(false), Leased::default());
+    let (broken, leased) = (Cell::new(false), CompactionLeases::default());
     let work = Compaction {
         access: access(&pool.plain, &pool.layout, owner, entry),
         entry,
@@ -171,14 +173,14 @@ fn compacted_from(
     compacted.map(|it| it.expect("nothing fails"))
 }
 
-fn tick<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
+fn tick<E: Endpoint>(retrainer: &Retrainer, maintainer: &MemoryMaintainer<E>) {
     let stop = AtomicBool::new(false);
-    block_on(retrainer.tick(keeper, &stop), || 0).expect("nothing fails");
+    block_on(retrainer.tick(maintainer, &stop), || 0).expect("nothing fails");
 }
 
-/// Promise (K3): a compaction that is cut off while the new root waits for the lock of a table's
-/// only leaf gives the new tree's memory back. (It stayed the node's, and there was another one
-/// after each rest.)
+/// Promise: a compaction that is interrupted while it waits for the lock of a table's only leaf, to
+/// install the new root, gives the new tree's memory back. (The node kept it, and each retry added
+/// another one.)
 #[test]
 fn a_tree_whose_root_never_came_into_force_is_given_back() {
     ends(|| {
@@ -199,8 +201,8 @@ fn a_tree_whose_root_never_came_into_force_is_given_back() {
     });
 }
 
-/// Promise (K5): the head of a tree tells that there may be sessions in older ones also when a load
-/// has replaced the compacted tree of an empty table. (It did not, and a sweep could free a tree in
+/// Promise: the head of a tree shows that sessions may use older trees also when a load has
+/// replaced the compacted tree of an empty table. (It did not, and a sweep could free a tree in
 /// which sessions still searched.)
 #[test]
 fn a_load_over_a_compacted_tree_tells_of_it() {
@@ -213,14 +215,14 @@ fn a_load_over_a_compacted_tree_tells_of_it() {
     assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
     let compacted = head_of(&pool, &find_now(&pool));
     assert!(compacted.is_compacted);
-    // By one who opened the table before there was a compaction.
+    // By a client that opened the table before the compaction.
     let client = pool.register();
     load_by(&pool, &pool.plain, (client, &entry), 40);
     let loaded = head_of(&pool, &find_now(&pool));
     assert!(loaded.is_compacted && loaded.generation != compacted.generation);
 }
 
-/// Promise (K5): so it does when the compaction comes at any time while the load goes on.
+/// Promise: the head shows it also when the compaction happens at any time during the load.
 #[test]
 fn a_load_tells_of_a_compaction_beside_it() {
     let mut told_count = 0;
@@ -238,8 +240,8 @@ fn a_load_tells_of_a_compaction_beside_it() {
         let root = find_now(&pool);
         let replaced = head_of(&pool, &root).is_compacted;
         told_count += usize::from(replaced);
-        // Beside the load's last batches, there was no compaction: it waited for the first leaf, or
-        // came to a table that was loaded.
+        // During the load's last batches there was no compaction: it waited for the first leaf, or
+        // found a loaded table.
         assert!(replaced || is_over || at >= 8, "before batch {at}");
         if is_over {
             break;
@@ -248,9 +250,9 @@ fn a_load_tells_of_a_compaction_beside_it() {
     assert!(told_count >= 8, "{told_count}");
 }
 
-/// Promise (K5): the compacted tree that a load replaces is not freed at once, if the compaction's
-/// agent dies before it has given it back, though the load began before the compaction and so has
-/// the smaller number. (It was, with sessions in it.)
+/// Promise: a compacted tree that a load replaces is not freed at once if the compaction's agent
+/// dies before it has given the tree back. This holds even if the load began earlier and has the
+/// smaller generation. (It was, with sessions in it.)
 #[test]
 fn a_tree_that_an_older_load_replaces_waits_for_its_sessions() {
     let mut pool = empty();
@@ -273,7 +275,7 @@ fn a_tree_that_an_older_load_replaces_waits_for_its_sessions() {
     let all = chunks(&pool);
     let number = all.iter().position(|chunk| chunk.purpose == inner);
     let chunk = ChunkIndex(number.expect("it is there") as u64);
-    // As the agent left it.
+    // The state in which the agent left it.
     let mut batch = Batch::new();
     batch.write_word(pool.layout.chunk_entry(chunk), node.word());
     block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
@@ -284,9 +286,8 @@ fn a_tree_that_an_older_load_replaces_waits_for_its_sessions() {
     assert!(left.owner.is_free(), "it is garbage (T2)");
 }
 
-/// Promise (D7): a session that opened a table before its tree was moved loads it all the same when
-/// the memory of the old tree is something else's. (It read the head that it had known, and called
-/// the table damaged.)
+/// Promise (LEAF-7): a session that opened a table before its tree was moved can load it after the
+/// memory of the old tree was reused. (It read the old head, and reported the table as corrupted.)
 #[test]
 fn a_load_goes_by_the_root_that_is_in_force() {
     let mut pool = empty();
@@ -301,8 +302,8 @@ fn a_load_goes_by_the_root_that_is_in_force() {
     assert_eq!(head_of(&pool, &find_now(&pool)).record_count, 40);
 }
 
-/// Promise (R1): a load that commits between a look at the root and the compaction stays, whatever
-/// the compaction has moved of it, and nothing is leased afterwards.
+/// Promise: a load that commits between reading the root and the compaction stays valid, whatever
+/// leaves the compaction has moved, and nothing is leased afterwards.
 #[test]
 fn a_table_that_is_loaded_meanwhile_is_as_it_was_loaded() {
     let mut pool = empty();
@@ -332,8 +333,8 @@ fn a_table_that_is_loaded_meanwhile_is_as_it_was_loaded() {
     }
 }
 
-/// Promise (T1): a merge that did not take place because a client held the leaf to the left is
-/// tried again, however small the table is. (It was noted as a table with nothing to merge.)
+/// Promise: a merge that failed because a client held the left leaf is retried, however small the
+/// table is. (The table was recorded as having nothing to merge.)
 #[test]
 fn a_merge_that_somebody_was_in_the_way_of_is_tried_again() {
     let mut pool = loaded(10);
@@ -351,38 +352,42 @@ fn a_merge_that_somebody_was_in_the_way_of_is_tried_again() {
     }
     assert!(find_now(&pool).underfull_count > 0);
     set_lock(&pool, &entry, both[0], client);
-    let keeper = pool.keeper(pool.endpoint(), node);
+    let maintainer = pool.maintainer(pool.endpoint(), node);
     let retrainer = Retrainer::new(EAGER, || 0);
-    tick(&retrainer, &keeper);
+    tick(&retrainer, &maintainer);
     assert_eq!(leaves(&pool), both);
     set_lock(&pool, &entry, both[0], OwnerWord::FREE);
-    tick(&retrainer, &keeper);
+    tick(&retrainer, &maintainer);
     assert_eq!(leaves(&pool).len(), 1);
 }
 
-/// Promise (W7): a damaged table in which the node has something that no sweep can sort is not
-/// compacted for that again and again.
+/// Promise: a corrupted table with chunks that no sweep can sort is not compacted for them
+/// repeatedly.
 #[test]
 fn a_damaged_table_is_compacted_for_its_unsorted_chunks_once() {
     let mut pool = loaded(40);
     let node = pool.register();
     let entry = find_now(&pool);
     split_by(&pool, node, &entry);
-    let keeper = pool.keeper(pool.endpoint(), node);
+    let maintainer = pool.maintainer(pool.endpoint(), node);
     let retrainer = Retrainer::new(EAGER, || 0);
-    // A link that leads nowhere.
+    // A link to an invalid address.
     let of = access(&pool.plain, &pool.layout, node, &entry);
     let mut batch = Batch::new();
     batch.write_word(of.geometry.link(leaves(&pool)[2]), (1 << 39) + 1);
     block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
-    // How many round trips a tick takes, but for those by which it takes chunks over.
+    // Returns the round trips of a tick without those that take over chunks.
     let ticked = || {
         let control = || {
-            let cost = keeper.endpoint.counters().kind(OperationKind::Control).cost;
+            let cost = maintainer
+                .endpoint
+                .counters()
+                .kind(OperationKind::Control)
+                .cost;
             cost.round_trips - cost.atomics
         };
         let before = control();
-        tick(&retrainer, &keeper);
+        tick(&retrainer, &maintainer);
         control() - before
     };
     let first = ticked();
@@ -396,7 +401,8 @@ fn a_damaged_table_is_compacted_for_its_unsorted_chunks_once() {
     assert_eq!(find_now(&pool).root, entry.root);
 }
 
-/// Splits in the node's name: what they lease is as if no sweep had been able to sort it.
+/// Splits leaves in the node's session: the leased chunks are then as if no sweep had been able to
+/// sort them.
 fn split_by(pool: &Pool, node: OwnerWord, entry: &CatalogEntry) {
     let state = state_of(pool, entry);
     let of = access(&pool.plain, &pool.layout, node, entry);
@@ -409,8 +415,8 @@ fn split_by(pool: &Pool, node: OwnerWord, entry: &CatalogEntry) {
     assert!(is_anything_owned_by(pool, node));
 }
 
-/// A client that is stopped in the middle of a change of a leaf, and a node with chunks that no
-/// sweep can sort before it goes on.
+/// Client that is stopped in the middle of a change of a leaf, and a node with chunks that no sweep
+/// can sort before the client continues.
 struct Stopped {
     pool: Pool,
     entry: CatalogEntry,
@@ -438,9 +444,9 @@ impl Stopped {
     }
 }
 
-/// Promise (W6): what the node has taken over, and a client that is stopped keeps it from sorting
-/// by a new tree, too, is swept when the client goes on. (Nobody asked for that sweep, and the
-/// memory stayed the node's until the next death.)
+/// Promise: chunks that the node has taken over, and cannot sort by a new tree because of a stopped
+/// client, are swept when the client continues. (No sweep was scheduled, and the memory stayed the
+/// node's until the next death.)
 #[test]
 fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
     ends(|| {
@@ -452,9 +458,9 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
             leaf: stopped,
         } = Stopped::new();
 
-        let keeper = pool.keeper(pool.endpoint(), node);
+        let maintainer = pool.maintainer(pool.endpoint(), node);
         let retrainer = Retrainer::new(EAGER, || 0);
-        tick(&retrainer, &keeper);
+        tick(&retrainer, &maintainer);
         let root = find_now(&pool).root;
         assert_ne!(root, entry.root, "there is a new tree");
         assert!(is_anything_owned_by(&pool, node));
@@ -464,11 +470,11 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
 
         tear(&pool, &entry, stopped);
         set_lock(&pool, &entry, stopped, OwnerWord::FREE);
-        let swept = block_on(keeper.sweep(), || 0).expect("nothing fails");
+        let swept = block_on(maintainer.sweep(), || 0).expect("nothing fails");
         assert_eq!((swept.given_up_count, swept.chunk_count), (0, 1));
         assert!(!is_anything_owned_by(&pool, node));
-        retrainer.look_again();
-        tick(&retrainer, &keeper);
+        retrainer.rescan();
+        tick(&retrainer, &maintainer);
         assert_eq!(
             find_now(&pool).root,
             root,
@@ -477,7 +483,7 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
     });
 }
 
-/// Promise: the agent asks for that sweep by itself.
+/// Promise: the agent schedules that sweep itself.
 #[test]
 fn the_agent_sweeps_again_by_itself() {
     ends(|| {
@@ -490,14 +496,14 @@ fn the_agent_sweeps_again_by_itself() {
         } = Stopped::new();
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let keeper = Keeper {
+        let maintainer = MemoryMaintainer {
             blocks: farleaf_node::sweep::BlockSweepers::default(),
-            endpoint: NodeEndpoint::new(&pool.region, None).expect("no device"),
+            endpoint: NodeEndpoint::new(&pool.memory, None).expect("no device"),
             layout: pool.layout.clone(),
             owner: node,
         };
         let agent = agent::start(
-            keeper,
+            maintainer,
             |_| None,
             heard,
             Arc::clone(&stop),
@@ -510,12 +516,12 @@ fn the_agent_sweeps_again_by_itself() {
             }
         };
         until(&|| find_now(&pool).root != entry.root);
-        // Until the sweep after that has given up, which nothing tells of.
+        // Until the next sweep has given up, which is not observable.
         std::thread::sleep(Duration::from_millis(500));
         assert!(is_anything_owned_by(&pool, node));
         tear(&pool, &entry, stopped);
         set_lock(&pool, &entry, stopped, OwnerWord::FREE);
-        // Nobody dies any more.
+        // No further session dies.
         until(&|| !is_anything_owned_by(&pool, node));
         stop.store(true, Ordering::Relaxed);
         events.send(AgentEvent::Stop).expect("it listens");

@@ -1,21 +1,21 @@
-//! Single leaves of a table: where they are, and how a test makes them as they must not be.
+//! Helpers for single leaves of a table: finding them, and corrupting them.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::operation::LeafReport;
-use farleaf_leaf::LeafBuffer;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::LeafBuffer;
+use farleaf_pool::catalog::CatalogEntry;
 
 use crate::pool::{Pool, access};
 
-/// Long enough for any host that is not broken, short enough to wait for in a test that fails.
+/// Time limit: long enough for any working host, short enough to wait for in a failing test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs a test that would never end if what it promises were broken.
+/// Runs a test that would not end if its promise were violated.
 pub(crate) fn ends(test: impl FnOnce() + Send + 'static) {
     let (sender, done) = channel();
     let thread = std::thread::spawn(move || {
@@ -27,7 +27,7 @@ pub(crate) fn ends(test: impl FnOnce() + Send + 'static) {
     assert!(thread.join().is_ok(), "it failed");
 }
 
-/// All leaves of a table, in order.
+/// Returns all leaves of a table, in order.
 pub(crate) fn leaves(pool: &mut Pool, entry: &CatalogEntry) -> Vec<LeafReport> {
     let owner = pool.register();
     let mut leaves = Vec::new();
@@ -49,7 +49,7 @@ fn execute(pool: &Pool, batch: &mut Batch) {
     block_on(pool.plain.execute(batch), || 0).expect("nothing fails");
 }
 
-/// Makes a leaf an intact, empty one with these fences and this link.
+/// Overwrites a leaf by an intact, empty one with these fences and this link.
 pub(crate) fn overwrite(
     pool: &Pool,
     entry: &CatalogEntry,
@@ -72,13 +72,13 @@ pub(crate) fn set_lock(pool: &Pool, entry: &CatalogEntry, addr: RemoteAddr, owne
     execute(pool, &mut batch);
 }
 
-/// Who holds a leaf's lock.
+/// Returns the holder of a leaf's lock.
 pub(crate) fn lock(pool: &Pool, entry: &CatalogEntry, addr: RemoteAddr) -> OwnerWord {
     let access = access(&pool.plain, &pool.layout, OwnerWord::FREE, entry);
     OwnerWord::from_word(pool.word(access.geometry.lock(addr)))
 }
 
-/// Changes a leaf's version without its checksum; once more, and it is as it was.
+/// Changes a leaf's version without its checksum; a second call restores it.
 pub(crate) fn tear(pool: &Pool, entry: &CatalogEntry, addr: RemoteAddr) {
     let access = access(&pool.plain, &pool.layout, OwnerWord::FREE, entry);
     let state = access.geometry.state(addr);

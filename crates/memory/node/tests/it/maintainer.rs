@@ -1,21 +1,22 @@
-//! The sweep, reclamation and recovery themselves cut off.
+//! Interrupts the sweep, reclamation and recovery.
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
-use farleaf_types::OwnerWord;
 
 use crate::audit::{Model, assert_reclaimed};
-use crate::catalog::{Shape, create, drop_table, find};
+use crate::catalog::{TableShape, create, drop_table, find};
 use crate::crash::{Case, Tables, audit_tables, contents, load_into, loaded, only_records, sample};
 use crate::cutting::{Cut, CuttingEndpoint, Tear};
 use crate::pool::{Client, Pool};
 use crate::tables::{LEARNED, reclaim};
 
-/// A full leaf's key, so that an insert beside it splits.
+/// Key of a full leaf, so that an insert beside it splits the leaf.
 pub(crate) const SPLIT_KEY: u64 = 3350;
 
-/// A region in which a session has split a leaf until it was cut off, and how many effects it had.
+/// Returns a node's memory in which a session's split of a leaf was interrupted, and the number of
+/// its effects.
 fn split_cut_off(cut: Cut) -> (Pool, u64) {
-    let shape = Shape {
+    let shape = TableShape {
         fill_percent: 100,
         ..LEARNED
     };
@@ -30,8 +31,9 @@ fn split_cut_off(cut: Cut) -> (Pool, u64) {
     (pool, endpoint.effect_count())
 }
 
-/// A region in which a session has died while it split a leaf, so many effects before its end. They
-/// are, from the end: announcement, counter, unlock, state, value, key, state, high, link, sibling.
+/// Returns a node's memory in which a session died during a split, so many effects before its end.
+/// The effects are, from the end: announcement, counter, unlock, state, value, key, state, high,
+/// link, sibling.
 pub(crate) fn split_cut_off_before_end(effect_count: u64) -> Pool {
     let (_, whole) = split_cut_off(Cut::NEVER);
     let cut = Cut {
@@ -46,10 +48,10 @@ fn swept_contents(mut pool: Pool) -> Tables {
     contents(&mut pool)
 }
 
-/// D8: recovery may crash at any verb; the next who comes finishes it.
+/// Promise (LEAF-8): recovery may crash at any verb; the next session finishes it.
 #[test]
 fn a_recovery_that_is_cut_off_is_recovered() {
-    // Before that the split writes nothing but the sibling, which nobody has to recover.
+    // Before that the split writes only the sibling, which needs no recovery.
     for to_end in 0..=10 {
         let before = swept_contents(split_cut_off_before_end(to_end));
         let mut after = before.clone();
@@ -73,8 +75,8 @@ fn a_recovery_that_is_cut_off_is_recovered() {
     }
 }
 
-/// A region in which a session has loaded `other` until it was cut off, and how many effects it
-/// had.
+/// Returns a node's memory in which a session's load of `other` was interrupted, and the number of
+/// its effects.
 fn load_cut_off(mut pool: Pool, cut: Cut) -> (Pool, u64) {
     let owner = pool.register();
     create(&pool, &pool.plain, owner, "other", LEARNED).expect("it can be made");
@@ -86,11 +88,12 @@ fn load_cut_off(mut pool: Pool, cut: Cut) -> (Pool, u64) {
     (pool, endpoint.effect_count())
 }
 
-/// A region with something of everything that a sweep sweeps: a split whose link is written, and a
-/// load with the first leaf's link, but not its state; with all chunks in the names of the dead.
+/// Returns a node's memory with some of everything that a sweep handles: a split whose link is
+/// written, and a load with the first leaf's link, but not its state. All chunks belong to dead
+/// sessions.
 fn rubble() -> Pool {
     let (_, whole) = load_cut_off(split_cut_off_before_end(8), Cut::NEVER);
-    // Behind the link come state, root and lock, and eight words for each of two chunks.
+    // After the link come state, root and lock, and eight words for each of two chunks.
     let cut = Cut {
         effect_count: whole - 19,
         tear: Tear::First,
@@ -117,23 +120,23 @@ fn sweep_case(operation: &dyn Fn(&Pool, &CuttingEndpoint, OwnerWord) -> usize) {
     assert!(case.run() > 20);
 }
 
-/// W2: what a sweep that died had taken over is swept by the next.
+/// Promise: chunks that an interrupted sweep had taken over are swept by the next.
 #[test]
 fn a_sweep_that_is_cut_off_is_done_again() {
     sweep_case(&|pool, endpoint, owner| {
-        let keeper = pool.keeper(endpoint, owner);
-        usize::from(block_on(keeper.sweep(), || 0).is_ok())
+        let maintainer = pool.maintainer(endpoint, owner);
+        usize::from(block_on(maintainer.sweep(), || 0).is_ok())
     });
 }
 
-/// The agent tries a sweep that failed again, in the name of the same session, which still lives.
+/// Promise: the agent retries a failed sweep in the same session, which is still alive.
 #[test]
 fn a_sweep_that_failed_leaves_nothing_to_the_living_node() {
     sweep_case(&|pool, endpoint, owner| {
-        let keeper = pool.keeper(endpoint, owner);
-        let swept = block_on(keeper.sweep(), || 0).is_ok();
-        let keeper = pool.keeper(pool.endpoint(), owner);
-        block_on(keeper.sweep(), || 0).expect("nothing stops it now");
+        let maintainer = pool.maintainer(endpoint, owner);
+        let swept = block_on(maintainer.sweep(), || 0).is_ok();
+        let maintainer = pool.maintainer(pool.endpoint(), owner);
+        block_on(maintainer.sweep(), || 0).expect("nothing stops it now");
         let held = crate::audit::chunks(pool);
         assert!(
             held.iter().all(|chunk| chunk.owner != owner),
@@ -143,7 +146,7 @@ fn a_sweep_that_failed_leaves_nothing_to_the_living_node() {
     });
 }
 
-/// G2, G3: memory of a dropped table becomes free although the reclaimer died.
+/// Promise: memory of a dropped table is freed although the reclaimer died.
 #[test]
 fn a_reclamation_that_is_cut_off_is_done_again() {
     for is_same_session in [false, true] {
@@ -157,11 +160,11 @@ fn a_reclamation_that_is_cut_off_is_done_again() {
                 pool
             },
             operation: &|pool, endpoint, owner| {
-                let keeper = pool.keeper(endpoint, owner);
-                let reclaimed = (0..3).all(|_| block_on(keeper.reclaim(), || 0).is_ok());
+                let maintainer = pool.maintainer(endpoint, owner);
+                let reclaimed = (0..3).all(|_| block_on(maintainer.reclaim(), || 0).is_ok());
                 if is_same_session {
-                    let keeper = pool.keeper(pool.endpoint(), owner);
-                    (0..3).for_each(|_| assert!(block_on(keeper.reclaim(), || 0).is_ok()));
+                    let maintainer = pool.maintainer(pool.endpoint(), owner);
+                    (0..3).for_each(|_| assert!(block_on(maintainer.reclaim(), || 0).is_ok()));
                     assert_eq!(pool.catalog(), [], "the living node frees it all");
                 }
                 usize::from(reclaimed)

@@ -1,18 +1,18 @@
-//! Sessions that act and die while a sweep is under way: nothing that they committed is taken for
-//! something left over, wherever between two of the sweep's batches it happens.
+//! Sessions that act and die during a sweep: nothing that they committed is treated as a leftover,
+//! wherever between two of the sweep's batches it happens.
 
 use core::cell::{Cell, RefCell};
 use core::future::{Future, ready};
 use farleaf_executor::block_on;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, OwnerWord};
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
 use crate::catalog::{create, find};
 use crate::crash::{Tables, audit_tables, contents, loaded, only_records, sample};
@@ -21,7 +21,7 @@ use crate::pool::{Client, Pool};
 use crate::tables::LEARNED;
 use crate::trees::scene_of;
 
-/// Lets something happen before one of its batches.
+/// Endpoint that runs a callback before one of its batches.
 pub(crate) struct Interrupted<'a> {
     inner: MappedEndpoint,
     batch_count: Cell<u64>,
@@ -30,7 +30,7 @@ pub(crate) struct Interrupted<'a> {
 }
 
 impl<'a> Interrupted<'a> {
-    /// Something happens before batch `at`, from 0 on.
+    /// Creates an endpoint that runs `happens` before batch `at`, counted from 0.
     pub(crate) fn new(inner: MappedEndpoint, at: u64, happens: impl FnOnce() + 'a) -> Self {
         Self {
             inner,
@@ -40,7 +40,7 @@ impl<'a> Interrupted<'a> {
         }
     }
 
-    /// There were not so many batches.
+    /// Returns whether the callback has not run, because there were too few batches.
     pub(crate) fn has_not_happened(&self) -> bool {
         self.happens.borrow().is_some()
     }
@@ -67,13 +67,13 @@ impl Endpoint for Interrupted<'_> {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
-/// A session works while a sweep is under way, before each of its batches in turn, and dies with
-/// everything in its name.
+/// Lets a session work before each batch of a sweep in turn, and die owning everything; checks the
+/// tables afterwards.
 fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expected: &Tables) {
     for at in 0.. {
         let mut pool = setup();
@@ -87,10 +87,10 @@ fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expect
             work(&mut pool, owner);
             pool.fence(owner);
         });
-        let keeper = pool.borrow().keeper(endpoint, node);
-        block_on(keeper.sweep(), || 0).expect("nothing fails");
-        let is_over = keeper.endpoint.has_not_happened();
-        drop(keeper);
+        let maintainer = pool.borrow().maintainer(endpoint, node);
+        block_on(maintainer.sweep(), || 0).expect("nothing fails");
+        let is_over = maintainer.endpoint.has_not_happened();
+        drop(maintainer);
         let mut pool = pool.into_inner();
         pool.fence(node);
         if is_over {
@@ -108,10 +108,10 @@ fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expect
     }
 }
 
-/// What a session does through an endpoint.
+/// Work of a session through an endpoint.
 type Work = fn(&Pool, &CuttingEndpoint, OwnerWord);
 
-/// A session works until `to_end` effects before its end, and is cut off there.
+/// Returns work that is interrupted `to_end` effects before its end.
 fn dies_before_end(
     setup: impl Fn() -> Pool,
     work: Work,
@@ -128,18 +128,18 @@ fn dies_before_end(
     move |pool, owner| work(pool, &pool.cutting(cut), owner)
 }
 
-/// W2: whose chunks are swept is settled before the catalog is read.
+/// Promise: the set of swept chunks is determined before the catalog is read.
 #[test]
 fn a_table_that_is_made_while_a_sweep_is_under_way_is_kept() {
     let create: Work = |pool, endpoint, owner| {
         let _ = create(pool, endpoint, owner, "records", LEARNED);
     };
-    // Behind the catalog entry come eight words for each of two chunks, and the catalog's lock.
+    // After the catalog entry come eight words for each of two chunks, and the catalog's lock.
     let work = dies_before_end(Pool::new, create, 17);
     is_kept(Pool::new, work, &only_records([]));
 }
 
-/// W2: and before the roots are read.
+/// Promise: the set of swept chunks is determined before the roots are read.
 #[test]
 fn a_load_that_commits_while_a_sweep_is_under_way_is_kept() {
     let load: Work = |pool, endpoint, owner| {
@@ -148,12 +148,12 @@ fn a_load_that_commits_while_a_sweep_is_under_way_is_kept() {
         let _ = client.expect("opening writes nothing").load(&sample(40));
     };
     let setup = || loaded(LEARNED, 0);
-    // Behind the commit come eight words for each of two chunks.
+    // After the commit come eight words for each of two chunks.
     let work = dies_before_end(setup, load, 16);
     is_kept(setup, work, &only_records(sample(40)));
 }
 
-/// W3: a leaf that a split links meanwhile is in use.
+/// Promise: a leaf that a split links during a sweep is in use.
 #[test]
 fn a_split_while_a_sweep_is_under_way_is_kept() {
     let keys = || (1..=9).map(|key| (key * 10, key));
@@ -167,9 +167,9 @@ fn a_split_while_a_sweep_is_under_way_is_kept() {
     is_kept(|| loaded(LEARNED, 0), split, &only_records(keys()));
 }
 
-/// A living session has a chunk for this when a sweep lists it, gives it back before one of the
-/// sweep's batches, and has it for something else then, in which all words look like locks of the
-/// dead.
+/// Checks a chunk that a live session owns with this purpose when a sweep lists it. Before one of
+/// the sweep's batches the session gives the chunk back and claims it for another purpose, in which
+/// all words look like locks of dead sessions.
 fn is_left_alone(setup: impl Fn() -> Pool, purpose: impl Fn(&CatalogEntry) -> ChunkPurpose) {
     for at in 0.. {
         let mut pool = setup();
@@ -192,9 +192,9 @@ fn is_left_alone(setup: impl Fn() -> Pool, purpose: impl Fn(&CatalogEntry) -> Ch
             batch.write(start, &words);
             pool.plain.execute_now(&mut batch).expect("nothing fails");
         });
-        let keeper = pool.keeper(endpoint, node);
-        block_on(keeper.sweep(), || 0).expect("nothing fails");
-        if keeper.endpoint.has_not_happened() {
+        let maintainer = pool.maintainer(endpoint, node);
+        block_on(maintainer.sweep(), || 0).expect("nothing fails");
+        if maintainer.endpoint.has_not_happened() {
             assert!(at > 2, "a sweep has more batches than {at}");
             return;
         }
@@ -205,8 +205,9 @@ fn is_left_alone(setup: impl Fn() -> Pool, purpose: impl Fn(&CatalogEntry) -> Ch
     }
 }
 
-/// W8: neither in what was a chunk of leaves nor in what was one of inner nodes. (Seed 410,015,820:
-/// an unfinished load gave a chunk of leaves back, and a new root of the tree came to lie in it.)
+/// Promise: a sweep ignores such words in a former chunk of leaves and in a former chunk of inner
+/// nodes. (Seed 410,015,820: an unfinished load gave a chunk of leaves back, and a new root of the
+/// tree was placed in it.)
 #[test]
 fn chunks_leased_for_something_else_while_a_sweep_lists_them_are_left_alone() {
     let slots = u8::try_from(LEARNED.slots).expect("a few");

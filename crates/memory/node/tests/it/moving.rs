@@ -1,16 +1,15 @@
-//! Retraining of `learned` tables, whose leaves are moved (R1 to R8), and the queue that asks for
-//! it (Q1 to Q5).
+//! Retraining of `learned` tables, whose leaves are moved, and the retraining queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
-use farleaf_node::sweep::Keeper;
-use farleaf_region::catalog::pending_root_addr;
-use farleaf_region::queue::unwritten_count;
-use farleaf_region::tally::RetrainTally;
-use farleaf_types::OwnerWord;
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::catalog::pending_root_addr;
+use farleaf_pool::queue::unwritten_count;
+use farleaf_pool::tally::RetrainCounters;
 
 use crate::audit::usage;
 use crate::catalog::find;
@@ -19,7 +18,8 @@ use crate::cutting::{Cut, Tear};
 use crate::pool::{Client, Pool};
 use crate::tables::LEARNED;
 
-/// Every model with a split is retrained, all of them together, and counters are always looked at.
+/// Policy that retrains every model with a split, all of them together, and reads counters at every
+/// tick.
 const EAGER: RetrainPolicy = RetrainPolicy {
     leaves_per_split: 1000,
     split_count_min: 1,
@@ -27,11 +27,11 @@ const EAGER: RetrainPolicy = RetrainPolicy {
     look_tick_count: 0,
     ..RetrainPolicy::DEFAULT
 };
-/// Steps after which nothing is left to do, by far.
+/// Number of steps that is more than enough for all work.
 const STEP_COUNT_MAX: u32 = 50;
 const RECORD_COUNT: u64 = 64;
 
-/// Keys in the middle of the table, enough for several splits of one model.
+/// Returns keys in the middle of the table, enough for several splits of one model.
 fn more() -> impl Iterator<Item = u64> {
     (0..40).map(|key| 3_001 + key * 2)
 }
@@ -41,7 +41,7 @@ fn records() -> Tables {
     only_records(sample.chain(more().map(|key| (key, !key))))
 }
 
-/// Puts the keys until something fails.
+/// Puts the keys until one fails.
 fn put_more<E: Endpoint>(pool: &Pool, endpoint: &E, owner: OwnerWord) {
     let entry = find(pool, "records").expect("it is there");
     let Ok(mut client) = Client::open(endpoint, &pool.layout, owner, &entry) else {
@@ -52,7 +52,7 @@ fn put_more<E: Endpoint>(pool: &Pool, endpoint: &E, owner: OwnerWord) {
             return;
         }
     }
-    // Of one that was cut off.
+    // Fails if the client was interrupted.
     let _ = client.give_back();
 }
 
@@ -64,18 +64,18 @@ fn grown() -> Pool {
     pool
 }
 
-fn tick<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) -> bool {
+fn tick<E: Endpoint>(retrainer: &Retrainer, maintainer: &MemoryMaintainer<E>) -> bool {
     let stop = AtomicBool::new(false);
-    block_on(retrainer.tick(keeper, &stop), || 0).expect("nothing fails")
+    block_on(retrainer.tick(maintainer, &stop), || 0).expect("nothing fails")
 }
 
-/// Keeps a retrainer going until nothing is due and nothing waits.
+/// Runs a retrainer until nothing is due and nothing waits.
 fn settle(pool: &mut Pool) {
     let owner = pool.register();
-    let keeper = pool.keeper(pool.endpoint(), owner);
+    let maintainer = pool.maintainer(pool.endpoint(), owner);
     let retrainer = Retrainer::new(EAGER, || 0);
     for _ in 0..STEP_COUNT_MAX {
-        if !tick(&retrainer, &keeper) && !retrainer.has_garbage() {
+        if !tick(&retrainer, &maintainer) && !retrainer.has_garbage() {
             pool.fence(owner);
             return;
         }
@@ -83,11 +83,11 @@ fn settle(pool: &mut Pool) {
     panic!("retraining does not come to an end");
 }
 
-/// A retraining that is cut off: what it counted if it was not, how many effects it had, and where
-/// it can be cut off.
+/// Interrupted retraining: the statistics without the interruption, the number of effects, and the
+/// places at which it can be interrupted.
 struct Retrained {
     pool: Pool,
-    counts: Option<RetrainTally>,
+    counts: Option<RetrainCounters>,
     effect_count: u64,
     cuts: Vec<Cut>,
 }
@@ -98,20 +98,20 @@ fn retrain_until(cut: Cut) -> Retrained {
 
 fn retrain_in(mut pool: Pool, cut: Cut) -> Retrained {
     let owner = pool.register();
-    let keeper = pool.keeper(pool.cutting(cut), owner);
+    let maintainer = pool.maintainer(pool.cutting(cut), owner);
     let retrainer = Retrainer::new(EAGER, || 0);
-    let ticked = block_on(retrainer.tick(&keeper, &AtomicBool::new(false)), || 0);
+    let ticked = block_on(retrainer.tick(&maintainer, &AtomicBool::new(false)), || 0);
     pool.fence(owner);
     Retrained {
         pool,
         counts: ticked.ok().map(|_| retrainer.tally()),
-        effect_count: keeper.endpoint.effect_count(),
-        cuts: keeper.endpoint.cuts(150),
+        effect_count: maintainer.endpoint.effect_count(),
+        cuts: maintainer.endpoint.cuts(150),
     }
 }
 
-/// R6: a retrainer that dies anywhere, in the middle of any WRITE, loses nothing. Who comes next
-/// finds every record before anything is swept; the next retrainer commits what was moved, retrains
+/// Promise: a retrainer that dies anywhere, even in the middle of a WRITE, loses nothing. The next
+/// client finds every record before any sweep. The next retrainer commits what was moved, retrains
 /// the rest, and leaves nothing behind.
 #[test]
 fn a_retrainer_may_die_anywhere() {
@@ -138,9 +138,10 @@ fn a_retrainer_may_die_anywhere() {
     }
 }
 
-/// A table into which a load was cut off just when it had named its root, and which was used since.
+/// Returns a table in which a load was interrupted just after it had written its pending root, and
+/// which was used since.
 fn grown_past_a_dead_load() -> Pool {
-    /// The load has so many effects until then, which is found once: it is the same for each pool.
+    /// Number of effects of the load until then, determined once: it is the same for each pool.
     static NAMED_AT: AtomicU64 = AtomicU64::new(1);
     for effect_count in NAMED_AT.load(Ordering::Relaxed).. {
         let mut pool = loaded(LEARNED, 0);
@@ -171,8 +172,8 @@ fn grown_past_a_dead_load() -> Pool {
     unreachable!("a load names its root at some time")
 }
 
-/// R1: a root that a dead load has named is forgotten before the first leaf is retired: else who
-/// meets that leaf would take the load for one to be finished (B4), and search in freed memory.
+/// Promise: a pending root of a dead load is cleared before the first leaf is retired. Otherwise a
+/// session that finds that leaf would try to finish the load, and search in freed memory.
 #[test]
 fn a_dead_loads_root_is_not_taken_up() {
     let tables = records();
@@ -185,7 +186,7 @@ fn a_dead_loads_root_is_not_taken_up() {
     assert!(whole.counts.is_some(), "nothing stops it");
     for cut in whole.cuts {
         let mut pool = retrain_until(cut).pool;
-        // Sessions that have the table open follow what is retired (B4) before anybody sweeps.
+        // Sessions that have the table open follow retired leaves before any sweep.
         assert_eq!(contents(&mut pool), tables, "{cut:?}");
         pool.sweep();
         settle(&mut pool);
@@ -194,8 +195,8 @@ fn a_dead_loads_root_is_not_taken_up() {
     }
 }
 
-/// R6: and so may the one that finishes what it left: a retraining is cut off early, in the middle
-/// and late, the adoption of each is cut off everywhere, and another one adopts.
+/// Promise: the retrainer that adopts a run may die, too. A retraining is interrupted early, in the
+/// middle and late, each adoption is interrupted at every place, and another retrainer adopts.
 #[test]
 fn who_adopts_a_run_may_die_anywhere() {
     let tables = records();
@@ -209,10 +210,10 @@ fn who_adopts_a_run_may_die_anywhere() {
         let adopt_until = |cut: Cut| {
             let mut pool = retrain_until(first).pool;
             let owner = pool.register();
-            let keeper = pool.keeper(pool.cutting(cut), owner);
-            let swept = block_on(keeper.sweep(), || 0).ok();
+            let maintainer = pool.maintainer(pool.cutting(cut), owner);
+            let swept = block_on(maintainer.sweep(), || 0).ok();
             pool.fence(owner);
-            (pool, swept, keeper.endpoint.cuts(60))
+            (pool, swept, maintainer.endpoint.cuts(60))
         };
         let (_, swept, cuts) = adopt_until(Cut::NEVER);
         let swept = swept.expect("nothing stops it");
@@ -230,28 +231,28 @@ fn who_adopts_a_run_may_die_anywhere() {
     assert!(cut_count > 200, "{cut_count}");
 }
 
-/// Ticks between two of the node's own looks at all counters.
+/// Number of ticks between two of the node's own looks at all counters.
 const SELDOM: u32 = 10;
 
-/// How the ticks of a node go whose first one, with nothing to do, is over when a client puts
-/// records and is cut off: the number of the first tick that retrains, and what it counted.
-fn ticks_until_retrained(cut: Cut) -> (Pool, u32, RetrainTally) {
+/// Runs ticks of a node, with a client that puts records after the first one and is interrupted.
+/// Returns the number of the first tick that retrains, and the statistics.
+fn ticks_until_retrained(cut: Cut) -> (Pool, u32, RetrainCounters) {
     let mut pool = loaded(LEARNED, RECORD_COUNT);
     let (node, owner) = (pool.register(), pool.register());
-    let keeper = pool.keeper(pool.endpoint(), node);
+    let maintainer = pool.maintainer(pool.endpoint(), node);
     let policy = RetrainPolicy {
         look_tick_count: SELDOM,
         ..RetrainPolicy::DEFAULT
     };
     let retrainer = Retrainer::new(policy, || 0);
-    tick(&retrainer, &keeper);
-    assert_eq!(retrainer.tally(), RetrainTally::default());
+    tick(&retrainer, &maintainer);
+    assert_eq!(retrainer.tally(), RetrainCounters::default());
     put_more(&pool, &pool.cutting(cut), owner);
     pool.fence(owner);
     pool.sweep();
     let mut tick_count = 0;
     while retrainer.tally().retraining_count == 0 {
-        tick(&retrainer, &keeper);
+        tick(&retrainer, &maintainer);
         tick_count += 1;
         assert!(tick_count < 100, "nothing is retrained");
     }
@@ -259,7 +260,7 @@ fn ticks_until_retrained(cut: Cut) -> (Pool, u32, RetrainTally) {
     (pool, tick_count, retrainer.tally())
 }
 
-/// How many tickets were drawn when a client that puts records is cut off.
+/// Returns how many tickets were drawn when a client that puts records is interrupted.
 fn ticket_count(effect_count: u64) -> u64 {
     let mut pool = loaded(LEARNED, RECORD_COUNT);
     let owner = pool.register();
@@ -269,9 +270,9 @@ fn ticket_count(effect_count: u64) -> u64 {
     pool.word(pool.layout.queue_tail())
 }
 
-/// Q1 and Q5: who dies between drawing its ticket and writing the entry has lost the entry and
-/// nothing else: its insert is there, and the model is retrained when the node looks by itself. Who
-/// gets one verb further has it retrained at once.
+/// Promise: a client that dies between drawing its ticket and writing the queue entry loses only
+/// the entry. Its insert is there, and the model is retrained at the node's next own look. With one
+/// more verb, the model is retrained at once.
 #[test]
 fn a_lost_entry_of_the_queue_only_delays() {
     // The first effect after which there is a ticket.

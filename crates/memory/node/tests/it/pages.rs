@@ -1,17 +1,17 @@
-//! What sessions that worked on a table of byte strings have left of its pages.
+//! Pages of byte strings that dead sessions have left.
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_byte_index::load::{create_table, page_shape};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
+use farleaf_leaf::strings::format::PageAccess;
+use farleaf_leaf::strings::words::FenceWord;
+use farleaf_leaf::strings::{Fence, PageChange, PageDraft, PageGeometry};
 use farleaf_node::sweep::SweepReport;
-use farleaf_page::format::PageAccess;
-use farleaf_page::words::FenceWord;
-use farleaf_page::{Fence, PageChange, PageDraft, PageGeometry};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::{TableKind, TableRecord, live_word};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::{TableKind, TableRecord, live_word};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 
 use crate::audit::chunks;
 use crate::pool::Pool;
@@ -19,14 +19,14 @@ use crate::pool::Pool;
 pub(crate) const TABLE: TableId = TableId(1);
 const PAGE_SIZE_BLOCKS: u8 = 8;
 
-/// A region with an empty table, of which a session has leased a chunk of pages and died.
+/// Node's memory with an empty table, in which a session has leased a chunk of pages and died.
 struct Left {
     pool: Pool,
     dead: OwnerWord,
-    /// Whoever sweeps.
-    keeper: OwnerWord,
+    /// Session of the sweep.
+    maintainer: OwnerWord,
     first_page: RemoteAddr,
-    /// One that the dead had leased.
+    /// Page that the dead session had leased.
     page: RemoteAddr,
 }
 
@@ -60,11 +60,11 @@ impl Left {
         let page = pool.layout.chunk_start(chunk);
         let page = page.offset_blocks(shape.stride_blocks);
         pool.fence(dead);
-        let keeper = pool.register();
+        let maintainer = pool.register();
         Self {
             pool,
             dead,
-            keeper,
+            maintainer,
             first_page,
             page,
         }
@@ -78,18 +78,18 @@ impl Left {
     }
 
     fn sweep(&self) -> SweepReport {
-        let keeper = self.pool.keeper(self.pool.endpoint(), self.keeper);
-        block_on(keeper.sweep(), || 0).expect("a sweep")
+        let maintainer = self.pool.maintainer(self.pool.endpoint(), self.maintainer);
+        block_on(maintainer.sweep(), || 0).expect("a sweep")
     }
 
-    /// What the chunk table says of the page's chunk.
+    /// Returns the chunk table's entry of the page's chunk.
     fn chunk(&self) -> ChunkEntry {
         let chunk = self.pool.layout.chunk_of(self.page).expect("in the pool");
         chunks(&self.pool)[chunk.0 as usize]
     }
 }
 
-/// C2, with nobody else there; where its first page is.
+/// Creates a table without concurrent sessions; returns the address of its first page.
 pub(crate) fn make_table(pool: &Pool, owner: OwnerWord) -> RemoteAddr {
     let access = PageAccess {
         endpoint: &pool.plain,
@@ -123,10 +123,9 @@ pub(crate) fn make_table(pool: &Pool, owner: OwnerWord) -> RemoteAddr {
     first_page
 }
 
-/// Promise (W3, BP2): a page whose maker has died in the middle of its WRITE, with its lock (BP6)
-/// or
-/// without, is free after a sweep, and is no damage, whether its lower fence can be told or not.
-/// Found by profile `bytes` of the simulator: it was lost.
+/// Promise: a page whose creator died in the middle of its WRITE, with or without its lock, is free
+/// after a sweep. It does not count as corrupted, whether its lower fence is readable or not. Found
+/// by profile `bytes` of the simulator: the page was lost.
 #[test]
 fn a_page_that_was_never_written_whole_is_free_again() {
     let outside = FenceWord {
@@ -142,12 +141,15 @@ fn a_page_that_was_never_written_whole_is_free_again() {
         ..outside
     };
     for low in [outside, inline] {
-        let locks: [fn(&Left) -> OwnerWord; 3] =
-            [|left| left.dead, |left| left.keeper, |_| OwnerWord::FREE];
+        let locks: [fn(&Left) -> OwnerWord; 3] = [
+            |left| left.dead,
+            |left| left.maintainer,
+            |_| OwnerWord::FREE,
+        ];
         for lock in locks {
             let left = Left::new();
             let lock = lock(&left);
-            // Nothing has arrived of the heap, and of what lists slots too much.
+            // Nothing of the heap has arrived, and too much of the slot list.
             let (state, high, link) = (7 << 48 | 5, FenceWord::END.word(), 0);
             let words = [lock.word(), state, low.word(), high, link, u64::MAX];
             left.do_with(|batch| batch.write(geometry().lock(left.page), &words));
@@ -168,9 +170,7 @@ fn a_page_that_was_never_written_whole_is_free_again() {
     }
 }
 
-/// Promise (W7): a page that others link to, and that nobody can recover, is damage: its chunk
-/// stays
-/// the node's.
+/// Promise: a linked page that cannot be recovered counts as corrupted: its chunk stays the node's.
 #[test]
 fn a_linked_page_that_cannot_be_recovered_is_damage() {
     let left = Left::new();
@@ -187,5 +187,5 @@ fn a_linked_page_that_cannot_be_recovered_is_damage() {
     });
     let report = left.sweep();
     assert_eq!(report.damaged_count, 1);
-    assert_eq!(left.chunk().owner, left.keeper);
+    assert_eq!(left.chunk().owner, left.maintainer);
 }

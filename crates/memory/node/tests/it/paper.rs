@@ -1,19 +1,19 @@
-//! Retraining of `rolex` tables where their leaves are (X1 to X9).
+//! Retraining of `rolex` tables in place.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::snapshot::read_contents;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::tally::RetrainTally;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::tally::RetrainCounters;
 
 use crate::audit::{Usage, usage};
-use crate::catalog::{Shape, create, find};
+use crate::catalog::{TableShape, create, find};
 use crate::crash::{Tables, audit_tables, contents, load_into, loaded, only_records};
 use crate::cutting::Cut;
 use crate::leaves::leaves;
@@ -21,28 +21,28 @@ use crate::meanwhile::Interrupted;
 use crate::pool::{Client, Pool};
 use crate::tables::ROLEX;
 
-/// Every model with a split is retrained, all of them together.
+/// Policy that retrains every model with a split, all of them together.
 const EAGER: RetrainPolicy = RetrainPolicy {
     leaves_per_split: 1000,
     split_count_min: 1,
     leaf_count_max: 1 << 16,
     ..LOOKING
 };
-/// The node looks at all counters at every tick.
+/// Policy that reads all counters at every tick.
 const LOOKING: RetrainPolicy = RetrainPolicy {
     look_tick_count: 0,
     ..RetrainPolicy::DEFAULT
 };
-/// Steps after which nothing is left to do, by far.
+/// Number of steps that is more than enough for all work.
 const STEP_COUNT_MAX: u32 = 50;
 
-/// Keeps the node's retrainer going until nothing is due and nothing waits.
+/// Runs the node's retrainer until nothing is due and nothing waits.
 fn settle(pool: &mut Pool, retrainer: &Retrainer) {
     let owner = pool.register();
-    let keeper = pool.keeper(pool.endpoint(), owner);
+    let maintainer = pool.maintainer(pool.endpoint(), owner);
     let stop = AtomicBool::new(false);
     for _ in 0..STEP_COUNT_MAX {
-        let is_due = block_on(retrainer.tick(&keeper, &stop), || 0).expect("nothing fails");
+        let is_due = block_on(retrainer.tick(&maintainer, &stop), || 0).expect("nothing fails");
         if !is_due && !retrainer.has_garbage() {
             pool.fence(owner);
             return;
@@ -63,7 +63,7 @@ fn put_all(pool: &mut Pool, keys: impl IntoIterator<Item = u64>) {
     pool.fence(owner);
 }
 
-/// The table's leaves in the order of their links, and those that its models know.
+/// Returns the table's leaves in the order of their links, and those that its models contain.
 fn chain_and_trained(pool: &mut Pool) -> (Vec<RemoteAddr>, Vec<RemoteAddr>) {
     let entry = find(pool, "records").expect("it is there");
     let chain = leaves(pool, &entry).iter().map(|leaf| leaf.addr).collect();
@@ -81,7 +81,7 @@ fn model_count(pool: &mut Pool) -> u64 {
     count
 }
 
-/// How many of these keys a client finds with one round trip each; all have to be there.
+/// Returns how many of these keys a client finds with one round trip each; all must exist.
 fn one_trip_count<E: Endpoint>(client: &Client<'_, E>, keys: &[u64]) -> usize {
     let mut count = 0;
     for key in keys {
@@ -93,7 +93,7 @@ fn one_trip_count<E: Endpoint>(client: &Client<'_, E>, keys: &[u64]) -> usize {
     count
 }
 
-/// The same of a client that comes now.
+/// Returns how many of these keys a new client finds with one round trip each.
 fn fresh_one_trip_count(pool: &mut Pool, keys: &[u64]) -> usize {
     let owner = pool.register();
     let entry = find(pool, "records").expect("it is there");
@@ -104,7 +104,7 @@ fn fresh_one_trip_count(pool: &mut Pool, keys: &[u64]) -> usize {
     count
 }
 
-/// A table of keys, loaded with their own values.
+/// Returns a table that was loaded with keys, each with its own value.
 fn table_of(keys: &[u64]) -> Pool {
     let mut pool = Pool::new();
     let owner = pool.register();
@@ -122,8 +122,8 @@ fn audited(pool: &Pool, keys: &[u64]) {
     audit_tables(pool, &only_records(records));
 }
 
-/// X1 and X3: where keys crowd together one model becomes several; every leaf is then in the leaf
-/// table, at the place where it was, and a get takes one round trip.
+/// Promise: where keys are dense, one model becomes several. Every leaf is then in the leaf table,
+/// at its old address, and a get takes one round trip.
 #[test]
 fn a_model_is_split_and_no_leaf_moves() {
     let mut keys: Vec<u64> = (1..=2000).map(|key| key * 1000).collect();
@@ -150,10 +150,10 @@ fn a_model_is_split_and_no_leaf_moves() {
     audited(&pool, &keys);
 }
 
-/// X3: where the data has become plain, neighbours become one model.
+/// Promise: where the data has become regular, neighbors become one model.
 #[test]
 fn small_neighbours_are_joined() {
-    // Dense pieces and sparse ones in turn; then the sparse ones are filled up.
+    // Dense and sparse pieces in turn; then the sparse ones are filled.
     let mut keys = Vec::new();
     let mut between = Vec::new();
     for piece in 0..20_u64 {
@@ -175,8 +175,8 @@ fn small_neighbours_are_joined() {
     audited(&pool, &keys);
 }
 
-/// A table that was never loaded is retrained, too, over and over, from its one leaf on; and no
-/// memory but that of the last snapshot and its tables stays in use.
+/// Promise: a table that was never loaded is retrained repeatedly, beginning with its one leaf, and
+/// only the memory of the last snapshot and its tables stays in use.
 #[test]
 fn a_table_grows_from_empty() {
     let mut pool = loaded(ROLEX, 0);
@@ -199,8 +199,8 @@ fn a_table_grows_from_empty() {
     audited(&pool, &keys);
 }
 
-/// X6 to X8: a session with the old tables splits leaves before any batch of a retraining. Whoever
-/// comes then finds all of it, and soon with one round trip; and in the end it is trained.
+/// Promise: when a session with the old tables splits leaves before any batch of a retraining,
+/// clients find all records, soon with one round trip, and eventually the new leaves are trained.
 #[test]
 fn what_splits_meanwhile_is_found() {
     let keys: Vec<u64> = (1..=300).map(|key| key * 100).collect();
@@ -221,10 +221,11 @@ fn what_splits_meanwhile_is_found() {
             }
         });
         let retrainer = Retrainer::new(EAGER, || 0);
-        let keeper = pool.keeper(endpoint, node);
-        block_on(retrainer.tick(&keeper, &AtomicBool::new(false)), || 0).expect("nothing fails");
-        let is_over = keeper.endpoint.has_not_happened();
-        drop(keeper);
+        let maintainer = pool.maintainer(endpoint, node);
+        block_on(retrainer.tick(&maintainer, &AtomicBool::new(false)), || 0)
+            .expect("nothing fails");
+        let is_over = maintainer.endpoint.has_not_happened();
+        drop(maintainer);
         let mut old = old.into_inner();
         if is_over {
             assert!(at > 10, "a retraining has more batches than {at}");
@@ -255,7 +256,7 @@ fn what_splits_meanwhile_is_found() {
     assert!(late_count > 0, "X7 had something to do");
 }
 
-/// X1: a retrainer that dies anywhere loses nothing and leaves nothing behind.
+/// Promise: a retrainer that dies anywhere loses nothing and leaves nothing behind.
 #[test]
 fn a_retrainer_may_die_anywhere() {
     let keys: Vec<u64> = (1..=64).map(|key| key * 100).collect();
@@ -267,8 +268,8 @@ fn a_retrainer_may_die_anywhere() {
         put_all(&mut pool, more.iter().copied());
         let owner = pool.register();
         let endpoint = pool.cutting(cut);
-        let keeper = pool.keeper(&endpoint, owner);
-        let ticked = retrain_cut_off(&keeper);
+        let maintainer = pool.maintainer(&endpoint, owner);
+        let ticked = retrain_cut_off(&maintainer);
         pool.fence(owner);
         (pool, ticked, endpoint.cuts(120))
     };
@@ -290,13 +291,15 @@ fn a_retrainer_may_die_anywhere() {
     }
 }
 
-fn retrain_cut_off<E: Endpoint>(keeper: &farleaf_node::sweep::Keeper<E>) -> Option<RetrainTally> {
+fn retrain_cut_off<E: Endpoint>(
+    maintainer: &farleaf_node::sweep::MemoryMaintainer<E>,
+) -> Option<RetrainCounters> {
     let retrainer = Retrainer::new(EAGER, || 0);
-    let ticked = block_on(retrainer.tick(keeper, &AtomicBool::new(false)), || 0);
+    let ticked = block_on(retrainer.tick(maintainer, &AtomicBool::new(false)), || 0);
     ticked.ok().map(|_| retrainer.tally())
 }
 
-/// A snapshot with a leaf table whose words were damaged is refused, and says why.
+/// Promise: a snapshot whose leaf table is corrupted is rejected with a reason.
 #[test]
 fn a_damaged_leaf_table_is_refused() {
     let keys: Vec<u64> = (1..=64).map(|key| key * 100).collect();
@@ -312,14 +315,14 @@ fn a_damaged_leaf_table_is_refused() {
     let mut batch = Batch::new();
     batch.write_word(place, chain[3].word());
     block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
-    let geometry = farleaf_leaf::LeafGeometry::new(8).expect("there are such leaves");
+    let geometry = farleaf_leaf::words::LeafGeometry::new(8).expect("there are such leaves");
     let (id, root) = (entry.record.id, entry.root);
     let read = read_contents(&pool.plain, &pool.layout, geometry, id, root);
     let refused = block_on(read, || 0).expect_err("it is damaged").to_string();
     assert!(refused.contains("leaf table"), "{refused}");
 }
 
-/// Keys of one thread, none of them another's.
+/// Returns keys of one thread, disjoint from those of the others.
 fn keys_of(thread: u64) -> Vec<u64> {
     let spread = |key: u64| (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) * 8;
     (0..4000)
@@ -327,7 +330,7 @@ fn keys_of(thread: u64) -> Vec<u64> {
         .collect()
 }
 
-fn insert_all(endpoint: &MappedEndpoint, pool: &Shared, keys: &[u64]) {
+fn insert_all(endpoint: &MappedEndpoint, pool: &SharedPool, keys: &[u64]) {
     let (layout, owner, entry) = (&pool.layout, pool.owner, &pool.entry);
     let mut client = Client::open(endpoint, layout, owner, entry).expect("the table opens");
     for (number, key) in keys.iter().enumerate() {
@@ -341,34 +344,34 @@ fn insert_all(endpoint: &MappedEndpoint, pool: &Shared, keys: &[u64]) {
     client.give_back().expect("closing succeeds");
 }
 
-/// What a thread needs of a pool.
-struct Shared {
-    layout: farleaf_region::PoolLayout,
+/// Part of a pool that threads share.
+struct SharedPool {
+    layout: farleaf_pool::PoolLayout,
     owner: OwnerWord,
     entry: CatalogEntry,
 }
 
-/// Three sessions insert at once while the node retrains all the time: every key is found, with one
-/// round trip, and what was loaded is where it was.
+/// Promise: while three sessions insert and the node retrains all the time, every key is found with
+/// one round trip, and loaded leaves stay at their addresses.
 #[test]
 fn a_table_grows_under_several_sessions() {
     const THREAD_COUNT: u64 = 3;
     let mut pool = Pool::with_size(24 << 20);
-    let shape = Shape { slots: 16, ..ROLEX };
+    let shape = TableShape { slots: 16, ..ROLEX };
     load_into(&mut pool, shape, 0);
     let entry = find(&pool, "records").expect("it is there");
     let base: Vec<u64> = (0..3000).map(|key| key * 16_384 * 8).collect();
     put_all(&mut pool, base.iter().copied());
     let (first_chain, _) = chain_and_trained(&mut pool);
-    let shared: Vec<Shared> = (0..THREAD_COUNT)
-        .map(|_| Shared {
+    let shared: Vec<SharedPool> = (0..THREAD_COUNT)
+        .map(|_| SharedPool {
             layout: pool.layout.clone(),
             owner: pool.register(),
             entry: entry.clone(),
         })
         .collect();
     let node = pool.register();
-    let keeper = pool.keeper(pool.endpoint(), node);
+    let maintainer = pool.maintainer(pool.endpoint(), node);
     let retrainer = Retrainer::new(LOOKING, || 0);
     let busy_count = AtomicUsize::new(shared.len());
     std::thread::scope(|scope| {
@@ -381,7 +384,7 @@ fn a_table_grows_under_several_sessions() {
         }
         let stop = AtomicBool::new(false);
         while busy_count.load(Ordering::Relaxed) > 0 {
-            block_on(retrainer.tick(&keeper, &stop), || 0).expect("nothing fails");
+            block_on(retrainer.tick(&maintainer, &stop), || 0).expect("nothing fails");
         }
     });
     for own in &shared {

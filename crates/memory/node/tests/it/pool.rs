@@ -1,4 +1,4 @@
-//! A region with its sessions, and clients over any endpoint.
+//! A node's memory with its sessions, and clients over any endpoint.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -6,68 +6,68 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load, finish_root};
 use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind, LoadError};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_node::sessions::{AgentEvent, Sessions, format_region};
-use farleaf_node::sweep::Keeper;
-use farleaf_region::PoolLayout;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::words::{LeafAccess, LeafGeometry};
+use farleaf_node::sessions::{AgentEvent, Sessions, format_memory};
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::CatalogEntry;
 
 use crate::cutting::{Cut, CuttingEndpoint};
 
-/// What operations end with in these tests.
+/// Result of operations in these tests.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
-/// Less than a load would claim ahead.
+/// Size of the memory: less than a load would claim ahead.
 const REGION_SIZE_BYTES: u64 = 3 << 20;
-/// A newer root, and then none any more.
+/// Maximum number of refreshes: a newer root, and then no newer one.
 const REFRESH_COUNT_MAX: u32 = 3;
 
-/// A region and its session table.
+/// Node's memory and its session table.
 pub(crate) struct Pool {
-    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) layout: PoolLayout,
-    /// The way in of everybody to whom nothing happens.
+    /// Endpoint that is never interrupted.
     pub(crate) plain: MappedEndpoint,
     sessions: Sessions,
     _events: Receiver<AgentEvent>,
 }
 
-/// One session's work on one table.
+/// Session that uses one table.
 pub(crate) struct Client<'a, E> {
     pub(crate) endpoint: &'a E,
     pub(crate) owner: OwnerWord,
     pub(crate) entry: CatalogEntry,
     layout: &'a PoolLayout,
     pub(crate) state: IndexState,
-    /// Whether the session was cut off and must be closed.
+    /// Whether the session was interrupted and must be closed.
     pub(crate) broken: Rc<Cell<bool>>,
-    /// What the state was made from.
+    /// Root from which the state was created.
     root: RemoteAddr,
 }
 
 impl Pool {
-    /// A fresh region without tables.
+    /// Creates a fresh memory without tables.
     pub(crate) fn new() -> Self {
         Self::with_size(REGION_SIZE_BYTES)
     }
 
-    /// The same, of this size.
+    /// Creates a fresh memory of this size without tables.
     pub(crate) fn with_size(size_bytes: u64) -> Self {
-        let region = Arc::new(MappedRegion::anonymous(size_bytes).expect("memory"));
-        let layout = format_region(&region).expect("large enough");
+        let memory = Arc::new(MappedMemory::anonymous(size_bytes).expect("memory"));
+        let layout = format_memory(&memory).expect("large enough");
         let (sender, events) = channel();
-        let sessions = Sessions::new(MappedEndpoint::new(Arc::clone(&region)), layout, sender);
+        let sessions = Sessions::new(MappedEndpoint::new(Arc::clone(&memory)), layout, sender);
         Self {
-            plain: MappedEndpoint::new(Arc::clone(&region)),
-            region,
+            plain: MappedEndpoint::new(Arc::clone(&memory)),
+            memory,
             layout: layout.into(),
             sessions,
             _events: events,
@@ -84,15 +84,19 @@ impl Pool {
     }
 
     pub(crate) fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(Arc::clone(&self.region))
+        MappedEndpoint::new(Arc::clone(&self.memory))
     }
 
     pub(crate) fn cutting(&self, cut: Cut) -> CuttingEndpoint {
-        CuttingEndpoint::new(&self.region, cut)
+        CuttingEndpoint::new(&self.memory, cut)
     }
 
-    pub(crate) fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
-        Keeper {
+    pub(crate) fn maintainer<E: Endpoint>(
+        &self,
+        endpoint: E,
+        owner: OwnerWord,
+    ) -> MemoryMaintainer<E> {
+        MemoryMaintainer {
             blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout: self.layout.clone(),
@@ -100,29 +104,29 @@ impl Pool {
         }
     }
 
-    /// A sweep by a keeper that nothing happens to.
+    /// Runs a sweep that is not interrupted.
     pub(crate) fn sweep(&mut self) {
         let owner = self.register();
-        let keeper = self.keeper(self.endpoint(), owner);
-        block_on(keeper.sweep(), || 0).expect("a sweep after a crash succeeds");
+        let maintainer = self.maintainer(self.endpoint(), owner);
+        block_on(maintainer.sweep(), || 0).expect("a sweep after a crash succeeds");
         self.fence(owner);
     }
 
-    /// The catalog's entries that are not free.
+    /// Returns the catalog's entries in use.
     pub(crate) fn catalog(&self) -> Vec<CatalogEntry> {
-        let keeper = self.keeper(self.endpoint(), OwnerWord::FREE);
-        block_on(keeper.catalog(), || 0).expect("the catalog is readable")
+        let maintainer = self.maintainer(self.endpoint(), OwnerWord::FREE);
+        block_on(maintainer.catalog(), || 0).expect("the catalog is readable")
     }
 
-    /// A word of the region, as it is now.
-    pub(crate) fn word(&self, at: farleaf_types::WordAddr) -> u64 {
+    /// Reads a word of the memory.
+    pub(crate) fn word(&self, at: farleaf_base::WordAddr) -> u64 {
         let mut word = [0];
         let index = at.index() as usize;
-        MappedRegion::copy_out(&self.region.words()[index..=index], &mut word);
+        MappedMemory::copy_out(&self.memory.words()[index..=index], &mut word);
         word[0]
     }
 
-    /// A client that nothing happens to.
+    /// Opens a client that is not interrupted.
     pub(crate) fn client(
         &self,
         owner: OwnerWord,
@@ -132,7 +136,7 @@ impl Pool {
     }
 }
 
-/// The search layer of a table.
+/// Returns the search layer of a table.
 pub(crate) fn layer_kind(entry: &CatalogEntry) -> LayerKind {
     LayerKind::from_number(entry.record.search_layer).expect("made here")
 }
@@ -154,7 +158,7 @@ pub(crate) fn access<'a, E>(
 }
 
 impl<'a, E: Endpoint> Client<'a, E> {
-    /// Opens a table by the root that its catalog entry names.
+    /// Opens a table by the root in its catalog entry.
     pub(crate) fn open(
         endpoint: &'a E,
         layout: &'a PoolLayout,
@@ -182,7 +186,8 @@ impl<'a, E: Endpoint> Client<'a, E> {
         access(self.endpoint, self.layout, self.owner, &self.entry)
     }
 
-    /// B4: follows to the newest root, or from retired leaves if this is the newest.
+    /// Follows to the newest root; if the current one is the newest, follows retired leaves from
+    /// now on.
     pub(crate) fn refresh(&mut self) -> Result<(), IndexError> {
         let root = block_on(
             finish_root(&self.access(), &self.entry, &Cell::default()),
@@ -206,7 +211,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
         Ok(())
     }
 
-    /// Does something, and once more after each refresh that it takes.
+    /// Runs an operation, and repeats it after each refresh that it needs.
     fn refreshed<R>(
         &mut self,
         mut operation: impl FnMut(&Index<'_, E>, &mut Batch) -> Result<R, IndexError>,
@@ -221,7 +226,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
         Err(IndexError::Outdated)
     }
 
-    /// Asks what to do with a key and does it.
+    /// Decides a change of a key and makes it.
     pub(crate) fn modify(
         &mut self,
         key: u64,
@@ -253,7 +258,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
         Ok(records)
     }
 
-    /// What the table's leaves say, one by one.
+    /// Returns the operations on the table.
     pub(crate) fn index(&self) -> Index<'_, E> {
         Index::new(self.access(), &self.state)
     }
@@ -277,7 +282,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
         block_on(loaded, || 0)
     }
 
-    /// Gives the leased leaves back, as a session does when it closes.
+    /// Gives back the leased leaves, as a session does when it closes.
     pub(crate) fn give_back(&self) -> Outcome {
         for mut lease in self.state.take_leases() {
             block_on(lease.give_back(&self.access()), || 0)?;

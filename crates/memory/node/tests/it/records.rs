@@ -1,26 +1,26 @@
-//! Operations on records, cut off everywhere.
+//! Interrupts operations on records at every possible place.
 
 use farleaf_index::LayerKind;
 use farleaf_index::operation::Decision;
 
-use crate::catalog::{Shape, find};
+use crate::catalog::{TableShape, find};
 use crate::crash::{Case, Tables, loaded, only_records, sample};
 use crate::pool::Client;
 
 const RECORD_COUNT: u64 = 64;
 
-const LEARNED: Shape = Shape {
+const LEARNED: TableShape = TableShape {
     kind: LayerKind::Learned,
     slots: 8,
     fill_percent: 100,
 };
-const ROLEX: Shape = Shape {
+const ROLEX: TableShape = TableShape {
     kind: LayerKind::Rolex,
     ..LEARNED
 };
 
-/// Writes, one after the other, by one session; a last step gives its leaves back.
-fn writes_survive_a_crash(shape: Shape, record_count: u64, writes: &[(u64, Decision)]) {
+/// Runs writes of one session, one after the other; a last step gives its leaves back.
+fn writes_survive_a_crash(shape: TableShape, record_count: u64, writes: &[(u64, Decision)]) {
     let mut states = vec![only_records(sample(record_count))];
     for (key, decision) in writes {
         let mut tables = states[states.len() - 1].clone();
@@ -61,7 +61,7 @@ fn writes_survive_a_crash(shape: Shape, record_count: u64, writes: &[(u64, Decis
     assert!(case.run() > 2, "there is something to cut off");
 }
 
-/// D2: the value, or the one before.
+/// Promise (LEAF-2): after a crash a key has the new value, or the old one.
 #[test]
 fn an_update_is_there_or_not() {
     for shape in [LEARNED, ROLEX] {
@@ -69,11 +69,11 @@ fn an_update_is_there_or_not() {
     }
 }
 
-/// D2: a record in a free slot is there or not.
+/// Promise (LEAF-2): a record in a free slot was inserted or not.
 #[test]
 fn an_insert_into_a_free_slot_is_there_or_not() {
     for shape in [LEARNED, ROLEX] {
-        let shape = Shape {
+        let shape = TableShape {
             fill_percent: 75,
             ..shape
         };
@@ -81,7 +81,7 @@ fn an_insert_into_a_free_slot_is_there_or_not() {
     }
 }
 
-/// D2: a record that is removed is there or not.
+/// Promise (LEAF-2): a record was deleted or not.
 #[test]
 fn a_delete_has_happened_or_not() {
     for shape in [LEARNED, ROLEX] {
@@ -89,7 +89,7 @@ fn a_delete_has_happened_or_not() {
     }
 }
 
-/// A compare-and-swap that finds another value locks and unlocks, and nothing else.
+/// Promise: a compare-and-swap that finds another value locks and unlocks, and changes nothing.
 #[test]
 fn a_compare_and_swap_that_does_not_match_changes_nothing() {
     for shape in [LEARNED, ROLEX] {
@@ -97,13 +97,14 @@ fn a_compare_and_swap_that_does_not_match_changes_nothing() {
     }
 }
 
-/// D3: with the lease of a chunk before it, and the announcement behind it.
+/// Promise (LEAF-3): a split is complete or not there, with the lease of a chunk before it and the
+/// announcement after it.
 #[test]
 fn a_split_for_a_key_that_belongs_right_is_whole_or_not_at_all() {
     for shape in [
         LEARNED,
         ROLEX,
-        Shape {
+        TableShape {
             slots: 16,
             ..LEARNED
         },
@@ -112,13 +113,13 @@ fn a_split_for_a_key_that_belongs_right_is_whole_or_not_at_all() {
     }
 }
 
-/// D3: the insert is a change of its own, after the split's.
+/// Promise (LEAF-3): the insert is a separate change after the split.
 #[test]
 fn a_split_for_a_key_that_belongs_left_keeps_every_record() {
     for shape in [
         LEARNED,
         ROLEX,
-        Shape {
+        TableShape {
             slots: 16,
             ..LEARNED
         },
@@ -127,7 +128,7 @@ fn a_split_for_a_key_that_belongs_left_keeps_every_record() {
     }
 }
 
-/// Ascending inserts at the end of a table.
+/// Promise: ascending inserts at the end of a table are complete or not there.
 #[test]
 fn an_append_is_whole_or_not_at_all() {
     for shape in [LEARNED, ROLEX] {
@@ -136,7 +137,8 @@ fn an_append_is_whole_or_not_at_all() {
     }
 }
 
-/// A leaf that a split made is split itself, and the one beside it, from leaves leased before.
+/// Promise: splits of a leaf that a split created, and of the one beside it, with leaves leased
+/// before, are complete or not there.
 #[test]
 fn splits_of_splits_are_whole_or_not_at_all() {
     let keys = (3301..3320).map(|key| (key, Decision::Set(key)));
@@ -144,7 +146,8 @@ fn splits_of_splits_are_whole_or_not_at_all() {
     writes_survive_a_crash(LEARNED, RECORD_COUNT, &writes);
 }
 
-/// A table that was never loaded: its first leaf splits, and shares its chunk with the siblings.
+/// Promise: in a table that was never loaded, the first leaf splits, and shares its chunk with the
+/// siblings.
 #[test]
 fn a_table_that_was_never_loaded_keeps_what_was_acknowledged() {
     let keys = (1..=10).map(|key| (key * 10, Decision::Set(key)));

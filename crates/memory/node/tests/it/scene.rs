@@ -1,14 +1,15 @@
-//! A region with a table, sound at first, and ways to break it by hand for the audit to find.
+//! A node's memory with a table, initially sound, and ways to corrupt it by hand for the audit to
+//! find.
 
+use farleaf_base::{OwnerWord, RemoteAddr, TableId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::{LeafBuffer, LeafGeometry, LeafImage};
+use farleaf_leaf::words::{LeafBuffer, LeafGeometry, LeafImage};
 use farleaf_node::audit::{Finding, Promise};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
 use crate::audit::chunks;
 use crate::catalog::find;
@@ -19,11 +20,11 @@ use crate::tables::LEARNED;
 
 const RECORD_COUNT: u64 = 3000;
 
-/// A region with a table that was loaded and grew by splits, swept and sound.
+/// Node's memory with a table that was loaded and grew by splits, swept and sound.
 pub(crate) struct Scene {
     pub(crate) pool: Pool,
     pub(crate) entry: CatalogEntry,
-    /// Its leaves in order; splits made some of them.
+    /// Leaves of the table, in order; splits created some of them.
     pub(crate) leaves: Vec<RemoteAddr>,
     pub(crate) table: TableId,
 }
@@ -84,14 +85,14 @@ impl Scene {
             .expect("made here")
     }
 
-    /// A leaf's image, to change.
+    /// Returns a copy of a leaf's image.
     pub(crate) fn leaf(&self, leaf: RemoteAddr) -> LeafBuffer {
         let geometry = self.geometry();
         let words = self.words(geometry.state(leaf), geometry.image_size_words() as u64);
         LeafBuffer::copy_of(LeafImage::new(geometry, &words))
     }
 
-    /// Writes a leaf with a checksum that matches.
+    /// Writes a leaf with a matching checksum.
     pub(crate) fn set_leaf(&self, place: RemoteAddr, mut leaf: LeafBuffer) {
         let access = crate::pool::access(
             &self.pool.plain,
@@ -104,7 +105,7 @@ impl Scene {
         block_on(self.pool.plain.execute(&mut batch), || 0).expect("inside");
     }
 
-    /// The first chunk of which this holds.
+    /// Returns the first chunk for which `is_it` holds.
     pub(crate) fn chunk(&self, is_it: impl Fn(&ChunkEntry) -> bool) -> (ChunkIndex, ChunkEntry) {
         let chunks = chunks(&self.pool);
         let index = chunks.iter().position(is_it).expect("there is one");
@@ -120,7 +121,7 @@ impl Scene {
         self.write(self.pool.layout.chunk_entry(index).offset(1), &body);
     }
 
-    /// A chunk that was never used, given to the table for a purpose.
+    /// Assigns an unused chunk to the table for a purpose.
     pub(crate) fn add_chunk(&self, purpose: ChunkPurpose) -> ChunkIndex {
         let allocator = ChunkAllocator::new(
             &self.pool.plain,
@@ -134,7 +135,7 @@ impl Scene {
         range.first
     }
 
-    /// Two places in a leaf chunk, of a leaf that is free and of one that is linked.
+    /// Returns the addresses of a free leaf and a linked one in a leaf chunk.
     pub(crate) fn free_and_linked(&self) -> (RemoteAddr, RemoteAddr) {
         let (index, chunk) = self.leaf_chunk();
         let geometry = self.geometry();

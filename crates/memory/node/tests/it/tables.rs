@@ -1,29 +1,29 @@
-//! Creation, bulk load, leases and drops, cut off everywhere.
+//! Interrupts creation, bulk load, leases and drops at every possible place.
 
 use farleaf_executor::block_on;
 use farleaf_index::snapshot::read_contents;
 use farleaf_index::{LayerKind, LoadError};
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::allocation::ChunkAllocator;
 
 use crate::audit::assert_reclaimed;
-use crate::catalog::{Shape, create, drop_table, find};
+use crate::catalog::{TableShape, create, drop_table, find};
 use crate::crash::{Case, Tables, load_into, loaded, only_records, sample};
 use crate::pool::{Client, Pool};
 
 const RECORD_COUNT: u64 = 300;
 
-pub(crate) const LEARNED: Shape = Shape {
+pub(crate) const LEARNED: TableShape = TableShape {
     kind: LayerKind::Learned,
     slots: 8,
     fill_percent: 75,
 };
-pub(crate) const ROLEX: Shape = Shape {
+pub(crate) const ROLEX: TableShape = TableShape {
     kind: LayerKind::Rolex,
     ..LEARNED
 };
 
-/// Loads `records` if it is empty; refused if it is not.
+/// Loads `records` if it is empty; checks that a load is refused otherwise.
 fn load_afterwards(pool: &mut Pool, tables: &mut Tables) {
     let owner = pool.register();
     let entry = find(pool, "records").expect("it is there");
@@ -42,14 +42,15 @@ fn load_afterwards(pool: &mut Pool, tables: &mut Tables) {
     pool.fence(owner);
 }
 
-/// C2: a table whose creation died does not exist, its chunks are free, and its name can be taken.
+/// Promise: a table whose creation was interrupted does not exist, its chunks are free, and its
+/// name can be used.
 #[test]
 fn a_creation_has_happened_or_not() {
     for (shape, others) in [
         (LEARNED, 0),
         (ROLEX, 1),
         (
-            Shape {
+            TableShape {
                 slots: 16,
                 ..LEARNED
             },
@@ -92,8 +93,8 @@ fn a_creation_has_happened_or_not() {
     }
 }
 
-/// B1 to B5: all of a load is there or nothing, whoever finishes it; then another load is refused,
-/// or succeeds.
+/// Checks that all of a load is there or nothing, whichever process finishes it, and that another
+/// load is then refused or succeeds.
 fn a_load_is_whole(goes_on: bool, setup: &dyn Fn() -> Pool, cut_count_max: usize) {
     let case = Case {
         setup,
@@ -115,13 +116,13 @@ fn a_load_is_whole(goes_on: bool, setup: &dyn Fn() -> Pool, cut_count_max: usize
     assert!(case.run() > 20);
 }
 
-/// Every place of a load in a small region.
+/// Interrupts every place of a load in a small memory.
 #[test]
 fn a_load_has_happened_or_not() {
     for shape in [
         LEARNED,
         ROLEX,
-        Shape {
+        TableShape {
             slots: 16,
             ..LEARNED
         },
@@ -130,14 +131,14 @@ fn a_load_has_happened_or_not() {
     }
 }
 
-/// F5: a load that learns of an unknown outcome, and then could go on, gives nothing back that may
-/// be in use.
+/// Promise (FABRIC-5): a load that gets an unknown outcome, and then could continue, gives nothing
+/// back that may be in use.
 #[test]
 fn a_load_with_an_unknown_outcome_frees_nothing() {
     a_load_is_whole(true, &|| loaded(LEARNED, 0), 120);
 }
 
-/// In a larger region a load claims chunks ahead, and gives back what it did not need.
+/// Promise: in a larger memory a load claims chunks ahead, and gives back what it did not need.
 #[test]
 fn a_load_that_claims_ahead_has_happened_or_not() {
     let setup = || {
@@ -148,7 +149,7 @@ fn a_load_that_claims_ahead_has_happened_or_not() {
     a_load_is_whole(false, &setup, 40);
 }
 
-/// A5: a chunk that was leased by a session that died is leased again, or swept.
+/// Promise: a chunk leased by a session that died is leased again, or swept.
 #[test]
 fn a_lease_leaks_no_chunk() {
     for is_table_chunk_taken in [false, true] {
@@ -176,7 +177,7 @@ fn a_lease_leaks_no_chunk() {
 fn lease<E: farleaf_fabric::Endpoint>(
     pool: &Pool,
     endpoint: &E,
-    owner: farleaf_types::OwnerWord,
+    owner: farleaf_base::OwnerWord,
 ) -> bool {
     let entry = find(pool, "records").expect("it is there");
     let geometry =
@@ -187,7 +188,7 @@ fn lease<E: farleaf_fabric::Endpoint>(
     block_on(leased, || 0).is_ok()
 }
 
-/// C3, G1 to G3: a table is there, or it is not and all its memory becomes free.
+/// Promise: a table exists, or it does not and all its memory is freed.
 #[test]
 fn a_drop_has_happened_or_not() {
     let case = Case {
@@ -211,18 +212,18 @@ fn a_drop_has_happened_or_not() {
     assert!(case.run() > 2);
 }
 
-/// What the node's agent does in a few ticks.
+/// Runs a few ticks of the node's reclamation.
 pub(crate) fn reclaim(pool: &mut Pool) {
     let owner = pool.register();
-    let keeper = pool.keeper(pool.endpoint(), owner);
+    let maintainer = pool.maintainer(pool.endpoint(), owner);
     for _ in 0..3 {
-        block_on(keeper.reclaim(), || 0).expect("the fabric does not fail");
+        block_on(maintainer.reclaim(), || 0).expect("the fabric does not fail");
     }
     pool.fence(owner);
 }
 
-/// An empty table counts positions as finely as a load of it would: what retrainings add to a table
-/// that has begun empty is counted so for good. (Counted in whole leaves, two of five gets of a
+/// Promise: an empty table counts positions as finely as a load of it would: retrainings of a table
+/// that began empty keep that resolution forever. (Counted in whole leaves, two of five gets of a
 /// table that had grown from nothing took another leaf.)
 #[test]
 fn a_table_begins_as_fine_as_it_would_be_loaded() {

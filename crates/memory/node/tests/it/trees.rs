@@ -1,38 +1,38 @@
-//! That the audit sees what can be wrong with a tree.
+//! Tests of the audit of trees.
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
 use farleaf_index::LayerKind;
 use farleaf_index::load::{LoadPlan, bulk_load};
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
 use farleaf_index::tree::node::{
-    CHUNK_NODE_COUNT, Entry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lock_addr,
+    CHUNK_NODE_COUNT, ChildEntry, InnerNode, NODE_SIZE_BLOCKS, NODE_SIZE_WORDS, lock_addr,
 };
 use farleaf_node::audit::{Finding, Promise};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use crate::audit::chunks;
-use crate::catalog::{Shape, create, find};
+use crate::catalog::{TableShape, create, find};
 use crate::crash::sample;
 use crate::pool::{Pool, access};
 use crate::scene::Scene;
 use crate::tables::LEARNED;
 
 pub(crate) const RECORD_COUNT: u64 = 3000;
-/// So that there are some nodes above the leaves, under a root.
+/// Entries per node, so that there are several nodes above the leaves, under a root.
 const NODE_ENTRY_COUNT: u32 = 61;
 
 fn scene() -> Scene {
     scene_of(LayerKind::RfTree)
 }
 
-/// A loaded table of this kind, sound.
+/// Returns a loaded table of this kind, sound.
 pub(crate) fn scene_of(kind: LayerKind) -> Scene {
-    let shape = Shape { kind, ..LEARNED };
+    let shape = TableShape { kind, ..LEARNED };
     let mut pool = Pool::new();
     let owner = pool.register();
     create(&pool, &pool.plain, owner, "records", shape).expect("it can be made");
@@ -59,9 +59,9 @@ pub(crate) fn scene_of(kind: LayerKind) -> Scene {
     scene
 }
 
-/// The nodes of a level, in order.
+/// Returns the nodes of a level, in order.
 fn level(scene: &Scene, level: u16) -> Vec<(RemoteAddr, InnerNode)> {
-    // A load makes a tree of its own beside the one that the table was made with.
+    // A load creates its own tree beside the one that the table was created with.
     let chunks = chunks(&scene.pool).into_iter().zip(0..);
     let generations = chunks.filter_map(|(chunk, index)| match chunk.purpose {
         Some(ChunkPurpose::Inner { generation }) => Some((generation, ChunkIndex(index))),
@@ -92,8 +92,8 @@ fn write(scene: &Scene, place: RemoteAddr, mut node: InnerNode) {
     scene.write(lock_addr(place), &node.node_words(0));
 }
 
-/// I2: a level that does not cover all keys, each once, or has another node among it, is found, and
-/// where.
+/// Promise: a level that does not cover all keys exactly once, or contains a foreign node, is
+/// found, with the address.
 #[test]
 fn a_level_that_does_not_tile_is_found() {
     let scene = scene();
@@ -101,7 +101,7 @@ fn a_level_that_does_not_tile_is_found() {
     let roots = level(&scene, 2);
     assert!(nodes.len() > 3 && roots.len() == 1, "{}", nodes.len());
     let (place, sound) = nodes[1].clone();
-    // What comes behind it on the level is not reached then, and said to be lost.
+    // Nodes after it on the level are not reached then, and reported as lost.
     let assert_broken_at = |node| {
         let broken = Finding::InnerRangeBroken {
             table: scene.table,
@@ -139,7 +139,7 @@ fn a_level_that_does_not_tile_is_found() {
     assert_broken_at(place);
 }
 
-/// I3: what the tree lists is a leaf of the chain, and nothing else.
+/// Promise: the tree lists only leaves of the chain; other entries are found.
 #[test]
 fn a_child_that_is_no_leaf_is_found() {
     let scene = scene();
@@ -148,7 +148,7 @@ fn a_child_that_is_no_leaf_is_found() {
     let elsewhere = entry.child.offset_blocks(1);
     let mut astray = sound.clone();
     astray.retain(|it| it.low != entry.low);
-    astray.add(Entry {
+    astray.add(ChildEntry {
         low: entry.low,
         child: elsewhere,
     });
@@ -164,9 +164,9 @@ fn a_child_that_is_no_leaf_is_found() {
     assert_eq!(scene.findings(), []);
 }
 
-/// Promise (I3): who reads chunks of a tree whole does not take a node for one to list leaves in
-/// that nothing links to, as its maker has died, or has not come so far. (Leaves were listed in it,
-/// it was split, and its sibling was listed, while a sweep freed it.)
+/// Promise: a session that reads chunks of a tree as a whole does not list leaves in a node that
+/// nothing links to. The node's creator may have died, or may not have linked it yet. (Leaves were
+/// listed in such a node, it was split, and its sibling was listed, while a sweep freed it.)
 #[test]
 fn a_node_that_nothing_links_to_is_nobodys_parent() {
     let scene = scene();
@@ -177,7 +177,7 @@ fn a_node_that_nothing_links_to_is_nobodys_parent() {
     for entry in entries.iter().filter(|entry| entry.low >= middle) {
         sibling.add(*entry).expect("half of a node fits");
     }
-    // Behind all others in their chunk.
+    // After all others in their chunk.
     let root = level(&scene, 2)[0].0;
     let place = root.offset_blocks(NODE_SIZE_BLOCKS);
     assert!(level(&scene, 1).iter().all(|(other, _)| *other < root));

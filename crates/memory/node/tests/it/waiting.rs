@@ -1,5 +1,4 @@
-//! What the node does about leaves that living clients hold, or that it holds itself: it never
-//! waits for ever.
+//! Leaves that live clients hold, or the node itself: the node never waits forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +7,13 @@ use std::time::Duration;
 
 use core::cell::Cell;
 
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
 use farleaf_index::load::finish_root;
 use farleaf_node::NodeEndpoint;
 use farleaf_node::agent;
 use farleaf_node::sessions::AgentEvent;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_pool::catalog::CatalogEntry;
 
 use crate::audit::chunks;
 use crate::catalog::{drop_table, find};
@@ -23,8 +22,8 @@ use crate::leaves::{ends, leaves, lock, set_lock, tear};
 use crate::pool::Pool;
 use crate::tables::LEARNED;
 
-/// A region in which a client is stopped in the middle of a change of a leaf, and a session has
-/// died with leased leaves, some of them in use.
+/// Node's memory in which a client is stopped in the middle of a change of a leaf, and a session
+/// has died with leased leaves, some of them in use.
 struct Stopped {
     pool: Pool,
     entry: CatalogEntry,
@@ -34,13 +33,14 @@ struct Stopped {
 }
 
 impl Stopped {
-    /// `is_first`: at the leaf that the table began with; else at the one that a search goes by.
+    /// Stops a client at the leaf that the table began with if `is_first`; otherwise at one that a
+    /// search passes.
     fn at(is_first: bool) -> Self {
         let mut pool = loaded(LEARNED, if is_first { 0 } else { 40 });
         let entry = find(&pool, "records").expect("it is there");
         let dead = pool.register();
         let mut writer = pool.client(dead, &entry);
-        // Splits leaves.
+        // These puts split leaves.
         for key in 1..=20 {
             writer.put(key, key).expect("nothing fails");
         }
@@ -63,31 +63,31 @@ impl Stopped {
         chunks(&self.pool).iter().any(|chunk| chunk.owner == owner)
     }
 
-    /// The client goes on.
+    /// Lets the client continue.
     fn go_on(&self) {
         tear(&self.pool, &self.entry, self.leaf);
         set_lock(&self.pool, &self.entry, self.leaf, OwnerWord::FREE);
     }
 }
 
-/// W6: a sweep gives up what a stopped client keeps it from, says so, and frees nothing of it; the
-/// next one sweeps it.
+/// Promise: a sweep skips what a stopped client keeps it from, reports it, and frees nothing of it;
+/// the next sweep handles it.
 #[test]
 fn a_sweep_does_not_wait_for_a_stopped_client() {
     ends(|| {
         for is_first in [true, false] {
             let mut case = Stopped::at(is_first);
             let node = case.pool.register();
-            let keeper = case.pool.keeper(case.pool.endpoint(), node);
+            let maintainer = case.pool.maintainer(case.pool.endpoint(), node);
             for _ in 0..2 {
-                let report = block_on(keeper.sweep(), || 0).expect("that is no failure");
+                let report = block_on(maintainer.sweep(), || 0).expect("that is no failure");
                 assert_eq!(report.given_up_count, 1, "first: {is_first}");
                 assert_eq!((report.chunk_count, report.leaf_count), (0, 0));
                 assert!(case.is_leased_by(node), "it is for the next sweep");
                 assert_eq!(lock(&case.pool, &case.entry, case.leaf), case.client);
             }
             case.go_on();
-            let report = block_on(keeper.sweep(), || 0).expect("nothing fails");
+            let report = block_on(maintainer.sweep(), || 0).expect("nothing fails");
             assert_eq!((report.given_up_count, report.chunk_count), (0, 1));
             assert!(!case.is_leased_by(node) && !case.is_leased_by(case.dead));
             case.pool.fence(node);
@@ -101,7 +101,7 @@ fn a_sweep_does_not_wait_for_a_stopped_client() {
     });
 }
 
-/// The agent stops in bounded time, in the middle of a sweep, too.
+/// Promise: the agent stops in bounded time, even in the middle of a sweep.
 #[test]
 fn a_stopped_client_does_not_keep_the_node_from_stopping() {
     ends(|| {
@@ -109,15 +109,15 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let node = case.pool.register();
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let endpoint = NodeEndpoint::new(&case.pool.region, None).expect("no device");
+        let endpoint = NodeEndpoint::new(&case.pool.memory, None).expect("no device");
         let layout = case.pool.layout.clone();
-        let keeper = farleaf_node::sweep::Keeper {
+        let maintainer = farleaf_node::sweep::MemoryMaintainer {
             blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout,
             owner: node,
         };
-        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), (None, None));
+        let agent = agent::start(maintainer, |_| None, heard, Arc::clone(&stop), (None, None));
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))
@@ -131,7 +131,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
     });
 }
 
-/// W5: what the node's own failed sweep left locked does not wait for the node itself.
+/// Promise: the node does not wait for locks that its own failed sweep left.
 #[test]
 fn neighbours_that_the_node_itself_holds_are_swept() {
     for is_left_torn in [false, true] {
@@ -146,8 +146,8 @@ fn neighbours_that_the_node_itself_holds_are_swept() {
                     tear(&pool, &entry, leaf);
                 }
             }
-            let keeper = pool.keeper(pool.endpoint(), node);
-            let report = block_on(keeper.sweep(), || 0).expect("nothing fails");
+            let maintainer = pool.maintainer(pool.endpoint(), node);
+            let report = block_on(maintainer.sweep(), || 0).expect("nothing fails");
             assert_eq!((report.lock_count, report.given_up_count), (2, 0));
             pool.fence(node);
             audit_tables(&pool, &only_records(sample(60)));
@@ -155,8 +155,8 @@ fn neighbours_that_the_node_itself_holds_are_swept() {
     }
 }
 
-/// D8: recovery does not wait for a living client with a lock in hand: a leaf beside one that a
-/// stopped client holds is recovered at once.
+/// Promise (LEAF-8): recovery does not wait for a live client that holds a lock: a leaf beside the
+/// one that a stopped client holds is recovered at once.
 #[test]
 fn a_leaf_beside_a_stopped_clients_is_recovered() {
     ends(|| {
@@ -171,7 +171,7 @@ fn a_leaf_beside_a_stopped_clients_is_recovered() {
         pool.fence(dead);
         let owner = pool.register();
         let mut client = pool.client(owner, &entry);
-        // The leaf begins with its first record's key, or right behind the one before that.
+        // The leaf begins with its first record's key, or right after the previous key.
         let key = all[2].low.div_ceil(100) * 100;
         assert_eq!(client.get(key).expect("it is recovered"), Some(key / 100));
         assert!(lock(&pool, &entry, all[2].addr).is_free());
@@ -179,17 +179,18 @@ fn a_leaf_beside_a_stopped_clients_is_recovered() {
     });
 }
 
-/// C5: the root of a dropped table is gone before the drop is numbered, and nobody brings it back.
+/// Promise: the root of a dropped table is cleared before the drop gets its number, and nothing
+/// restores it.
 #[test]
 fn c5_a_dropped_table_has_no_root() {
     let mut pool = loaded(LEARNED, 40);
     let owner = pool.register();
     let entry = find(&pool, "records").expect("it is there");
     drop_table(&pool, &pool.plain, owner, &entry).expect("it can be dropped");
-    let keeper = pool.keeper(pool.endpoint(), owner);
-    // A session that has followed to nothing yet keeps the entry from being freed.
+    let maintainer = pool.maintainer(pool.endpoint(), owner);
+    // A session that has not followed yet keeps the entry from being freed.
     let _slow = pool.register();
-    block_on(keeper.reclaim(), || 0).expect("nothing fails");
+    block_on(maintainer.reclaim(), || 0).expect("nothing fails");
     let dropped = pool.catalog().pop().expect("it is not free yet");
     assert!(dropped.dropped_at.0 > 0, "G1");
     assert!(dropped.root.is_null() && dropped.pending_root.is_null());

@@ -1,34 +1,34 @@
-//! Chunks side by side that are one value block (A8).
+//! Adjacent chunks that form one value block.
 
+use farleaf_base::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
 
 use super::words::BATCH_CHUNK_COUNT;
 use super::{ChunkAllocator, ChunkRange};
-use crate::RegionError;
+use crate::PoolError;
 use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
-/// Chunks that are zeroed with one batch: 1 MiB.
+/// Number of chunks that one batch zeroes: 1 MiB.
 const FREED_CHUNK_COUNT: u64 = 16;
-/// Chunk blocks that are read first, where few may be enough.
+/// Number of chunk blocks that are read first, because they often suffice.
 const FIRST_CHUNK_COUNT: u64 = 16;
 
-/// What became of chunks that were to be free.
+/// Result of freeing chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freed {
-    /// They are free.
+pub enum FreeOutcome {
+    /// The chunks are free.
     Done,
-    /// Somebody holds one of them just now: the first ones are as they were. To be tried again.
+    /// Another session holds one of them now, and the first ones are unchanged; retry later.
     Busy,
-    /// They are no chunks of that extent any more.
+    /// The chunks no longer belong to that extent.
     Gone,
 }
 
 impl<E: Endpoint> ChunkAllocator<'_, E> {
-    /// How many chunks of a table's extent there are from its first on, whoever holds them; 0: that
-    /// is no first chunk of one. A round trip for up to 16 chunks, then one for each 512 more, 64
-    /// bytes each.
+    /// Returns the number of chunks of a table's extent, from its first on, whether or not they are
+    /// leased; 0 if this is not an extent's first chunk. One round trip for up to 16 chunks, then
+    /// one for each 512 more, 64 bytes per chunk.
     ///
     /// # Errors
     /// The fabric failed.
@@ -36,7 +36,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         &self,
         first: ChunkIndex,
         table: TableId,
-    ) -> Result<u64, RegionError> {
+    ) -> Result<u64, PoolError> {
         let mut batch = Batch::new();
         let counted = self.count_extent(&mut batch, first, table).await;
         self.count(&mut batch);
@@ -48,11 +48,11 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         batch: &mut Batch,
         first: ChunkIndex,
         table: TableId,
-    ) -> Result<u64, RegionError> {
-        let Some(region) = self.layout.region(first.node()) else {
+    ) -> Result<u64, PoolError> {
+        let Some(memory) = self.layout.memory(first.node()) else {
             return Ok(0);
         };
-        let end = region.superblock.chunk_count;
+        let end = memory.superblock.chunk_count;
         let mut part = FIRST_CHUNK_COUNT;
         let mut count = 0;
         loop {
@@ -62,7 +62,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 return Ok(count);
             }
             batch.clear();
-            let from = region.chunk_entry(ChunkIndex::new(first.node(), next));
+            let from = memory.chunk_entry(ChunkIndex::new(first.node(), next));
             let read = batch.read(from, part as usize * CHUNK_ENTRY_SIZE_WORDS);
             self.endpoint.execute(batch).await?;
             for words in batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS) {
@@ -75,31 +75,27 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         }
     }
 
-    /// Drops the owner words of chunks that this session has claimed, and leaves what their blocks
-    /// say. A round trip for each 512.
+    /// Clears the owner words of chunks that this session has claimed, and leaves the rest of their
+    /// blocks unchanged. One round trip for each 512.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn let_go_of(&self, range: ChunkRange) -> Result<(), RegionError> {
+    pub async fn release_chunks(&self, range: ChunkRange) -> Result<(), PoolError> {
         self.drop_owners(range, None).await
     }
 
-    /// Gives chunks back that this session has claimed and never written to: they are zero as they
-    /// are (A4). A round trip for each 512.
+    /// Gives back chunks that this session has claimed and never written, so that they are still
+    /// zeroed. One round trip for each 512.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn give_back_untouched(&self, range: ChunkRange) -> Result<(), RegionError> {
+    pub async fn give_back_untouched(&self, range: ChunkRange) -> Result<(), PoolError> {
         let free = FreeLeaves::default();
         let body = ChunkEntry::encode_body(ChunkPurpose::Free, TableId(0), free);
         self.drop_owners(range, Some(&body)).await
     }
 
-    async fn drop_owners(
-        &self,
-        range: ChunkRange,
-        body: Option<&[u64]>,
-    ) -> Result<(), RegionError> {
+    async fn drop_owners(&self, range: ChunkRange, body: Option<&[u64]>) -> Result<(), PoolError> {
         let mut batch = Batch::new();
         let dropped = self.drop_owners_with(&mut batch, range, body).await;
         self.count(&mut batch);
@@ -111,9 +107,9 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         batch: &mut Batch,
         range: ChunkRange,
         body: Option<&[u64]>,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let chunks: Vec<ChunkIndex> = range.iter().collect();
-        // A8: the last first, if they become free.
+        // Extents are freed from the last chunk on.
         for part in chunks.rchunks(BATCH_CHUNK_COUNT as usize) {
             batch.clear();
             for chunk in part.iter().rev() {
@@ -128,9 +124,9 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         Ok(())
     }
 
-    /// Frees chunks of a table's extent that nothing leads to any more: from the last on (A8), each
-    /// taken over, and zeroed. `position` is that of the first of the range. Two round trips and
-    /// 1 MiB written for each 16.
+    /// Frees chunks of a table's extent that nothing leads to any more, from the last on; each is
+    /// taken over and zeroed. `position` is that of the first chunk of the range. Two round trips
+    /// and 1 MiB written for each 16.
     ///
     /// # Errors
     /// The fabric failed.
@@ -139,14 +135,14 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         range: ChunkRange,
         position: u64,
         table: TableId,
-    ) -> Result<Freed, RegionError> {
+    ) -> Result<FreeOutcome, PoolError> {
         let mut batch = Batch::new();
-        let mut freed = Ok(Freed::Done);
+        let mut freed = Ok(FreeOutcome::Done);
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         for part in chunks.rchunks(FREED_CHUNK_COUNT as usize) {
             let position = position + part[0].0 - range.first.0;
             freed = self.free_part(&mut batch, part, position, table).await;
-            if !matches!(freed, Ok(Freed::Done)) {
+            if !matches!(freed, Ok(FreeOutcome::Done)) {
                 break;
             }
         }
@@ -160,7 +156,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         chunks: &[ChunkIndex],
         position: u64,
         table: TableId,
-    ) -> Result<Freed, RegionError> {
+    ) -> Result<FreeOutcome, PoolError> {
         batch.clear();
         let swaps = chunks.iter().map(|chunk| {
             let entry = self.layout.chunk_entry(*chunk);
@@ -170,21 +166,21 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         let swaps: Vec<_> = swaps.collect();
         self.endpoint.execute(batch).await?;
         let mut taken = Vec::new();
-        let mut freed = Freed::Done;
+        let mut freed = FreeOutcome::Done;
         for (position, (chunk, swap, read)) in (position..).zip(swaps) {
             let is_own = batch.previous(swap) == 0;
             if is_own {
                 taken.push(chunk);
             }
-            // The owner word itself says nothing here: it is this session's, or another's.
+            // The owner word alone proves nothing here: it is this session's, or another's.
             if !is_chunk_of(&ChunkEntry::decode(batch.words(read)), table, position) {
-                freed = Freed::Gone;
-            } else if !is_own && freed == Freed::Done {
-                freed = Freed::Busy;
+                freed = FreeOutcome::Gone;
+            } else if !is_own && freed == FreeOutcome::Done {
+                freed = FreeOutcome::Busy;
             }
         }
         batch.clear();
-        if freed == Freed::Done {
+        if freed == FreeOutcome::Done {
             let body =
                 ChunkEntry::encode_body(ChunkPurpose::Free, TableId(0), FreeLeaves::default());
             let zeros = vec![0; (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize];

@@ -1,35 +1,35 @@
-//! Which chunks are free, and which of them to take.
+//! Free chunks, and the choice among them.
 //!
-//! The first chunks of a region are the *reserve*: only retraining takes them, for snapshots above
-//! all, which need many side by side and are the first thing that it writes in a full pool. Of the
-//! others, those that were handed out before come first, and of the pieces that are large enough
-//! the smallest: large pieces stay whole that way, and memory that nobody has touched stays so.
+//! The first chunks of a node's memory are the *reserve*. Only retraining takes them, mainly for
+//! snapshots, which need many adjacent chunks and are the first thing that it writes in a full
+//! pool. Of the others, chunks that were handed out before come first, and among sufficient pieces
+//! the smallest. So large pieces and untouched memory are preserved.
 
 use crate::chunk::{ChunkEntry, ChunkPurpose};
 use crate::layout::ChunkIndex;
-use farleaf_types::NodeId;
+use farleaf_base::NodeId;
 
-/// One in so many chunks is kept for retraining: for two snapshots, as the old one waits for its
-/// grace period while the next is written, and a piece of a run.
+/// Divisor of the chunks for the size of the reserve: enough for two snapshots, because the old one
+/// waits for its grace period while the next is written, and a piece of a run.
 const RESERVE_SHARE: u64 = 32;
-/// As large as in a pool of 32 MiB it is in smaller ones, too, if that is not more than one in so
-/// many; and in the smallest, four chunks, if that is not more than a quarter.
+/// Divisor of the chunks in small pools: their reserve is as large as in a pool of 32 MiB, up to
+/// this share. In the smallest it is four chunks, up to a quarter.
 const SMALL_RESERVE_SHARE: u64 = 8;
 const SMALL_RESERVE_COUNT_MAX: u64 = 16;
 const LEAST_RESERVE_SHARE: u64 = 4;
 const LEAST_RESERVE_COUNT_MAX: u64 = 4;
 
-/// Chunks side by side.
+/// Range of adjacent chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRange {
-    /// The first.
+    /// First chunk.
     pub first: ChunkIndex,
-    /// How many.
+    /// Number of chunks.
     pub count: u64,
 }
 
 impl ChunkRange {
-    /// The chunks that have these numbers on a node.
+    /// Returns the chunks with these numbers on a node.
     pub(super) fn of(self, node: NodeId) -> Self {
         Self {
             first: ChunkIndex::new(node, self.first.number()),
@@ -37,56 +37,55 @@ impl ChunkRange {
         }
     }
 
-    /// Each of them, ascending.
+    /// Iterates over the chunks in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ChunkIndex> {
         (self.first.0..self.first.0 + self.count).map(ChunkIndex)
     }
 
-    /// The chunk after the last.
+    /// Returns the chunk after the last.
     pub fn end(self) -> ChunkIndex {
         ChunkIndex(self.first.0 + self.count)
     }
 }
 
-/// How many chunks are kept for retraining, if there are so many in all.
+/// Returns the number of chunks reserved for retraining, of this total.
 pub(crate) fn reserve_count(chunk_count: u64) -> u64 {
     let small = (chunk_count / SMALL_RESERVE_SHARE).min(SMALL_RESERVE_COUNT_MAX);
     let least = (chunk_count / LEAST_RESERVE_SHARE).min(LEAST_RESERVE_COUNT_MAX);
     (chunk_count / RESERVE_SHARE).max(small).max(least)
 }
 
-/// Where chunks are taken from.
+/// Chunks that may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// The reserve stays.
+pub(super) enum ChunkSource {
+    /// Chunks outside the reserve.
     Open,
-    /// The reserve is taken where nothing else will do.
+    /// All chunks, those of the reserve only if there are no others.
     ReserveToo,
 }
 
-/// Chunks that have to be claimed afterwards.
+/// Space that must stay free for later claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Others {
-    /// Side by side.
+pub struct LaterClaims {
+    /// Number of adjacent chunks.
     pub piece_count: u64,
-    /// Besides.
+    /// Number of further chunks.
     pub single_count: u64,
 }
 
-/// The free chunks of a region, as they were when its chunk table was read, by their numbers in
-/// it.
+/// Free chunks of a node's memory when its chunk table was read, by their numbers in it.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
-    /// Pieces, by their places. No two touch, but for the reserve's last and the next.
+    /// Pieces in order of their places. No two are adjacent, except at the end of the reserve.
     pieces: Vec<ChunkRange>,
     reserve_count: u64,
-    /// How many chunks were ever handed out, or are the reserve's.
+    /// Number of chunks that were ever handed out or belong to the reserve.
     touched_count: u64,
 }
 
 impl FreeSpace {
-    /// `entries`: those of the reserve, and of the chunks that were ever handed out, of
-    /// `chunk_count` in all.
+    /// Computes the free space. `entries` has the chunks of the reserve and all chunks that were
+    /// ever handed out; `chunk_count` is the total.
     pub(super) fn new(entries: &[ChunkEntry], chunk_count: u64) -> Self {
         let reserve_count = reserve_count(chunk_count);
         let touched_count = entries.len() as u64;
@@ -113,44 +112,54 @@ impl FreeSpace {
         }
     }
 
-    /// How many chunks are free.
+    /// Returns the number of free chunks.
     pub(super) fn count(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.count).sum()
     }
 
-    /// How many of the reserve are.
+    /// Returns the number of free chunks of the reserve.
     pub(super) fn free_reserve_count(&self) -> u64 {
         let reserve = self.pieces.iter();
         let reserve = reserve.filter(|piece| piece.first.0 < self.reserve_count);
         reserve.map(|piece| piece.count).sum()
     }
 
-    /// How many of a range nobody has been handed yet.
+    /// Returns the number of untouched chunks in a range.
     pub(super) fn untouched_count(&self, range: ChunkRange) -> u64 {
         let end = range.end().0;
         end.saturating_sub(self.touched_count.max(range.first.0))
     }
 
-    /// So many chunks side by side, if there are, and if others find room afterwards.
-    pub(super) fn whole(&self, count: u64, others: Others, source: Source) -> Option<ChunkRange> {
+    /// Returns a range of exactly `count` chunks, if there is one that leaves space for `others`.
+    pub(super) fn whole(
+        &self,
+        count: u64,
+        others: LaterClaims,
+        source: ChunkSource,
+    ) -> Option<ChunkRange> {
         let candidates = self.candidates(count, others, source);
         let whole = candidates.filter(|(range, _)| range.count == count);
         best(whole)
     }
 
-    /// As many of the wanted chunks side by side as there are, if others are to find room
-    /// afterwards, which may take of the reserve.
-    pub(super) fn most(&self, wanted: u64, others: Others, source: Source) -> Option<ChunkRange> {
+    /// Returns a range of as many of the wanted chunks as possible that leaves space for `others`,
+    /// which may use the reserve.
+    pub(super) fn most(
+        &self,
+        wanted: u64,
+        others: LaterClaims,
+        source: ChunkSource,
+    ) -> Option<ChunkRange> {
         best(self.candidates(wanted, others, source))
     }
 
-    /// The beginning of each piece, and its rank: what is not the reserve's before what is, the
-    /// longest first, then what is touched, then those of the shortest piece.
+    /// Returns the beginning of each piece, and its rank. Pieces outside the reserve come first,
+    /// then the longest, then touched chunks, then those of the shortest piece.
     fn candidates(
         &self,
         wanted: u64,
-        others: Others,
-        source: Source,
+        others: LaterClaims,
+        source: ChunkSource,
     ) -> impl Iterator<Item = (ChunkRange, impl Ord + use<>)> {
         let left = others.piece_count + others.single_count;
         let wanted = wanted.min(self.count().saturating_sub(left));
@@ -173,7 +182,7 @@ impl FreeSpace {
             };
             let is_touched = self.untouched_count(range) == 0;
             let rank = (!is_reserve, range.count, is_touched, u64::MAX - piece.count);
-            let is_open = !is_reserve || source == Source::ReserveToo;
+            let is_open = !is_reserve || source == ChunkSource::ReserveToo;
             (is_open && range.count > 0).then_some((range, rank))
         })
     }
@@ -193,7 +202,7 @@ fn best<R: Ord>(candidates: impl Iterator<Item = (ChunkRange, R)>) -> Option<Chu
     best.map(|(range, _)| range)
 }
 
-/// A2: free and without owner.
+/// Returns whether a chunk is free and has no owner.
 fn is_claimable(entry: &ChunkEntry) -> bool {
     entry.owner.is_free() && entry.purpose == Some(ChunkPurpose::Free)
 }
@@ -202,9 +211,9 @@ fn is_claimable(entry: &ChunkEntry) -> bool {
 mod tests {
     use super::*;
     use crate::chunk::FreeLeaves;
-    use farleaf_types::{OwnerWord, TableId};
+    use farleaf_base::{OwnerWord, TableId};
 
-    /// `.` is a free chunk, `x` one in use; `untouched` more behind them.
+    /// Builds free space: `.` is a free chunk, `x` a used one; `untouched` more follow.
     fn space(touched: &str, untouched: u64) -> FreeSpace {
         let entry = |purpose| ChunkEntry {
             owner: OwnerWord::FREE,
@@ -230,17 +239,17 @@ mod tests {
         space: &FreeSpace,
         wanted: u64,
         piece_count: u64,
-        source: Source,
+        source: ChunkSource,
     ) -> Option<(u64, u64)> {
-        let others = Others {
+        let others = LaterClaims {
             piece_count,
             single_count: 0,
         };
         found(space.most(wanted, others, source))
     }
 
-    /// Chunks that were handed out before come first, of the smallest piece that is large enough;
-    /// the free chunks before the untouched ones are one piece with them.
+    /// Chunks that were handed out before come first, from the smallest sufficient piece; free
+    /// chunks before the untouched ones form one piece with them.
     #[test]
     fn the_smallest_piece_that_fits_is_taken() {
         let space = space("xxx...x.x..x.", 3);
@@ -248,34 +257,36 @@ mod tests {
             (space.count(), space.free_reserve_count()),
             (1 + 2 + 1 + 2 + 4, 1)
         );
-        let fitting = |count| found(space.whole(count, Others::default(), Source::Open));
+        let fitting = |count| found(space.whole(count, LaterClaims::default(), ChunkSource::Open));
         assert_eq!(fitting(1), Some((7, 1)));
         assert_eq!(fitting(2), Some((4, 2)));
         assert_eq!(fitting(4), Some((12, 4)));
         assert_eq!(fitting(5), None);
-        let four = space.whole(4, Others::default(), Source::Open).unwrap();
+        let four = space
+            .whole(4, LaterClaims::default(), ChunkSource::Open)
+            .unwrap();
         assert_eq!(space.untouched_count(four), 3);
     }
 
-    /// Nobody takes of the reserve but who says so, and then only where nothing else will do.
+    /// The reserve is used only on request, and only if there are no other chunks.
     #[test]
     fn the_reserve_stays() {
         let space = space("....xxxxxxxxxxx.", 0);
-        let whole = |count, source| found(space.whole(count, Others::default(), source));
-        assert_eq!(whole(2, Source::Open), None);
-        assert_eq!(whole(1, Source::Open), Some((15, 1)));
-        assert_eq!(whole(1, Source::ReserveToo), Some((15, 1)));
-        assert_eq!(whole(2, Source::ReserveToo), Some((0, 2)));
-        assert_eq!(whole(5, Source::ReserveToo), None);
+        let whole = |count, source| found(space.whole(count, LaterClaims::default(), source));
+        assert_eq!(whole(2, ChunkSource::Open), None);
+        assert_eq!(whole(1, ChunkSource::Open), Some((15, 1)));
+        assert_eq!(whole(1, ChunkSource::ReserveToo), Some((15, 1)));
+        assert_eq!(whole(2, ChunkSource::ReserveToo), Some((0, 2)));
+        assert_eq!(whole(5, ChunkSource::ReserveToo), None);
         let reserves = [4, 16, 64, 128, 512, 1024].map(reserve_count);
         assert_eq!(reserves, [1, 4, 8, 16, 16, 32]);
     }
 
-    /// What others need stays in one piece: elsewhere, or what is taken is shorter.
+    /// Space for others stays in one piece: elsewhere, or the returned range is shorter.
     #[test]
     fn others_find_room_in_one_piece() {
         let open = |space: FreeSpace, wanted, piece_count| {
-            beside(&space, wanted, piece_count, Source::Open)
+            beside(&space, wanted, piece_count, ChunkSource::Open)
         };
         assert_eq!(open(space("xxxx...x....", 0), 8, 3), Some((8, 4)));
         assert_eq!(open(space("xxxx...x....", 0), 2, 4), Some((4, 2)));
@@ -287,7 +298,7 @@ mod tests {
             "in the reserve"
         );
         assert_eq!(open(space("x...xxxx.xx.xx", 0), 8, 4), None);
-        let either = |space: FreeSpace| beside(&space, 8, 2, Source::ReserveToo);
+        let either = |space: FreeSpace| beside(&space, 8, 2, ChunkSource::ReserveToo);
         assert_eq!(either(space("....xxxx.xxxxxxx", 0)), Some((8, 1)));
         assert_eq!(either(space("....xxxxxxxxxxxx", 0)), Some((0, 2)));
     }

@@ -1,25 +1,26 @@
-//! How chunks are claimed and given back.
+//! Protocol by which chunks are claimed and given back.
 //!
-//! - **A1.** A chunk belongs to who swapped its owner word from 0 to their own (or from a fenced
-//!   owner's to their own). Words 1 to 7 of its block are written by the owner alone.
-//! - **A2.** `alloc_num` grows by CAS. A chunk below it that has no owner and the purpose "free"
-//!   may be claimed by anyone, so a client that dies between growing `alloc_num` and swapping the
-//!   owner words loses nothing.
-//! - **A3.** After its CAS a claimant reads the block again (same batch): the purpose may have
-//!   changed since it was chosen. If so, it gives the chunk back untouched.
-//! - **A4.** Giving back writes words 1 to 7, then owner 0, in one batch (F2). A chunk that becomes
-//!   free is zeroed before: the next table's leaves must not look locked by words left in it.
-//! - **A5.** What a fenced session holds is given back by the memory node's sweep, which knows what
-//!   is in use (`farleaf-node`).
-//! - **A6.** The first chunks of a region are kept for retraining, which needs some before it makes
-//!   room: nobody else claims them. They may be claimed from the beginning: where `alloc_num` is
-//!   smaller, it is read as their number.
-//! - **A7.** Each node has a chunk table of its own, and chunks side by side are of one node. Who
-//!   spreads chunks over the nodes chooses for each claim ([`Placement`]).
-//! - **A8.** The free bits of a chunk of value blocks hold at all times, from its claim on: a piece
-//!   that is marked is free. Chunks of one extent are claimed from the first on, and become free
-//!   from the last on (those of one batch by posting order, F2): whatever a crash leaves of it is
-//!   its first chunks, but for what one batch had begun.
+//! - **Ownership.** A chunk belongs to the session that swapped its owner word from 0, or from a
+//!   fenced owner's, to its own. Only the owner writes words 1 to 7 of its block.
+//! - **New chunks.** `alloc_num` grows by CAS. Any session may claim a chunk below it that has no
+//!   owner and the purpose "free". So nothing is lost if a client dies between growing `alloc_num`
+//!   and swapping the owner words.
+//! - **Check after claiming.** After its CAS a claimant reads the block again (same batch), because
+//!   the purpose may have changed since it was chosen. If so, it gives the chunk back unchanged.
+//! - **Giving back** writes words 1 to 7, then owner 0, in one batch (FABRIC-2). A chunk that
+//!   becomes free is zeroed first, because leftover words must not make the next table's leaves
+//!   look locked.
+//! - **Sweep.** The memory node's sweep (`farleaf-node`), which knows what is in use, gives back
+//!   what a fenced session holds.
+//! - **Reserve.** The first chunks of a node's memory are reserved for retraining, which needs some
+//!   before it frees any: no other session claims them. They may be claimed from the beginning: a
+//!   smaller `alloc_num` counts as their number.
+//! - **Nodes.** Each node has its own chunk table, and adjacent chunks are on one node. A session
+//!   that spreads chunks over the nodes chooses a node for each claim ([`NodeChoice`]).
+//! - **Value blocks.** The free bits of a chunk of value blocks are valid from its claim on: a
+//!   marked piece is free. Chunks of one extent are claimed from the first on and freed from the
+//!   last on (within a batch by posting order, FABRIC-2). So a crash leaves the extent's first
+//!   chunks, plus those that one batch had begun.
 
 mod extents;
 mod free_space;
@@ -30,27 +31,27 @@ mod words;
 use core::future::poll_fn;
 use core::task::Poll;
 
+use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, TableId};
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, TableId};
 
+use crate::PoolError;
 use crate::PoolLayout;
-use crate::RegionError;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
+use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, NodeLayout};
 use crate::members::MemberState;
-pub use extents::Freed;
+pub use extents::FreeOutcome;
 pub(crate) use free_space::reserve_count;
-pub use free_space::{ChunkRange, Others};
-use free_space::{FreeSpace, Source};
-pub use placement::Placement;
+pub use free_space::{ChunkRange, LaterClaims};
+use free_space::{ChunkSource, FreeSpace};
+pub use placement::NodeChoice;
 pub use table::ChunkTable;
-use words::Claimed;
+use words::ClaimPurpose;
 
-/// Verbs after which a batch that gives chunks back is posted.
+/// Number of verbs after which a batch that gives chunks back is posted.
 const GIVE_BACK_VERB_COUNT: u64 = 48;
 
-/// A claimant lets others go on for up to two to the power of this turns.
-const GIVE_WAY_DOUBLINGS_MAX: u32 = 6;
+/// Logarithm to base 2 of the largest number of turns for which a claimant yields to others.
+const BACKOFF_DOUBLINGS_MAX: u32 = 6;
 
 /// Claims chunks for one session. Every call costs a few round trips, counted as
 /// [`OperationKind::Control`].
@@ -58,14 +59,14 @@ const GIVE_WAY_DOUBLINGS_MAX: u32 = 6;
 pub struct ChunkAllocator<'a, E> {
     endpoint: &'a E,
     layout: &'a PoolLayout,
-    /// Where it claims.
-    region: &'a RegionLayout,
+    /// Memory of the node on which it claims.
+    memory: &'a NodeLayout,
     owner: OwnerWord,
-    /// Whether chunks that were given back come first.
+    /// Whether it prefers chunks that were given back.
     takes_used_first: bool,
-    source: Source,
-    /// What leases leave room for.
-    left: Others,
+    source: ChunkSource,
+    /// Space that leases leave free.
+    left: LaterClaims,
 }
 
 impl<E> Clone for ChunkAllocator<'_, E> {
@@ -76,28 +77,28 @@ impl<E> Clone for ChunkAllocator<'_, E> {
 impl<E> Copy for ChunkAllocator<'_, E> {}
 
 impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
-    /// An allocator that claims in the name of `owner`, on the home node.
+    /// Creates an allocator that claims for `owner` on the home node.
     pub fn new(endpoint: &'a E, layout: &'a PoolLayout, owner: OwnerWord) -> Self {
         Self {
             endpoint,
             layout,
-            region: layout.home(),
+            memory: layout.home(),
             owner,
             takes_used_first: false,
-            source: Source::Open,
-            left: Others::default(),
+            source: ChunkSource::Open,
+            left: LaterClaims::default(),
         }
     }
 
-    /// The same, that claims on this node (A7); on the home node if this one is not known.
+    /// Returns the allocator for claims on this node; on the home if the node is not known.
     #[must_use]
     pub fn on(self, node: NodeId) -> Self {
-        let region = self.layout.region(node).unwrap_or(self.region);
-        Self { region, ..self }
+        let memory = self.layout.memory(node).unwrap_or(self.memory);
+        Self { memory, ..self }
     }
 
-    /// The same, that claims chunks which were given back before untouched ones: for who gives
-    /// back as much as it claims. One READ of the chunk table more per claim.
+    /// Returns an allocator that prefers chunks that were given back to untouched ones, for callers
+    /// that give back as much as they claim. Costs one more READ of the chunk table per claim.
     #[must_use]
     pub fn taking_used_first(self) -> Self {
         Self {
@@ -106,54 +107,55 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         }
     }
 
-    /// The same, that may claim what is kept for retraining (a 32nd of the pool; of a small one an
-    /// eighth, 1 MiB at the most) where there is nothing else.
+    /// Returns an allocator that may claim chunks reserved for retraining if there are no others.
+    /// The reserve is a 32nd of the pool; in a small pool an eighth, at most 1 MiB.
     #[must_use]
     pub fn taking_reserve(self) -> Self {
         Self {
             takes_used_first: true,
-            source: Source::ReserveToo,
+            source: ChunkSource::ReserveToo,
             ..self
         }
     }
 
-    /// The same, that leases a new chunk only if so many others in one piece are free afterwards.
+    /// Returns an allocator that leases a new chunk only if this many adjacent chunks stay free.
     #[must_use]
     pub fn leaving(self, piece_count: u64) -> Self {
-        let left = Others {
+        let left = LaterClaims {
             piece_count,
             single_count: 0,
         };
         Self { left, ..self }
     }
 
-    /// Claims `count` chunks side by side and notes their purpose: untouched ones as long as there
-    /// are some, then ones that were given back; the other way round if used ones come first.
+    /// Claims `count` adjacent chunks and records their purpose. Uses untouched chunks while there
+    /// are some, then chunks that were given back; in reverse order if the allocator prefers the
+    /// latter.
     ///
     /// # Errors
-    /// [`RegionError::Full`] when there are not so many in one piece.
+    /// [`PoolError::Full`] if there are not enough adjacent free chunks.
     pub async fn claim(
         &self,
         count: u64,
         purpose: ChunkPurpose,
         table: TableId,
-    ) -> Result<ChunkRange, RegionError> {
-        self.claim_whole_beside(count, Others::default(), purpose, table)
+    ) -> Result<ChunkRange, PoolError> {
+        self.claim_whole_beside(count, LaterClaims::default(), purpose, table)
             .await
     }
 
-    /// Claims as many of the wanted chunks, side by side, as there is room for if others have to be
-    /// claimed afterwards, which may be of the reserve; one at least. Reads the chunk table.
+    /// Claims as many of the wanted chunks, adjacent to each other, as possible while leaving space
+    /// for `others`, which may use the reserve; at least one. Reads the chunk table.
     ///
     /// # Errors
-    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
+    /// [`PoolError::Full`] if there is no space for both; or the fabric failed.
     pub async fn claim_beside(
         &self,
         wanted: u64,
-        others: Others,
+        others: LaterClaims,
         purpose: ChunkPurpose,
         table: TableId,
-    ) -> Result<ChunkRange, RegionError> {
+    ) -> Result<ChunkRange, PoolError> {
         let mut batch = Batch::new();
         let choose = |space: &FreeSpace| space.most(wanted, others, self.source);
         let least = others.piece_count + others.single_count + 1;
@@ -164,18 +166,18 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Claims all of the wanted chunks, side by side, if others find room afterwards, which may be
-    /// of the reserve.
+    /// Claims all of the wanted chunks, adjacent to each other, if space for `others` stays free,
+    /// which may use the reserve.
     ///
     /// # Errors
-    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
+    /// [`PoolError::Full`] if there is no space for both; or the fabric failed.
     pub async fn claim_whole_beside(
         &self,
         count: u64,
-        others: Others,
+        others: LaterClaims,
         purpose: ChunkPurpose,
         table: TableId,
-    ) -> Result<ChunkRange, RegionError> {
+    ) -> Result<ChunkRange, PoolError> {
         let mut batch = Batch::new();
         let claimed = (purpose, table).into();
         let grown = self.claim_untouched(&mut batch, (count, others), claimed);
@@ -193,15 +195,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Claims chunks that nobody has been handed yet, if those come first; `None`: they do not, or
-    /// there are none.
+    /// Claims untouched chunks, if they are preferred; `None` if they are not, or there are none.
     async fn claim_untouched(
         &self,
         batch: &mut Batch,
-        (count, others): (u64, Others),
-        claimed: Claimed,
-    ) -> Result<Option<ChunkRange>, RegionError> {
-        if self.takes_used_first || others != Others::default() {
+        (count, others): (u64, LaterClaims),
+        claimed: ClaimPurpose,
+    ) -> Result<Option<ChunkRange>, PoolError> {
+        if self.takes_used_first || others != LaterClaims::default() {
             return Ok(None);
         }
         while let Some(first) = self.grow(batch, count, None).await? {
@@ -213,46 +214,47 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(None)
     }
 
-    /// Claims what is chosen; `wanted` is how many chunks are missed if nothing is. `known`: the
-    /// chunk table, if it was just read.
+    /// Claims the chosen chunks; `wanted` is the number reported as missing if none can be chosen.
+    /// `known` is the chunk table, if it was just read.
     async fn claim_chosen(
         &self,
         batch: &mut Batch,
         choose: impl Fn(&FreeSpace) -> Option<ChunkRange>,
         wanted: u64,
-        claimed: Claimed,
+        claimed: ClaimPurpose,
         mut known: Option<Vec<ChunkEntry>>,
-    ) -> Result<ChunkRange, RegionError> {
+    ) -> Result<ChunkRange, PoolError> {
         let mut attempt = 0;
         loop {
             let entries = match known.take() {
                 Some(entries) => entries,
                 None => self.read_all(batch).await?,
             };
-            let space = FreeSpace::new(&entries, self.region.superblock.chunk_count);
+            let space = FreeSpace::new(&entries, self.memory.superblock.chunk_count);
             let Some(range) = choose(&space) else {
                 return Err(self.full(&space, wanted));
             };
             let untouched_count = space.untouched_count(range);
-            let range = range.of(self.region.node);
+            let range = range.of(self.memory.node);
             if self.reach(batch, range, untouched_count).await?
                 && self.take(batch, range, claimed).await?
             {
                 return Ok(range);
             }
             batch.cost_mut().retries += 1;
-            self.give_way(attempt).await;
+            self.yield_with_backoff(attempt).await;
             attempt += 1;
         }
     }
 
-    /// A2, for chunks of which the last are untouched. False if somebody was faster.
+    /// Grows `alloc_num` to a range whose last chunks are untouched. Returns false if another
+    /// session was faster.
     async fn reach(
         &self,
         batch: &mut Batch,
         range: ChunkRange,
         untouched_count: u64,
-    ) -> Result<bool, RegionError> {
+    ) -> Result<bool, PoolError> {
         if untouched_count == 0 {
             return Ok(true);
         }
@@ -261,21 +263,21 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(grown.is_some())
     }
 
-    /// Lets others go on before attempt `attempt + 1` at chunks that somebody else claims, too: a
-    /// while that grows, and differs between sessions, as those that meet want the same chunks.
-    async fn give_way(&self, attempt: u32) {
+    /// Yields before attempt `attempt + 1` at chunks that another session claims, too. The time
+    /// grows, and differs between sessions, because sessions that conflict want the same chunks.
+    async fn yield_with_backoff(&self, attempt: u32) {
         let session = self
             .owner
             .holder()
             .map_or(0, |(session, _)| session.number());
-        let window = 1 << attempt.min(GIVE_WAY_DOUBLINGS_MAX);
+        let window = 1 << attempt.min(BACKOFF_DOUBLINGS_MAX);
         let mut turns_left = 1 + u32::from(session) % window;
         poll_fn(|context| {
             if turns_left == 0 {
                 return Poll::Ready(());
             }
             turns_left -= 1;
-            // The one who has the chunks now may be a task of this thread, or want this core.
+            // The session that has the chunks may be a task of this thread, or want this core.
             std::thread::yield_now();
             context.waker().wake_by_ref();
             Poll::Pending
@@ -283,8 +285,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         .await;
     }
 
-    /// Claims the `count` chunks right behind `range` if nobody has been handed them yet; false
-    /// when somebody has, or there are none.
+    /// Claims the `count` chunks directly behind `range` if they are untouched; returns false if
+    /// they are not, or do not exist.
     ///
     /// # Errors
     /// The fabric failed.
@@ -294,7 +296,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         count: u64,
         purpose: ChunkPurpose,
         table: TableId,
-    ) -> Result<bool, RegionError> {
+    ) -> Result<bool, PoolError> {
         let mut batch = Batch::new();
         let result = match self.grow(&mut batch, count, Some(range.end())).await {
             Ok(Some(first)) => {
@@ -308,31 +310,32 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Leases a chunk for the splits of a table: one of the table's that nobody leases and that has
-    /// free leaves, else a new one. Returns the leaves of it that are free.
+    /// Leases a chunk for the splits of a table: an unleased one of the table with free leaves,
+    /// else a new one. Returns its free leaves.
     ///
     /// # Errors
-    /// [`RegionError::Full`].
+    /// [`PoolError::Full`].
     pub async fn lease_leaves(
         &self,
         table: TableId,
         slots: u8,
         leaf_count: u64,
-    ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
+    ) -> Result<(ChunkIndex, FreeLeaves), PoolError> {
         let purpose = ChunkPurpose::Leaves { slots };
         self.lease_pieces(table, purpose, leaf_count).await
     }
 
-    /// The same for whatever a chunk holds `piece_count` of: leaves or inner nodes.
+    /// Leases a chunk with `piece_count` pieces as [`lease_leaves`](Self::lease_leaves) does:
+    /// leaves or inner nodes.
     ///
     /// # Errors
-    /// [`RegionError::Full`].
+    /// [`PoolError::Full`].
     pub async fn lease_pieces(
         &self,
         table: TableId,
         purpose: ChunkPurpose,
         piece_count: u64,
-    ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
+    ) -> Result<(ChunkIndex, FreeLeaves), PoolError> {
         let mut batch = Batch::new();
         let result = self
             .lease_pieces_with(&mut batch, table, purpose, piece_count)
@@ -341,9 +344,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Leases a chunk that nobody has been handed yet, all of whose pieces are free; `None`: there
-    /// is none, or used ones come first. Unlike [`lease_pieces`](Self::lease_pieces) it does not
-    /// read the chunk table, which is the larger the larger the pool is.
+    /// Leases an untouched chunk, all of whose pieces are free; `None` if there is none, or
+    /// given-back chunks are preferred. Unlike [`lease_pieces`](Self::lease_pieces), this does not
+    /// read the chunk table, whose size grows with the pool.
     ///
     /// # Errors
     /// The fabric failed.
@@ -352,9 +355,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
         purpose: ChunkPurpose,
         piece_count: u64,
-    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, RegionError> {
+    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, PoolError> {
         let mut batch = Batch::new();
-        let claimed = Claimed::pieces(purpose, table, piece_count);
+        let claimed = ClaimPurpose::pieces(purpose, table, piece_count);
         let one = (1, self.left);
         let range = self.claim_untouched(&mut batch, one, claimed).await;
         self.count(&mut batch);
@@ -368,7 +371,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
         purpose: ChunkPurpose,
         piece_count: u64,
-    ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
+    ) -> Result<(ChunkIndex, FreeLeaves), PoolError> {
         let has_room = |entry: &ChunkEntry| {
             entry.purpose == Some(purpose) && entry.table == table && entry.free.count() > 0
         };
@@ -378,7 +381,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             .enumerate()
             .filter(|(_, entry)| entry.owner.is_free() && has_room(entry))
         {
-            let chunk = ChunkIndex::new(self.region.node, index as u64);
+            let chunk = ChunkIndex::new(self.memory.node, index as u64);
             if let Some(entry) = self.swap_owner(batch, chunk, OwnerWord::FREE).await? {
                 if has_room(&entry) {
                     return Ok((chunk, entry.free));
@@ -387,7 +390,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             }
         }
         let choose = |space: &FreeSpace| space.whole(1, self.left, self.source);
-        let claimed = Claimed::pieces(purpose, table, piece_count);
+        let claimed = ClaimPurpose::pieces(purpose, table, piece_count);
         let least = self.left.piece_count + self.left.single_count + 1;
         let range = self
             .claim_chosen(batch, choose, least, claimed, Some(entries))
@@ -395,8 +398,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok((range.first, FreeLeaves::first(piece_count)))
     }
 
-    /// A4: gives chunks back with the purpose and the free leaves that they have from now on. Those
-    /// of a lost node are nobody's any more.
+    /// Gives chunks back with their new purpose and free leaves. Chunks of a lost node are skipped.
     ///
     /// # Errors
     /// The fabric failed.
@@ -406,13 +408,13 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
         free: FreeLeaves,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let mut batch = Batch::new();
         let with = (purpose, table, free);
         let given = self.give_back_with(&mut batch, range, with).await;
         self.count(&mut batch);
         match given {
-            Err(RegionError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
+            Err(PoolError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
                 Ok(())
             }
             given => given,
@@ -424,7 +426,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         batch: &mut Batch,
         range: ChunkRange,
         (purpose, table, free): (ChunkPurpose, TableId, FreeLeaves),
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         let table = if purpose == ChunkPurpose::Free {
             TableId(0)
         } else {
@@ -450,8 +452,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(())
     }
 
-    /// A1 for the sweep: takes a chunk over from `from` and returns its block as it then is; `None`
-    /// when somebody else was faster.
+    /// Takes a chunk over from `from`, for the sweep, and returns its current block; `None` if
+    /// another session was faster.
     ///
     /// # Errors
     /// The fabric failed.
@@ -459,53 +461,53 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         &self,
         chunk: ChunkIndex,
         from: OwnerWord,
-    ) -> Result<Option<ChunkEntry>, RegionError> {
+    ) -> Result<Option<ChunkEntry>, PoolError> {
         let mut batch = Batch::new();
         let taken = self.swap_owner(&mut batch, chunk, from).await;
         self.count(&mut batch);
         taken
     }
 
-    /// Gives a chunk that was taken over back as it was.
+    /// Gives back a chunk that was taken over, unchanged.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn let_go(&self, chunk: ChunkIndex) -> Result<(), RegionError> {
+    pub async fn release_chunk(&self, chunk: ChunkIndex) -> Result<(), PoolError> {
         let mut batch = Batch::new();
         let dropped = self.drop_owner(&mut batch, chunk).await;
         self.count(&mut batch);
         dropped
     }
 
-    /// The blocks of all chunks, of all nodes that can be reached, that were ever handed out, and
-    /// of those kept for retraining (A6).
+    /// Reads the blocks of all chunks, on all reachable nodes, that were ever handed out or are
+    /// reserved for retraining.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn entries(&self) -> Result<ChunkTable, RegionError> {
+    pub async fn entries(&self) -> Result<ChunkTable, PoolError> {
         let mut batch = Batch::new();
         let table = self.read_all_nodes(&mut batch).await;
         self.count(&mut batch);
         table
     }
 
-    async fn read_all_nodes(&self, batch: &mut Batch) -> Result<ChunkTable, RegionError> {
+    async fn read_all_nodes(&self, batch: &mut Batch) -> Result<ChunkTable, PoolError> {
         let mut table = ChunkTable::default();
-        for region in self.layout.regions() {
-            match self.on(region.node).read_all(batch).await {
-                Ok(entries) => table.push(region.node, entries),
-                // What was on it is gone (U4).
-                Err(RegionError::Fabric(error)) if error.lost_node() == Some(region.node) => {}
-                // It has left, and was stopped, before this process had seen that.
-                Err(RegionError::Fabric(_)) if self.has_left(region.node).await? => {}
+        for memory in self.layout.memories() {
+            match self.on(memory.node).read_all(batch).await {
+                Ok(entries) => table.push(memory.node, entries),
+                // The chunks of a lost node are gone.
+                Err(PoolError::Fabric(error)) if error.lost_node() == Some(memory.node) => {}
+                // The node left the pool and was stopped before this process had seen that.
+                Err(PoolError::Fabric(_)) if self.has_left(memory.node).await? => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(table)
     }
 
-    /// Whether a node is one that the pool does without, as its home says now.
-    async fn has_left(&self, node: NodeId) -> Result<bool, RegionError> {
+    /// Returns whether a node has left the pool or is lost, according to the home.
+    async fn has_left(&self, node: NodeId) -> Result<bool, PoolError> {
         let members = self.layout.members();
         if node == self.layout.home().node {
             return Ok(false);
@@ -514,23 +516,23 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(!members.state(node).is_some_and(MemberState::is_reachable))
     }
 
-    /// F9: what a call has cost, whether it did anything or not.
+    /// Counts the cost of a call, whether or not it changed anything (FABRIC-9).
     fn count(&self, batch: &mut Batch) {
         let counters = self.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
     }
 
-    fn full(&self, space: &FreeSpace, wanted: u64) -> RegionError {
-        let is_kept = self.source == Source::Open;
+    fn full(&self, space: &FreeSpace, wanted: u64) -> PoolError {
+        let is_kept = self.source == ChunkSource::Open;
         let reserve_count = if is_kept {
             space.free_reserve_count()
         } else {
             0
         };
-        RegionError::Full {
+        PoolError::Full {
             wanted_bytes: wanted.saturating_mul(CHUNK_SIZE_BYTES),
             free_bytes: space.count() * CHUNK_SIZE_BYTES,
-            size_bytes: self.region.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            size_bytes: self.memory.superblock.chunk_count * CHUNK_SIZE_BYTES,
             reserve_bytes: reserve_count * CHUNK_SIZE_BYTES,
         }
     }

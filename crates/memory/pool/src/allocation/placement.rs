@@ -1,20 +1,20 @@
-//! Which node the next chunks are claimed on (A7).
+//! Choice of the node for the next claim.
 
+use farleaf_base::NodeId;
 use farleaf_fabric::Endpoint;
-use farleaf_types::NodeId;
 
 use super::ChunkAllocator;
 use crate::members::MemberState;
-use crate::{PoolLayout, RegionError};
+use crate::{PoolError, PoolLayout};
 
-/// A node keeps what it has until it is this much fuller than the emptiest, in percent of its size:
-/// what is rewritten at its place crosses no network.
-const STAYING_PERCENT: f64 = 2.0;
+/// Percentage by which a node must be fuller than the emptiest before rewritten data leave it,
+/// because rewriting in place does not cross the network.
+const REPLACEMENT_PERCENT: f64 = 2.0;
 
-/// How full the nodes are that take new chunks, as one session sees it: read once, and kept up with
-/// what the session claims.
+/// Usage of the nodes that accept new chunks, as one session sees it: read once, and updated with
+/// the session's claims.
 #[derive(Clone, Debug)]
-pub struct Placement {
+pub struct NodeChoice {
     nodes: Vec<NodeLoad>,
 }
 
@@ -31,24 +31,24 @@ impl NodeLoad {
     }
 }
 
-impl Placement {
-    /// Reads how full the nodes are; nothing in a pool of one node. Else a round trip for each 512
-    /// chunks, 64 bytes each.
+impl NodeChoice {
+    /// Reads the usage of the nodes; nothing in a pool of one node. Else one round trip for each
+    /// 512 chunks, 64 bytes per chunk.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn read<E: Endpoint>(
         allocator: &ChunkAllocator<'_, E>,
         layout: &PoolLayout,
-    ) -> Result<Self, RegionError> {
+    ) -> Result<Self, PoolError> {
         let is_open = |node| layout.members().state(node) == Some(MemberState::Active);
         let mut nodes: Vec<NodeLoad> = layout
-            .regions()
-            .filter(|region| is_open(region.node))
-            .map(|region| NodeLoad {
-                node: region.node,
+            .memories()
+            .filter(|memory| is_open(memory.node))
+            .map(|memory| NodeLoad {
+                node: memory.node,
                 used_count: 0,
-                chunk_count: region.superblock.chunk_count,
+                chunk_count: memory.superblock.chunk_count,
             })
             .collect();
         if nodes.len() > 1 {
@@ -60,63 +60,63 @@ impl Placement {
         Ok(Self { nodes })
     }
 
-    /// Whether there is any choice.
+    /// Returns whether there is more than one node to choose from.
     pub fn has_choice(&self) -> bool {
         self.nodes.len() > 1
     }
 
-    /// The node that the next chunks go to: the emptiest, by the share of its chunks that is used.
+    /// Returns the node for the next chunks: the one with the smallest share of used chunks.
     pub fn emptiest(&self) -> NodeId {
         let loads = self.nodes.iter();
         let emptiest = loads.min_by(|one, other| one.share().total_cmp(&other.share()));
         emptiest.map_or(NodeId(0), |load| load.node)
     }
 
-    /// The node that chunks go to which take the place of others on `node`: that node, unless it is
-    /// much fuller than the emptiest, or takes none.
-    pub fn staying_on(&self, node: NodeId) -> NodeId {
+    /// Returns the node for chunks that replace others on `node`: that node, unless it is much
+    /// fuller than the emptiest, or accepts no new chunks.
+    pub fn replacement_node_for(&self, node: NodeId) -> NodeId {
         let emptiest = self.emptiest();
         let share_of = |node| {
             let load = self.nodes.iter().find(|load| load.node == node);
             load.map(NodeLoad::share)
         };
         match (share_of(node), share_of(emptiest)) {
-            (Some(own), Some(least)) if own - least <= STAYING_PERCENT / 100.0 => node,
+            (Some(own), Some(least)) if own - least <= REPLACEMENT_PERCENT / 100.0 => node,
             _ => emptiest,
         }
     }
 
-    /// So many chunks were claimed on a node.
+    /// Records claimed chunks on a node.
     pub fn note_claimed(&mut self, node: NodeId, count: u64) {
         for load in self.nodes.iter_mut().filter(|load| load.node == node) {
             load.used_count += count;
         }
     }
 
-    /// Claims something by `claim`, on the emptiest node; where there is no room, or which was lost
-    /// just now (U4), on the next one. Returns also where.
+    /// Calls `claim` for the emptiest node, or the next one if that is full or was just lost. Also
+    /// returns the node.
     ///
     /// # Errors
-    /// There is no room on any node; or the fabric failed.
+    /// All nodes are full, or the fabric failed.
     pub async fn on_emptiest<T>(
         &mut self,
-        claim: impl AsyncFn(NodeId) -> Result<T, RegionError>,
-    ) -> Result<(NodeId, T), RegionError> {
+        claim: impl AsyncFn(NodeId) -> Result<T, PoolError>,
+    ) -> Result<(NodeId, T), PoolError> {
         loop {
             let node = self.emptiest();
             match claim(node).await {
                 Err(error)
-                    if (matches!(error, RegionError::Full { .. })
+                    if (matches!(error, PoolError::Full { .. })
                         || error.lost_node() == Some(node))
-                        && self.rule_out(node) => {}
+                        && self.exclude(node) => {}
                 claimed => return claimed.map(|claimed| (node, claimed)),
             }
         }
     }
 
-    /// A node has no room for what was wanted, or is gone: nothing more goes there. False: there is
-    /// no other.
-    pub fn rule_out(&mut self, node: NodeId) -> bool {
+    /// Excludes a node that is full or lost from further claims. Returns false if no other node is
+    /// left.
+    pub fn exclude(&mut self, node: NodeId) -> bool {
         self.nodes.retain(|load| load.node != node);
         !self.nodes.is_empty()
     }
@@ -126,7 +126,7 @@ impl Placement {
 mod tests {
     use super::*;
 
-    fn placement(loads: &[(u8, u64, u64)]) -> Placement {
+    fn placement(loads: &[(u8, u64, u64)]) -> NodeChoice {
         let nodes = loads
             .iter()
             .map(|(node, used_count, chunk_count)| NodeLoad {
@@ -134,12 +134,12 @@ mod tests {
                 used_count: *used_count,
                 chunk_count: *chunk_count,
             });
-        Placement {
+        NodeChoice {
             nodes: nodes.collect(),
         }
     }
 
-    /// Promise: what a session claims goes to the nodes by their sizes.
+    /// Promise: a session's claims are spread over the nodes by size.
     #[test]
     fn claims_are_spread_by_size() {
         let mut placement = placement(&[(0, 100, 1000), (1, 0, 1000), (4, 0, 2000)]);
@@ -155,22 +155,26 @@ mod tests {
         }
     }
 
-    /// Promise: what is rewritten stays where it is, unless that is much fuller than another node,
-    /// or takes nothing new.
+    /// Promise: rewritten data stay on their node, unless it is much fuller than another one, or
+    /// accepts no new chunks.
     #[test]
     fn rewriting_stays() {
         let placement = placement(&[(0, 50, 1000), (1, 69, 1000), (2, 72, 1000)]);
-        assert_eq!(placement.staying_on(NodeId(1)), NodeId(1));
-        assert_eq!(placement.staying_on(NodeId(2)), NodeId(0));
-        assert_eq!(placement.staying_on(NodeId(9)), NodeId(0), "it is draining");
+        assert_eq!(placement.replacement_node_for(NodeId(1)), NodeId(1));
+        assert_eq!(placement.replacement_node_for(NodeId(2)), NodeId(0));
+        assert_eq!(
+            placement.replacement_node_for(NodeId(9)),
+            NodeId(0),
+            "it is draining"
+        );
     }
 
-    /// Promise: a node without room is passed over.
+    /// Promise: a full node is skipped.
     #[test]
     fn what_is_ruled_out_gets_nothing() {
         let mut placement = placement(&[(0, 0, 10), (1, 5, 10)]);
-        assert!(placement.has_choice() && placement.rule_out(NodeId(0)));
+        assert!(placement.has_choice() && placement.exclude(NodeId(0)));
         assert_eq!(placement.emptiest(), NodeId(1));
-        assert!(!placement.rule_out(NodeId(1)));
+        assert!(!placement.exclude(NodeId(1)));
     }
 }

@@ -1,23 +1,23 @@
-//! The blocks of a pool's chunks, as they were read.
+//! Blocks of a pool's chunks, as they were read.
 
-use farleaf_types::NodeId;
+use farleaf_base::NodeId;
 
 use crate::chunk::{ChunkEntry, ChunkPurpose};
 use crate::layout::ChunkIndex;
 
-/// The blocks of chunks, of all nodes of a pool, in the order of their numbers.
+/// Blocks of the chunks of all nodes of a pool, in the order of their numbers.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkTable {
     nodes: Vec<(NodeId, Vec<ChunkEntry>)>,
 }
 
 impl ChunkTable {
-    /// Adds what was read of a node, whose number is greater than those before.
+    /// Adds the blocks of a node, whose number must be greater than those before.
     pub(super) fn push(&mut self, node: NodeId, entries: Vec<ChunkEntry>) {
         self.nodes.push((node, entries));
     }
 
-    /// Each chunk and its block, ascending.
+    /// Iterates over the chunks and their blocks in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (ChunkIndex, &ChunkEntry)> {
         self.nodes.iter().flat_map(|(node, entries)| {
             let numbered = (0..).zip(entries);
@@ -25,14 +25,14 @@ impl ChunkTable {
         })
     }
 
-    /// A chunk's block, if it was read.
+    /// Returns a chunk's block, if it was read.
     pub fn get(&self, chunk: ChunkIndex) -> Option<&ChunkEntry> {
         let mut nodes = self.nodes.iter();
         let (_, entries) = nodes.find(|(node, _)| *node == chunk.node())?;
         entries.get(usize::try_from(chunk.number()).ok()?)
     }
 
-    /// How many chunks of a node are in use.
+    /// Returns the number of used chunks of a node.
     pub fn used_count(&self, node: NodeId) -> u64 {
         let own = self.nodes.iter().filter(|(own, _)| *own == node);
         let entries = own.flat_map(|(_, entries)| entries);

@@ -1,26 +1,26 @@
-//! The words of the chunk table, and the verbs on them.
+//! Words of the chunk table, and the verbs on them.
 
+use farleaf_base::{NodeId, OwnerWord, TableId};
 use farleaf_fabric::{Batch, BatchErrorKind, Endpoint};
-use farleaf_types::{NodeId, OwnerWord, TableId};
 
 use super::free_space::reserve_count;
 use super::{ChunkAllocator, ChunkRange, ChunkTable};
-use crate::RegionError;
+use crate::PoolError;
 use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::ChunkIndex;
 
-/// Chunk blocks that are read or swapped with one batch.
+/// Number of chunk blocks that one batch reads or swaps.
 pub(super) const BATCH_CHUNK_COUNT: u64 = 512;
 
-/// What chunks are claimed for, and what their blocks say from then on.
+/// Purpose of claimed chunks, and the new contents of their blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimPurpose {
     pub(super) purpose: ChunkPurpose,
     pub(super) table: TableId,
     pub(super) free: FreeLeaves,
 }
 
-impl From<(ChunkPurpose, TableId)> for Claimed {
+impl From<(ChunkPurpose, TableId)> for ClaimPurpose {
     fn from((purpose, table): (ChunkPurpose, TableId)) -> Self {
         Self {
             purpose,
@@ -30,9 +30,9 @@ impl From<(ChunkPurpose, TableId)> for Claimed {
     }
 }
 
-impl Claimed {
-    /// A chunk of so many pieces. A8: value blocks are free until they are taken one by one; of
-    /// what else there is, who leases the chunk knows.
+impl ClaimPurpose {
+    /// Describes a chunk of `piece_count` pieces. Pieces for value blocks are free until they are
+    /// taken one by one; other pieces are tracked by the session that leases the chunk.
     pub(super) fn pieces(purpose: ChunkPurpose, table: TableId, piece_count: u64) -> Self {
         let mut claimed = Self::from((purpose, table));
         if matches!(purpose, ChunkPurpose::Blocks { .. }) {
@@ -43,22 +43,22 @@ impl Claimed {
 }
 
 impl<E: Endpoint> ChunkAllocator<'_, E> {
-    pub(super) async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, RegionError> {
+    pub(super) async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, PoolError> {
         batch.clear();
-        let slot = batch.read(self.region.alloc_num(), 1);
+        let slot = batch.read(self.memory.alloc_num(), 1);
         self.endpoint.execute(batch).await?;
         Ok(batch.words(slot)[0])
     }
 
-    /// A2: grows `alloc_num`; `None` when the region ends, or when it does not stand at `at`. What
-    /// is handed out begins behind the reserve (A6).
+    /// Grows `alloc_num` from `at`; `None` if the memory ends, or if it has another value. Chunks
+    /// are handed out starting behind the reserve.
     pub(super) async fn grow(
         &self,
         batch: &mut Batch,
         count: u64,
         at: Option<ChunkIndex>,
-    ) -> Result<Option<ChunkIndex>, RegionError> {
-        let limit = self.region.superblock.chunk_count;
+    ) -> Result<Option<ChunkIndex>, PoolError> {
+        let limit = self.memory.superblock.chunk_count;
         let mut current = self.alloc_num(batch).await?;
         loop {
             let start = current.max(reserve_count(limit));
@@ -67,24 +67,24 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 return Ok(None);
             };
             batch.clear();
-            let slot = batch.compare_swap(self.region.alloc_num(), current, end);
+            let slot = batch.compare_swap(self.memory.alloc_num(), current, end);
             self.endpoint.execute(batch).await?;
             let previous = batch.previous(slot);
             if previous == current {
-                return Ok(Some(ChunkIndex::new(self.region.node, start)));
+                return Ok(Some(ChunkIndex::new(self.memory.node, start)));
             }
             current = previous;
         }
     }
 
-    /// Swaps the owner words of a range of free chunks and notes their purpose; gives back what it
-    /// got and returns false when somebody else has one of them (A3).
+    /// Swaps the owner words of a range of free chunks and records their purpose. If another
+    /// session has one of them, gives the others back and returns false.
     pub(super) async fn take(
         &self,
         batch: &mut Batch,
         range: ChunkRange,
-        claimed: Claimed,
-    ) -> Result<bool, RegionError> {
+        claimed: ClaimPurpose,
+    ) -> Result<bool, PoolError> {
         let mut taken: Vec<ChunkIndex> = Vec::new();
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
@@ -115,7 +115,8 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 return Ok(false);
             }
         }
-        // Only when all are ours: a chunk that is let go of above must still be free.
+        // Written only when all chunks are claimed: a chunk that was released above must still be
+        // free.
         for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
             batch.clear();
             for chunk in part {
@@ -133,7 +134,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         batch: &mut Batch,
         chunk: ChunkIndex,
         from: OwnerWord,
-    ) -> Result<Option<ChunkEntry>, RegionError> {
+    ) -> Result<Option<ChunkEntry>, PoolError> {
         let entry = self.layout.chunk_entry(chunk);
         batch.clear();
         let swap = batch.compare_swap(entry, from.word(), self.owner.word());
@@ -147,23 +148,23 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         &self,
         batch: &mut Batch,
         chunk: ChunkIndex,
-    ) -> Result<(), RegionError> {
+    ) -> Result<(), PoolError> {
         batch.clear();
         batch.write_word(self.layout.chunk_entry(chunk), OwnerWord::FREE.word());
         Ok(self.endpoint.execute(batch).await?)
     }
 
-    pub(super) async fn read_all(&self, batch: &mut Batch) -> Result<Vec<ChunkEntry>, RegionError> {
+    pub(super) async fn read_all(&self, batch: &mut Batch) -> Result<Vec<ChunkEntry>, PoolError> {
         let alloc_num = self.alloc_num(batch).await?;
-        let chunk_count = self.region.superblock.chunk_count;
+        let chunk_count = self.memory.superblock.chunk_count;
         let count = alloc_num.max(reserve_count(chunk_count)).min(chunk_count);
         let mut entries = Vec::with_capacity(count as usize);
         for start in (0..count).step_by(BATCH_CHUNK_COUNT as usize) {
             let part = (count - start).min(BATCH_CHUNK_COUNT) as usize;
             batch.clear();
             let from = self
-                .region
-                .chunk_entry(ChunkIndex::new(self.region.node, start));
+                .memory
+                .chunk_entry(ChunkIndex::new(self.memory.node, start));
             let read = batch.read(from, part * CHUNK_ENTRY_SIZE_WORDS);
             self.endpoint.execute(batch).await?;
             let blocks = batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS);
@@ -172,12 +173,12 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         Ok(entries)
     }
 
-    /// How many chunks of a node are in use; `None`: it is lost, or cannot be reached, and is not
+    /// Returns the number of used chunks of a node; `None` if it is lost, or unreachable and not
     /// the home.
     ///
     /// # Errors
-    /// The fabric failed, or the node is the home and cannot be reached.
-    pub async fn used_count(&self, node: NodeId) -> Result<Option<u64>, RegionError> {
+    /// The fabric failed, or the node is the home and unreachable.
+    pub async fn used_count(&self, node: NodeId) -> Result<Option<u64>, PoolError> {
         let mut batch = Batch::new();
         let entries = self.on(node).read_all(&mut batch).await;
         self.count(&mut batch);
@@ -187,7 +188,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 table.push(node, entries);
                 Ok(Some(table.used_count(node)))
             }
-            Err(RegionError::Fabric(error))
+            Err(PoolError::Fabric(error))
                 if node != self.layout.home().node
                     && matches!(
                         error.kind(),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch::Batch;
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_base::{NodeId, WordAddr};
 use proptest::prelude::*;
 
 fn at(index: u64) -> WordAddr {
@@ -14,7 +14,7 @@ fn encode(batch: &mut Batch, tag: u64) -> (Vec<u8>, u32) {
     (out, count)
 }
 
-/// The frames that stand one after the other.
+/// Splits bytes into frames.
 fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
@@ -26,7 +26,7 @@ fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
     frames
 }
 
-/// Promise: requests and replies are these bytes; a change of them is a change of the version.
+/// Promise: the bytes of requests and replies are these; a change needs a new version.
 #[test]
 fn frames_are_golden() {
     let mut batch = Batch::new();
@@ -56,21 +56,21 @@ fn frames_are_golden() {
     let mut out = Vec::new();
     let mut reply = ReplyWriter::begin(&mut out, 9);
     reply.put(3);
-    reply.end(Status::Forbidden, 1);
+    reply.end(FrameStatus::Forbidden, 1);
     assert_eq!(
         words(&out).collect::<Vec<_>>(),
         [3 | 1 << 32 | 2 << 48, 9, 3]
     );
-    let read = Reply::decode(&out).expect("a reply");
+    let read = FrameReply::decode(&out).expect("a reply");
     assert_eq!(
         (read.tag, read.status, read.executed_verb_count),
-        (9, Status::Forbidden, 1)
+        (9, FrameStatus::Forbidden, 1)
     );
     assert_eq!(words(read.data).collect::<Vec<_>>(), [3]);
 }
 
-/// Promise (N2): a batch that is larger than a frame arrives as the verbs that it is made of, in
-/// order, in frames of which all but the last say that there is more.
+/// Promise: a batch larger than a frame arrives as its verbs in order, in frames of which all but
+/// the last have *more* set.
 #[test]
 fn large_batches_are_cut() {
     let long: Vec<u64> = (0..200_000).collect();
@@ -84,7 +84,7 @@ fn large_batches_are_cut() {
     let (mut read_count, mut written, mut next_read) = (0, Vec::new(), 10);
     let mut verb_count = 0;
     for (number, frame) in frames.iter().enumerate() {
-        let mut request = Request::decode(frame);
+        let mut request = FrameRequest::decode(frame);
         assert_eq!(request.more, number + 1 < frames.len());
         let mut brought = 0;
         for _ in 0..request.verb_count {
@@ -119,7 +119,7 @@ fn large_batches_are_cut() {
     assert_eq!(verbs.iter().map(wire_verb_count).sum::<usize>(), verb_count);
 }
 
-/// Promise: what is no frame is told from one whose end has not come yet.
+/// Promise: invalid frames are distinguished from incomplete ones.
 #[test]
 fn impossible_sizes_are_refused() {
     assert_eq!(frame_size_bytes(&[1, 0, 0]), Ok(None));
@@ -133,13 +133,13 @@ fn impossible_sizes_are_refused() {
     );
 }
 
-/// A word that may begin a verb, or count its words.
+/// Returns a word that may begin a verb, or count its words.
 fn verb_like((kind, low): (u64, u64)) -> u64 {
     kind << 56 | low
 }
 
 proptest! {
-    /// Promise: whatever words a frame has, its verbs are read or refused, and nothing panics.
+    /// Promise: the verbs of a frame of arbitrary words are decoded or refused, without a panic.
     #[test]
     fn any_frame_is_read_or_refused(
         mut body in proptest::collection::vec(
@@ -153,11 +153,11 @@ proptest! {
         let bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
         if let Ok(Some(size)) = frame_size_bytes(&bytes) {
             prop_assert_eq!(size, bytes.len());
-            let mut request = Request::decode(&bytes);
+            let mut request = FrameRequest::decode(&bytes);
             for _ in 0..request.verb_count {
                 if request.next_verb().is_err() { break }
             }
-            let _ = Reply::decode(&bytes);
+            let _ = FrameReply::decode(&bytes);
         }
     }
 }

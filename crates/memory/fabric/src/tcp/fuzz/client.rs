@@ -1,4 +1,4 @@
-//! A client's connection to a node that lies.
+//! Fuzzing of a client's connection to a malicious node.
 
 use core::pin::Pin;
 use core::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use crate::batch::Batch;
 use crate::endpoint::Endpoint;
 use crate::tcp::connection::TcpConnection;
 use crate::tcp::execute::execute_frame;
-use crate::tcp::frame::{Request, encode_batch, encode_window, frame_size_bytes};
+use crate::tcp::frame::{FrameRequest, encode_batch, encode_window, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::secret::Rights;
 use crate::tcp::stream::Stream;
@@ -23,14 +23,15 @@ use crate::tcp::{TcpEndpoint, TcpExecute};
 const REGION_SIZE_WORDS: u64 = 1024;
 const WINDOW_SIZE_WORDS: usize = 64;
 
-/// What an honest node writes into a window, unasked, between answers, by their places.
+/// Adds unsolicited window frames between replies, as a correct node sends them. Returns the
+/// window's words.
 fn put_window_frames(random: &mut Random, answers: &mut Vec<Vec<u8>>) -> Vec<u64> {
     let mut window = vec![0; WINDOW_SIZE_WORDS];
     let mut place = 0;
     while random.one_in(2) && place <= answers.len() {
         let start = random.index(WINDOW_SIZE_WORDS);
         let count = random.index(WINDOW_SIZE_WORDS - start + 1);
-        let words: Vec<u64> = (0..count).map(|_| random.next()).collect();
+        let words: Vec<u64> = (0..count).map(|_| random.bits()).collect();
         window[start..start + count].copy_from_slice(&words);
         let mut frame = Vec::new();
         encode_window(&mut frame, start as u64, &words);
@@ -41,7 +42,7 @@ fn put_window_frames(random: &mut Random, answers: &mut Vec<Vec<u8>>) -> Vec<u64
     window
 }
 
-/// The frames that batches become on a new connection.
+/// Returns the frames that batches become on a new connection.
 fn encoded(batches: &mut [Batch]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (slot, batch) in (0..).zip(batches) {
@@ -51,15 +52,15 @@ fn encoded(batches: &mut [Batch]) -> Vec<u8> {
     bytes
 }
 
-/// What an honest node answers, by frame.
+/// Returns a correct node's replies, by frame.
 fn answers(mut requests: &[u8]) -> Vec<Vec<u8>> {
-    let region: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(AtomicU64::new).collect();
+    let memory: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(AtomicU64::new).collect();
     let client = ClientState::new(Rights::Admin, Grant::everything());
     let mut answers = Vec::new();
     while let Ok(Some(size)) = frame_size_bytes(requests) {
         let (whole, rest) = requests.split_at(size);
         let mut out = Vec::new();
-        execute_frame(&region, &client, Request::decode(whole), &mut out);
+        execute_frame(&memory, &client, FrameRequest::decode(whole), &mut out);
         answers.push(out);
         requests = rest;
     }
@@ -72,14 +73,14 @@ fn pair(listener: &TcpListener) -> (TcpEndpoint, TcpStream) {
     let (node, _) = listener.accept().expect("it has connected");
     node.set_read_timeout(Some(Duration::from_mins(1)))
         .expect("a socket");
-    // It ends with a reset, so that ports are not used up by ends that are remembered.
+    // Close with a reset, so that ports are not used up by closed connections in TIME_WAIT.
     set_socket_linger(&node, Some(Duration::ZERO)).expect("a socket");
     let stream = Stream::new(socket, None).expect("a socket");
     let connection = TcpConnection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
     (TcpEndpoint::to_one(connection), node)
 }
 
-/// Inside of the region: others the client refuses by itself.
+/// Returns a batch inside the memory; the client itself refuses others.
 fn batch(random: &mut Random) -> Batch {
     loop {
         let batch = batch_within(random, REGION_SIZE_WORDS);
@@ -97,9 +98,9 @@ fn poll(future: &mut TcpExecute<'_>) -> Poll<bool> {
     Pin::new(future).poll(&mut context).map(|done| done.is_ok())
 }
 
-/// Promise (F5, N5): whatever a node answers, and writes into windows, each batch ends, well or
-/// with an error, and nothing stays in flight, also if its future was dropped before; an honest
-/// answer is a success, and what an honest node writes is in the window.
+/// Promise (FABRIC-5): whatever a node replies, and writes into windows, each batch ends with
+/// success or an error, and nothing stays in flight, even if its future was dropped before. A
+/// correct reply is a success, and what a correct node writes is in the window.
 #[test]
 fn fuzz_replies() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -1,19 +1,20 @@
-//! Greetings and frames, without sockets.
+//! Fuzzing of greetings and frames, without sockets.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_base::{NodeId, OwnerWord};
 
 use super::{Random, batch_within, run};
 use crate::batch::Batch;
 use crate::tcp::execute::execute_frame;
 use crate::tcp::frame::{
-    self, FRAME_SIZE_WORDS_MAX, HEADER_SIZE_WORDS, Status, WireVerb, frame_size_bytes,
+    self, FRAME_SIZE_WORDS_MAX, FrameStatus, HEADER_SIZE_WORDS, WireVerb, frame_size_bytes,
 };
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::greeting::{
-    FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose, Reply, Request, Ticket,
+    ControlReply, ControlRequest, FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose,
+    Ticket,
 };
 use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights};
@@ -21,10 +22,10 @@ use crate::verbs::{NodeQueue, QueueParameters};
 
 const REGION_SIZE_WORDS: usize = 2048;
 
-fn request(random: &mut Random) -> Request {
-    let owner = OwnerWord::from_word(random.next());
+fn request(random: &mut Random) -> ControlRequest {
+    let owner = OwnerWord::from_word(random.bits());
     match random.below(12) {
-        0 | 1 => Request::Hello {
+        0 | 1 => ControlRequest::Hello {
             purpose: match random.below(3) {
                 0 => Purpose::Control,
                 1 => Purpose::Data {
@@ -37,29 +38,29 @@ fn request(random: &mut Random) -> Request {
                 },
             },
             rights: Rights::ALL[random.index(3)],
-            pid: random.next() as u32,
+            pid: random.bits() as u32,
             nonce: random.bytes(),
             pass: Pass(random.bytes()),
         },
-        2 => Request::Proof(Proof(random.bytes())),
-        3 => Request::Register,
-        4 => Request::Close(owner),
-        5 => Request::Life(owner),
-        6 => Request::Queue(queue(random)),
-        7 => Request::Home,
-        8 => Request::Join(JoinRequest {
-            region_id: random.next(),
-            size_bytes: random.next(),
-            wanted: NodeId(random.next() as u8),
+        2 => ControlRequest::Proof(Proof(random.bytes())),
+        3 => ControlRequest::Register,
+        4 => ControlRequest::Close(owner),
+        5 => ControlRequest::Life(owner),
+        6 => ControlRequest::Queue(queue(random)),
+        7 => ControlRequest::Home,
+        8 => ControlRequest::Join(JoinRequest {
+            memory_id: random.bits(),
+            size_bytes: random.bits(),
+            wanted: NodeId(random.bits() as u8),
             address: "ä".repeat(random.index(90)),
             serves_verbs: random.one_in(2),
         }),
-        9 => Request::SetMember {
-            node: NodeId(random.next() as u8),
-            state: random.next(),
+        9 => ControlRequest::SetMember {
+            node: NodeId(random.bits() as u8),
+            state: random.bits(),
         },
-        10 => Request::Member(NodeId(random.next() as u8)),
-        _ => Request::Fence(owner),
+        10 => ControlRequest::Member(NodeId(random.bits() as u8)),
+        _ => ControlRequest::Fence(owner),
     }
 }
 
@@ -69,50 +70,50 @@ pub(super) fn queue(random: &mut Random) -> QueueParameters {
         first_packet: random.below(1 << 24) as u32,
         mtu_bytes: 256 << random.below(5),
         answered_reads_max: 1 + random.below(255) as u8,
-        lid: random.next() as u16,
+        lid: random.bits() as u16,
         gid: random.bytes(),
     }
 }
 
-fn reply(random: &mut Random) -> Reply {
+fn reply(random: &mut Random) -> ControlReply {
     match random.below(12) {
-        0 => Reply::Challenge(random.bytes()),
-        1 => Reply::Welcome {
-            region_size_bytes: random.next(),
+        0 => ControlReply::Challenge(random.bytes()),
+        1 => ControlReply::Welcome {
+            memory_size_bytes: random.bits(),
             proof: Proof(random.bytes()),
             ticket: Ticket(random.bytes()),
         },
-        2 => Reply::Session {
-            owner: OwnerWord::from_word((random.next() | 1 << 48) & !(1 << 63)),
+        2 => ControlReply::Session {
+            owner: OwnerWord::from_word((random.bits() | 1 << 48) & !(1 << 63)),
             pass: Pass(random.bytes()),
         },
-        3 => Reply::Closed,
-        4 => Reply::Life(random.one_in(2).then_some(random.next() as u32)),
-        5 => Reply::Fenced,
-        6 => Reply::Queue(NodeQueue {
+        3 => ControlReply::Closed,
+        4 => ControlReply::Life(random.one_in(2).then_some(random.bits() as u32)),
+        5 => ControlReply::Fenced,
+        6 => ControlReply::Queue(NodeQueue {
             parameters: queue(random),
-            region_addr: random.next(),
-            region_key: random.next() as u32,
+            memory_addr: random.bits(),
+            memory_key: random.bits() as u32,
         }),
-        7 => Reply::Home("ä".repeat(random.index(90))),
-        8 => Reply::Joined(Joined {
+        7 => ControlReply::Home("ä".repeat(random.index(90))),
+        8 => ControlReply::Joined(Joined {
             node: random
                 .one_in(2)
                 .then_some(NodeId(1 + random.below(255) as u8)),
-            pool_id: random.next(),
+            pool_id: random.bits(),
         }),
-        9 => Reply::Member(MemberReply {
-            state: random.next(),
-            pool_id: random.next(),
-            answered_count: random.next(),
+        9 => ControlReply::Member(MemberReply {
+            state: random.bits(),
+            pool_id: random.bits(),
+            answered_count: random.bits(),
         }),
-        10 => Reply::UnderWay,
-        _ => Reply::Refused("ä".repeat(random.index(120))),
+        10 => ControlReply::UnderWay,
+        _ => ControlReply::Refused("ä".repeat(random.index(120))),
     }
 }
 
-/// Promise: whatever is sent in a greeting is read or refused; what was read is what would have
-/// been sent for it.
+/// Promise: any bytes of a greeting are decoded or refused; a decoded message encodes to an equal
+/// message.
 #[test]
 fn fuzz_greetings() {
     run("greetings", |random| {
@@ -126,13 +127,13 @@ fn fuzz_greetings() {
         bytes.resize(FRAME_SIZE_BYTES, 0);
         let mut frame = [0; FRAME_SIZE_BYTES];
         frame.copy_from_slice(&bytes);
-        if let Ok(request) = Request::decode(&frame) {
-            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        if let Ok(request) = ControlRequest::decode(&frame) {
+            assert_eq!(ControlRequest::decode(&request.encode()), Ok(request));
         }
-        match Reply::decode(&frame) {
-            // A text that is no UTF-8 is replaced by a longer one, of which the end may be cut off.
-            Ok(Reply::Refused(_)) | Err(_) => {}
-            Ok(reply) => assert_eq!(Reply::decode(&reply.encode()), Ok(reply)),
+        match ControlReply::decode(&frame) {
+            // Invalid UTF-8 is replaced by a longer text, whose end may be cut off.
+            Ok(ControlReply::Refused(_)) | Err(_) => {}
+            Ok(reply) => assert_eq!(ControlReply::decode(&reply.encode()), Ok(reply)),
         }
     });
 }
@@ -142,7 +143,7 @@ fn range(random: &mut Random) -> Range<u64> {
     start..start + random.below(64)
 }
 
-/// A client with random rights, and what it may change: a verb must lie in one of these.
+/// Returns a client with random rights, and the ranges that it may change: a verb must lie in one.
 fn client(random: &mut Random) -> (ClientState, Vec<Range<u64>>) {
     let open_from = match random.below(4) {
         0 => 0,
@@ -160,11 +161,11 @@ fn client(random: &mut Random) -> (ClientState, Vec<Range<u64>>) {
     (state, may_change)
 }
 
-/// A stream of frames, changed mostly.
-pub(super) fn stream(random: &mut Random, region_size_words: u64) -> Vec<u8> {
+/// Returns a stream of frames, usually with random changes.
+pub(super) fn stream(random: &mut Random, memory_size_words: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for tag in 0..=random.below(4) {
-        let mut batch = batch_within(random, region_size_words);
+        let mut batch = batch_within(random, memory_size_words);
         encode(&mut batch, tag, &mut bytes);
     }
     if !random.one_in(8) {
@@ -178,8 +179,12 @@ fn encode(batch: &mut Batch, tag: u64, out: &mut Vec<u8>) {
     frame::encode_batch(out, tag, verbs.iter(), data);
 }
 
-/// What a verb does to words, and what it brings; `Err` with how it is refused.
-fn model(words: &mut [u64], may: &[Range<u64>], verb: &WireVerb<'_>) -> Result<Vec<u64>, Status> {
+/// Model of a verb: changes `words` and returns its result, or the status of a refusal.
+fn model(
+    words: &mut [u64],
+    may: &[Range<u64>],
+    verb: &WireVerb<'_>,
+) -> Result<Vec<u64>, FrameStatus> {
     let (index, word_count, is_read) = match verb {
         WireVerb::Read { index, word_count } => (*index, *word_count, true),
         WireVerb::Write { index, words } => (*index, words.len() / 8, false),
@@ -188,14 +193,14 @@ fn model(words: &mut [u64], may: &[Range<u64>], verb: &WireVerb<'_>) -> Result<V
         }
     };
     if index + word_count as u64 > words.len() as u64 {
-        return Err(Status::OutOfRegion);
+        return Err(FrameStatus::OutOfBounds);
     }
     let end = index + word_count as u64;
     let mut holders = may
         .iter()
         .filter(|may| may.start <= index && end <= may.end);
     if !is_read && word_count > 0 && holders.next().is_none() {
-        return Err(Status::Forbidden);
+        return Err(FrameStatus::Forbidden);
     }
     let touched = index as usize..end as usize;
     let target = &mut words[touched];
@@ -226,13 +231,17 @@ fn model(words: &mut [u64], may: &[Range<u64>], verb: &WireVerb<'_>) -> Result<V
     })
 }
 
-/// Executes a frame on words: how it must end, how many verbs are executed, what they bring.
-fn model_frame(words: &mut [u64], may: &[Range<u64>], bytes: &[u8]) -> (Status, usize, Vec<u64>) {
-    let mut request = frame::Request::decode(bytes);
+/// Model of a frame: returns its status, the number of executed verbs, and their results.
+fn model_frame(
+    words: &mut [u64],
+    may: &[Range<u64>],
+    bytes: &[u8],
+) -> (FrameStatus, usize, Vec<u64>) {
+    let mut request = frame::FrameRequest::decode(bytes);
     let mut brought = Vec::new();
     for executed in 0..request.verb_count {
         let Ok(verb) = request.next_verb() else {
-            return (Status::Malformed, executed, brought);
+            return (FrameStatus::Malformed, executed, brought);
         };
         let brings = match verb {
             WireVerb::Read { word_count, .. } => word_count,
@@ -241,33 +250,33 @@ fn model_frame(words: &mut [u64], may: &[Range<u64>], bytes: &[u8]) -> (Status, 
         };
         let is_too_large = HEADER_SIZE_WORDS + brought.len() + brings > FRAME_SIZE_WORDS_MAX;
         match model(words, may, &verb) {
-            Ok(_) | Err(Status::Forbidden) if is_too_large => {
-                return (Status::Malformed, executed, brought);
+            Ok(_) | Err(FrameStatus::Forbidden) if is_too_large => {
+                return (FrameStatus::Malformed, executed, brought);
             }
             Ok(words) => brought.extend(words),
             Err(status) => return (status, executed, brought),
         }
     }
     let status = if request.is_at_end() {
-        Status::Done
+        FrameStatus::Done
     } else {
-        Status::Malformed
+        FrameStatus::Malformed
     };
     (status, request.verb_count, brought)
 }
 
-/// Promise (N1 to N4, F5, F7): whatever frames come, a node does what a simple model does: it
-/// executes verbs up to the first that is none or is refused, changes nothing that the client may
-/// not change, and says so in a reply that can be read.
+/// Promise (FABRIC-5, FABRIC-7): whatever frames arrive, a node does what a simple model does. It
+/// executes verbs up to the first invalid or refused one, changes nothing that the client may not
+/// change, and reports this in a valid reply.
 #[test]
 fn fuzz_frames() {
-    let region: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(|_| AtomicU64::new(0)).collect();
+    let memory: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(|_| AtomicU64::new(0)).collect();
     let mut out = Vec::new();
     run("frames", |random| {
         let (client, may_change) = client(random);
         let bytes = stream(random, REGION_SIZE_WORDS as u64);
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let before: Vec<u64> = region.iter().map(load).collect();
+        let before: Vec<u64> = memory.iter().map(load).collect();
         let mut words = before.clone();
         let mut unread = &bytes[..];
         while let Ok(Some(size)) = frame_size_bytes(unread) {
@@ -276,22 +285,22 @@ fn fuzz_frames() {
             };
             unread = rest;
             out.clear();
-            let request = frame::Request::decode(whole);
+            let request = frame::FrameRequest::decode(whole);
             let (tag, verb_count) = (request.tag, request.verb_count);
-            let executed = execute_frame(&region, &client, request, &mut out);
+            let executed = execute_frame(&memory, &client, request, &mut out);
             assert_eq!(frame_size_bytes(&out), Ok(Some(out.len())));
             assert!(out.len() <= FRAME_SIZE_WORDS_MAX * 8);
-            let reply = frame::Reply::decode(&out).expect("a reply");
+            let reply = frame::FrameReply::decode(&out).expect("a reply");
             assert_eq!((reply.tag, reply.status), (tag, executed.status));
             assert!(reply.executed_verb_count <= verb_count);
             let brought: Vec<u64> = frame::words(reply.data).collect();
             let told = (reply.status, reply.executed_verb_count, brought);
             assert_eq!(told, model_frame(&mut words, &may_change, whole));
-            if executed.status == Status::Malformed {
+            if executed.status == FrameStatus::Malformed {
                 break;
             }
         }
-        for (index, word) in region.iter().map(load).enumerate() {
+        for (index, word) in memory.iter().map(load).enumerate() {
             assert_eq!(word, words[index], "word {index}");
             let is_open = may_change
                 .iter()
@@ -301,7 +310,7 @@ fn fuzz_frames() {
         // Half of the cases begin with words that a CAS may expect.
         if random.one_in(2) {
             let zero = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
-            region.iter().for_each(zero);
+            memory.iter().for_each(zero);
         }
     });
 }

@@ -1,4 +1,4 @@
-//! A whole node, whose clients know a secret and mean harm.
+//! Fuzzing of a whole node by malicious clients that know a secret.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use farleaf_base::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::decoders::{queue, stream};
@@ -17,20 +17,22 @@ use super::{Random, run};
 use crate::batch::Batch;
 use crate::control::Control;
 use crate::endpoint::Endpoint;
-use crate::mapped::MappedRegion;
+use crate::mapped::MappedMemory;
 use crate::service::{SessionService, StopSignal};
 use crate::tcp::gate::Grant;
-use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, JoinRequest, Purpose, Reply, Request};
+use crate::tcp::greeting::{
+    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Purpose,
+};
 use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights, Secret, Side};
 use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
 
-/// From here on, clients may change words.
+/// Index from which on clients may change words.
 const OPEN_FROM: u64 = 64 * 1024;
 const SESSION_COUNT: u16 = 500;
 
-/// Sessions whose numbers are used again.
+/// Sessions whose numbers are reused.
 #[derive(Default)]
 struct Sessions {
     alive: BTreeMap<u64, u32>,
@@ -81,7 +83,7 @@ impl TcpService for Sessions {
     }
 }
 
-/// A connection of somebody who knows the secret.
+/// Connection of an attacker that knows the secret.
 struct Attacker {
     socket: TcpStream,
     said: Vec<u8>,
@@ -93,24 +95,24 @@ impl Attacker {
         let limit = Some(Duration::from_mins(1));
         socket.set_read_timeout(limit).expect("a socket");
         socket.set_write_timeout(limit).expect("a socket");
-        // Ports are not used up by ends that are remembered.
+        // Ports must not be used up by closed connections in TIME_WAIT.
         set_socket_linger(&socket, Some(Duration::ZERO)).expect("a socket");
         let said = Vec::new();
         Self { socket, said }
     }
 
-    fn ask(&mut self, request: &Request) -> Reply {
+    fn ask(&mut self, request: &ControlRequest) -> ControlReply {
         let request = request.encode();
         self.said.extend(request);
         self.socket.write_all(&request).expect("the node listens");
         let mut frame: Frame = [0; FRAME_SIZE_BYTES];
         self.socket.read_exact(&mut frame).expect("an answer");
         self.said.extend(frame);
-        Reply::decode(&frame).expect("an answer")
+        ControlReply::decode(&frame).expect("an answer")
     }
 
-    fn log_in(&mut self, secret: &Secret, rights: Rights, purpose: Purpose) -> Reply {
-        let hello = Request::Hello {
+    fn log_in(&mut self, secret: &Secret, rights: Rights, purpose: Purpose) -> ControlReply {
+        let hello = ControlRequest::Hello {
             purpose,
             rights,
             pid: 1,
@@ -120,12 +122,12 @@ impl Attacker {
         self.ask(&hello);
         let said: &[&[u8]] = &[&self.said];
         let proof = secret.prove(rights, Side::Client, said).expect("admin");
-        self.ask(&Request::Proof(proof))
+        self.ask(&ControlRequest::Proof(proof))
     }
 
-    /// Sends something, and the end; waits until the node has hung up if it is told to.
+    /// Sends bytes and closes; if `waits`, waits until the node has closed the connection.
     fn finish(mut self, bytes: &[u8], waits: bool) {
-        // It may have hung up before all was sent.
+        // The node may have closed before all bytes were sent.
         let _ = self.socket.write_all(bytes);
         if waits {
             let _ = self.socket.shutdown(std::net::Shutdown::Write);
@@ -140,35 +142,35 @@ impl Attacker {
     }
 }
 
-/// Requests as messages, changed mostly.
+/// Returns requests as messages, usually with random changes.
 fn requests(random: &mut Random, known: OwnerWord) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(4) {
         let owner = match random.below(3) {
             0 => known,
-            1 => OwnerWord::from_word(random.next()),
+            1 => OwnerWord::from_word(random.bits()),
             _ => OwnerWord::from_word(random.below(8)),
         };
         let request = match random.below(10) {
-            0 => Request::Register,
-            1 => Request::Close(owner),
-            2 => Request::Life(owner),
-            3 => Request::Fence(owner),
-            4 => Request::Home,
-            5 => Request::Join(JoinRequest {
-                region_id: random.next(),
-                size_bytes: random.next(),
-                wanted: NodeId(random.next() as u8),
+            0 => ControlRequest::Register,
+            1 => ControlRequest::Close(owner),
+            2 => ControlRequest::Life(owner),
+            3 => ControlRequest::Fence(owner),
+            4 => ControlRequest::Home,
+            5 => ControlRequest::Join(JoinRequest {
+                memory_id: random.bits(),
+                size_bytes: random.bits(),
+                wanted: NodeId(random.bits() as u8),
                 address: "far.example:7470".to_owned(),
                 serves_verbs: random.below(2) == 0,
             }),
-            6 => Request::SetMember {
-                node: NodeId(random.next() as u8),
+            6 => ControlRequest::SetMember {
+                node: NodeId(random.bits() as u8),
                 state: random.below(6),
             },
-            7 => Request::Member(NodeId(random.next() as u8)),
-            8 => Request::Queue(queue(random)),
-            _ => Request::Proof(Proof(random.bytes())),
+            7 => ControlRequest::Member(NodeId(random.bits() as u8)),
+            8 => ControlRequest::Queue(queue(random)),
+            _ => ControlRequest::Proof(Proof(random.bytes())),
         };
         bytes.extend(request.encode());
     }
@@ -178,20 +180,21 @@ fn requests(random: &mut Random, known: OwnerWord) -> Vec<u8> {
     bytes
 }
 
-/// One connection of harm.
+/// Attacks the node over one connection.
 fn attack(random: &mut Random, address: &str, secret: &Secret) {
     let rights = Rights::ALL[random.index(2)];
     let mut control = Attacker::connect(address);
     if random.one_in(8) {
-        // No greeting at all, or one that is none. It does not wait for a penalty to end.
+        // Send no greeting, or an invalid one. Do not wait for the end of a penalty.
         let mut bytes = requests(random, OwnerWord::FREE);
         random.mutate(&mut bytes);
         return control.finish(&bytes, false);
     }
-    let Reply::Welcome { ticket, .. } = control.log_in(secret, rights, Purpose::Control) else {
+    let ControlReply::Welcome { ticket, .. } = control.log_in(secret, rights, Purpose::Control)
+    else {
         panic!("it knows the secret");
     };
-    let Reply::Session { owner, .. } = control.ask(&Request::Register) else {
+    let ControlReply::Session { owner, .. } = control.ask(&ControlRequest::Register) else {
         panic!("there are sessions");
     };
     if random.one_in(3) {
@@ -201,13 +204,13 @@ fn attack(random: &mut Random, address: &str, secret: &Secret) {
     let mut data = Attacker::connect(address);
     let owner = Some(owner);
     let answer = data.log_in(secret, rights, Purpose::Data { ticket, owner });
-    assert!(matches!(answer, Reply::Welcome { .. }), "{answer:?}");
+    assert!(matches!(answer, ControlReply::Welcome { .. }), "{answer:?}");
     let bytes = stream(random, OPEN_FROM + 1024);
     let waits = !random.one_in(4);
     data.finish(&bytes, waits);
 }
 
-/// Counts a word up that attackers may not change.
+/// Increments a word that attackers may not change.
 fn works(client: &TcpClient, owner: OwnerWord, endpoint: &TcpEndpoint, expected: u64) {
     client.session_life(owner).expect("control is served");
     let mut batch = Batch::new();
@@ -216,15 +219,15 @@ fn works(client: &TcpClient, owner: OwnerWord, endpoint: &TcpEndpoint, expected:
     assert_eq!(batch.previous(before), expected);
 }
 
-/// Promise: whatever clients send who know a secret, the node goes on serving others, and nothing
-/// changes that those clients' rights do not open.
+/// Promise: whatever is sent by clients that know a secret, the node continues to serve others, and
+/// nothing changes that those clients' rights do not allow.
 #[test]
 fn fuzz_nodes() {
     let secret = Secret::from_text("the secret of this fuzzer").expect("long enough");
-    let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
+    let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
     let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
     options.secret = Some(secret.clone());
-    let listener = TcpListener::bind(&region, &options).expect("a free port");
+    let listener = TcpListener::bind(&memory, &options).expect("a free port");
     let address = listener.address().to_string();
     let stop = StopSignal::new().expect("a descriptor");
     let signal = stop.clone();
@@ -242,7 +245,7 @@ fn fuzz_nodes() {
         works(&honest, owner, &endpoint, count);
         count += 1;
     });
-    let closed = &region.words()[1..OPEN_FROM as usize];
+    let closed = &memory.words()[1..OPEN_FROM as usize];
     let is_zero = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::SeqCst) == 0;
     assert!(closed.iter().all(is_zero), "a word was changed");
     TcpClient::connect(&address, &options).expect("others are let in");

@@ -1,15 +1,15 @@
-//! The bytes of messages, and what is none.
+//! Tests of the messages' bytes, and of invalid messages.
 
 use super::*;
-use farleaf_types::{Incarnation, SessionId};
+use farleaf_base::{Incarnation, SessionId};
 use proptest::prelude::*;
 
 fn owner() -> OwnerWord {
     OwnerWord::new(SessionId::new(7).expect("not 0"), Incarnation::new(99))
 }
 
-fn hello(purpose: Purpose) -> Request {
-    Request::Hello {
+fn hello(purpose: Purpose) -> ControlRequest {
+    ControlRequest::Hello {
         purpose,
         rights: Rights::Write,
         pid: 4_000_000,
@@ -39,14 +39,14 @@ fn parameters() -> QueueParameters {
 fn node_queue() -> NodeQueue {
     NodeQueue {
         parameters: parameters(),
-        region_addr: 0x7F00_0000_1000,
-        region_key: 0x0BAD_CAFE,
+        memory_addr: 0x7F00_0000_1000,
+        memory_key: 0x0BAD_CAFE,
     }
 }
 
 fn join() -> JoinRequest {
     JoinRequest {
-        region_id: 77,
+        memory_id: 77,
         size_bytes: 1 << 40,
         wanted: NodeId(2),
         address: "a.b:7470".to_owned(),
@@ -54,7 +54,7 @@ fn join() -> JoinRequest {
     }
 }
 
-/// Promise: so are those about queue pairs.
+/// Promise: the bytes of messages about queue pairs are these.
 #[test]
 fn frames_of_queue_pairs_are_golden() {
     let words = |frame: &Frame, range: core::ops::Range<usize>| -> Vec<u64> {
@@ -68,17 +68,17 @@ fn frames_of_queue_pairs_are_golden() {
     assert_eq!(words(&frame, 1..6), [1, 3, 2, 4_000_000, owner().word()]);
     let ends = (frame[96], frame[111], frame[112], frame[127], frame[128]);
     assert_eq!(ends, (9, 9, 6, 6, 0));
-    let frame = Request::Queue(parameters()).encode();
+    let frame = ControlRequest::Queue(parameters()).encode();
     let numbers = [7, 0x12_3456, 0xAB_CDEF, 1024, 16, 7, 0];
     assert_eq!(words(&frame, 1..8), numbers);
     assert_eq!(frame[64..80], parameters().gid);
     assert_eq!(words(&frame, 10..32), [0; 22]);
-    let frame = Reply::Queue(node_queue()).encode();
+    let frame = ControlReply::Queue(node_queue()).encode();
     assert_eq!(words(&frame, 1..8), numbers);
     assert_eq!(words(&frame, 12..15), [0x7F00_0000_1000, 0x0BAD_CAFE, 0]);
 }
 
-/// Promise: messages are these bytes; a change of them is a change of the version.
+/// Promise: the bytes of messages are these; a change needs a new version.
 #[test]
 fn frames_are_golden() {
     let frame = hello(data()).encode();
@@ -89,17 +89,17 @@ fn frames_are_golden() {
     let ends = (frame[95], frame[96], frame[111], frame[112], frame[128]);
     assert_eq!(ends, (31, 9, 9, 6, 0));
     let (owner, pass) = (owner(), Pass([8; 16]));
-    let frame = Reply::Session { owner, pass }.encode();
+    let frame = ControlReply::Session { owner, pass }.encode();
     assert_eq!((word(&frame, 1), word(&frame, 2)), (3, owner.word()));
     assert_eq!(
         (frame[111], frame[112], frame[127], frame[128]),
         (0, 8, 8, 0)
     );
-    let frame = Request::Join(join()).encode();
+    let frame = ControlRequest::Join(join()).encode();
     let numbers: Vec<u64> = (1..9).map(|index| word(&frame, index)).collect();
     let text = u64::from_le_bytes(*b"a.b:7470");
     assert_eq!(numbers, [9, 77, 1 << 40, 2, 1, 0, 8, text]);
-    let frame = Reply::Member(MemberReply {
+    let frame = ControlReply::Member(MemberReply {
         state: 1,
         pool_id: 77,
         answered_count: 5,
@@ -107,109 +107,109 @@ fn frames_are_golden() {
     let frame = frame.encode();
     let numbers: Vec<u64> = (1..6).map(|index| word(&frame, index)).collect();
     assert_eq!(numbers, [10, 1, 77, 5, 0]);
-    assert_eq!(word(&Reply::UnderWay.encode(), 1), 11);
-    let frame = Reply::Refused("no".to_owned()).encode();
+    assert_eq!(word(&ControlReply::UnderWay.encode(), 1), 11);
+    let frame = ControlReply::Refused("no".to_owned()).encode();
     assert_eq!((frame[8], frame[56], &frame[64..67]), (0, 2, &b"no\0"[..]));
 }
 
-/// Promise: what is read of a request is what was sent.
+/// Promise: a request is decoded as encoded.
 #[test]
 fn requests_survive_the_way() {
     for request in [
         hello(Purpose::Control),
         hello(data()),
-        Request::Proof(Proof([5; 32])),
-        Request::Register,
-        Request::Close(owner()),
-        Request::Life(owner()),
-        Request::Fence(owner()),
-        Request::Home,
-        Request::Join(join()),
-        Request::SetMember {
+        ControlRequest::Proof(Proof([5; 32])),
+        ControlRequest::Register,
+        ControlRequest::Close(owner()),
+        ControlRequest::Life(owner()),
+        ControlRequest::Fence(owner()),
+        ControlRequest::Home,
+        ControlRequest::Join(join()),
+        ControlRequest::SetMember {
             node: NodeId(200),
             state: 2,
         },
-        Request::Member(NodeId(3)),
-        Request::Queue(parameters()),
+        ControlRequest::Member(NodeId(3)),
+        ControlRequest::Queue(parameters()),
         hello(Purpose::Queue {
             ticket: Ticket([9; 16]),
             owner: owner(),
         }),
     ] {
-        assert_eq!(Request::decode(&request.encode()), Ok(request));
+        assert_eq!(ControlRequest::decode(&request.encode()), Ok(request));
     }
 }
 
-/// Promise: so are replies; of a text that is too long, the beginning.
+/// Promise: a reply is decoded as encoded; too long a text is cut off.
 #[test]
 fn replies_survive_the_way() {
     for reply in [
-        Reply::Challenge([3; 32]),
-        Reply::Welcome {
-            region_size_bytes: 1 << 40,
+        ControlReply::Challenge([3; 32]),
+        ControlReply::Welcome {
+            memory_size_bytes: 1 << 40,
             proof: Proof([7; 32]),
             ticket: Ticket([1; 16]),
         },
-        Reply::Session {
+        ControlReply::Session {
             owner: owner(),
             pass: Pass([8; 16]),
         },
-        Reply::UnderWay,
-        Reply::Closed,
-        Reply::Life(Some(0)),
-        Reply::Life(Some(4_000_000)),
-        Reply::Life(None),
-        Reply::Fenced,
-        Reply::Home(String::new()),
-        Reply::Home("10.0.0.5:7470".to_owned()),
-        Reply::Joined(Joined {
+        ControlReply::UnderWay,
+        ControlReply::Closed,
+        ControlReply::Life(Some(0)),
+        ControlReply::Life(Some(4_000_000)),
+        ControlReply::Life(None),
+        ControlReply::Fenced,
+        ControlReply::Home(String::new()),
+        ControlReply::Home("10.0.0.5:7470".to_owned()),
+        ControlReply::Joined(Joined {
             node: None,
             pool_id: 5,
         }),
-        Reply::Joined(Joined {
+        ControlReply::Joined(Joined {
             node: Some(NodeId(9)),
             pool_id: u64::MAX,
         }),
-        Reply::Member(MemberReply {
+        ControlReply::Member(MemberReply {
             state: 4,
             pool_id: 77,
             answered_count: 1 << 40,
         }),
-        Reply::Queue(node_queue()),
-        Reply::Refused("full".to_owned()),
+        ControlReply::Queue(node_queue()),
+        ControlReply::Refused("full".to_owned()),
     ] {
-        assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        assert_eq!(ControlReply::decode(&reply.encode()), Ok(reply));
     }
     let long = "ä".repeat(200);
-    let cut = Reply::decode(&Reply::Refused(long.clone()).encode());
-    let Ok(Reply::Refused(cut)) = cut else {
+    let cut = ControlReply::decode(&ControlReply::Refused(long.clone()).encode());
+    let Ok(ControlReply::Refused(cut)) = cut else {
         panic!("a long reason is still a refusal");
     };
     assert!(long.starts_with(&cut) && cut.len() > 180, "{cut}");
 }
 
-/// Promise: the flagged word of a lock (H2) is no session.
+/// Promise: a lock word with the handover flag is not accepted as a session.
 #[test]
 fn a_flagged_owner_is_refused() {
-    let reply = Reply::Session {
+    let reply = ControlReply::Session {
         owner: owner().handed(),
         pass: Pass([8; 16]),
     };
-    assert!(Reply::decode(&reply.encode()).is_err());
+    assert!(ControlReply::decode(&reply.encode()).is_err());
 }
 
 #[test]
 fn another_version_is_named() {
-    let mut frame = Request::Register.encode();
+    let mut frame = ControlRequest::Register.encode();
     frame[0] = 9;
-    let Err(Malformed(text)) = Request::decode(&frame) else {
+    let Err(Malformed(text)) = ControlRequest::decode(&frame) else {
         panic!("must be refused")
     };
     assert!(text.contains("version 9"), "{text}");
 }
 
 proptest! {
-    /// Promise: whatever a stranger sends, decoding answers and does not panic.
+    /// Promise: decoding of arbitrary bytes returns a message or an error, and never panics.
     #[test]
     fn any_bytes_decode_or_are_refused(
         random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
@@ -222,7 +222,7 @@ proptest! {
             frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
             frame[8..16].copy_from_slice(&u64::from(number).to_le_bytes());
         }
-        let _ = Request::decode(&frame);
-        let _ = Reply::decode(&frame);
+        let _ = ControlRequest::decode(&frame);
+        let _ = ControlReply::decode(&frame);
     }
 }

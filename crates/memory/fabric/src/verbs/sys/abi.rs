@@ -1,9 +1,9 @@
-//! The structures of `<infiniband/verbs.h>` that are used here, as they lie in memory on 64-bit
-//! Linux. They are the library's stable interface (`libibverbs.so.1`); the sizes are asserted.
+//! Structures of `<infiniband/verbs.h>`, with their layout on 64-bit Linux. They are the library's
+//! stable interface (`libibverbs.so.1`); assertions check the sizes.
 
 use core::ffi::{c_char, c_int, c_void};
 
-/// An entry of the device list.
+/// Entry of the device list.
 pub(super) type Device = c_void;
 /// `struct ibv_pd`.
 pub(super) type Domain = c_void;
@@ -17,7 +17,7 @@ pub(super) struct Sge {
     pub(super) lkey: u32,
 }
 
-/// A send work request. The union `wr` is spelled out: `rdma` has the key where `atomic` has
+/// A send work request. The union `wr` is written out: `rdma` has the key where `atomic` has
 /// `compare_add`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(super) type PollCq = unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int;
 pub(super) type RequestNotify = unsafe extern "C" fn(*mut Cq, c_int) -> c_int;
 pub(super) type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int;
 
-/// The driver's functions that C programs reach by inline functions of the header.
+/// Functions of the driver that C programs call through inline functions of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ContextOps {
@@ -140,12 +140,12 @@ pub(super) struct QpInit {
     pub(super) signals_all: c_int,
 }
 
-/// A global identifier of a port.
+/// Global identifier of a port.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gid(pub(super) [u8; 16]);
 
-/// `struct ibv_ah_attr`, with the global route in front.
+/// `struct ibv_ah_attr`, beginning with the global route.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AddressVector {
@@ -193,7 +193,7 @@ pub(super) struct QpAttributes {
     pub(super) rate_limit: u32,
 }
 
-/// What a device can do; the end, which nobody looks at, is left out of the names.
+/// Capabilities of a device; unused fields at the end have no names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceAttributes {
@@ -216,16 +216,16 @@ pub(super) struct DeviceAttributes {
     resource_rd_atomic_max: c_int,
     pub(super) initiated_rd_atomic_max: c_int,
     ee_initiated_rd_atomic_max: c_int,
-    /// 0: the device has no atomics.
+    /// Level of atomics; 0: the device has none.
     pub(super) atomics: u32,
     between: [c_int; 14],
     keys_and_delay: [u8; 3],
     pub(super) port_count: u8,
-    /// Newer libraries may have more to say.
+    /// Space for fields of newer libraries.
     rest: [u64; 8],
 }
 
-/// What a port is.
+/// Attributes of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PortAttributes {
@@ -243,7 +243,7 @@ pub(super) struct PortAttributes {
     small: [u8; 8],
     pub(super) link_layer: u8,
     flags: u8,
-    /// Newer libraries may have more to say.
+    /// Space for fields of newer libraries.
     rest: [u64; 8],
 }
 

@@ -1,4 +1,4 @@
-//! Devices, and what is made of an open one: domains, memory.
+//! Devices, and resources of an open device: domains, memory.
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
@@ -7,36 +7,36 @@ use std::sync::Arc;
 
 use super::abi::{self, DeviceAttributes, Gid, PortAttributes};
 use super::library::{Library, library};
-use crate::mapped::MappedRegion;
+use crate::mapped::MappedMemory;
 
-/// What a device can do, as far as it matters here.
+/// Capabilities of a device that Farleaf uses.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct DeviceLimits {
-    /// Work requests of a queue pair.
+    /// Maximum number of work requests of a queue pair.
     pub(in crate::verbs) request_count_max: u32,
-    /// READs and atomics that a queue pair answers at a time.
+    /// Maximum number of READs and atomics that a queue pair answers at a time.
     pub(in crate::verbs) answered_reads_max: u8,
-    /// READs and atomics that a queue pair has under way at a time.
+    /// Maximum number of READs and atomics that a queue pair has in flight.
     pub(in crate::verbs) started_reads_max: u8,
     pub(in crate::verbs) has_atomics: bool,
     pub(in crate::verbs) port_count: u8,
 }
 
-/// What a port is, as far as it matters here.
+/// Attributes of a port that Farleaf uses.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct PortStatus {
-    /// As the library numbers states; 4: active.
+    /// State, as the library numbers it; 4: active.
     pub(in crate::verbs) state: u32,
-    /// As the library numbers MTUs.
+    /// MTU, as the library numbers it.
     pub(in crate::verbs) mtu_number: u32,
     pub(in crate::verbs) gid_count: i32,
     pub(in crate::verbs) message_size_bytes_max: u32,
     pub(in crate::verbs) lid: u16,
-    /// As the library numbers link layers; 2: Ethernet.
+    /// Link layer, as the library numbers it; 2: Ethernet.
     pub(in crate::verbs) link_layer: u8,
 }
 
-/// A device list, and the names in it.
+/// A device list, with the names of its devices.
 #[derive(Debug)]
 pub(in crate::verbs) struct DeviceList {
     library: &'static Library,
@@ -45,12 +45,14 @@ pub(in crate::verbs) struct DeviceList {
 }
 
 impl DeviceList {
+    /// Loads the library and lists the devices.
+    ///
     /// # Errors
     /// The library cannot be loaded (the text says why), or the system has no verbs.
     pub(in crate::verbs) fn new() -> Result<Result<Self, io::Error>, String> {
         let library = library()?;
         let mut count: c_int = 0;
-        // SAFETY: the argument points to a place for the count.
+        // SAFETY: the argument points to a variable for the count.
         let list = unsafe { (library.ibv_get_device_list)(&raw mut count) };
         let Some(list) = NonNull::new(list) else {
             return Ok(Err(io::Error::last_os_error()));
@@ -64,7 +66,7 @@ impl DeviceList {
             let device = found.device(index);
             // SAFETY: the device is in a list that has not been freed.
             let name = unsafe { (library.ibv_get_device_name)(device) };
-            // SAFETY: the library returns a string that ends with a zero, which is the device's.
+            // SAFETY: the library returns a zero-terminated string, which belongs to the device.
             let name = unsafe { CStr::from_ptr(name) };
             found.names.push(name.to_string_lossy().into_owned());
         }
@@ -76,13 +78,13 @@ impl DeviceList {
     }
 
     fn device(&self, index: usize) -> *mut abi::Device {
-        // SAFETY: callers count up to the list's length, which the library gave.
+        // SAFETY: callers pass an index below the list's length, which the library returned.
         let place = unsafe { self.list.as_ptr().add(index) };
         // SAFETY: the place is in the list, which has not been freed.
         unsafe { *place }
     }
 
-    /// Opens a device by its place among the names.
+    /// Opens a device by its index among the names.
     pub(in crate::verbs) fn open(&self, index: usize) -> io::Result<Arc<Context>> {
         assert!(index < self.names.len(), "a place among the names");
         // SAFETY: the device is in a list that has not been freed.
@@ -109,7 +111,7 @@ pub(in crate::verbs) struct Context {
     pub(super) raw: NonNull<abi::Context>,
 }
 
-// SAFETY: the library's functions may be called from any thread; the value is a handle, which is
+// SAFETY: the library's functions may be called from any thread. The value is a handle, which is
 // closed when the last owner drops it.
 unsafe impl Send for Context {}
 // SAFETY: as above.
@@ -117,17 +119,17 @@ unsafe impl Sync for Context {}
 
 impl Context {
     pub(super) fn ops(&self) -> abi::ContextOps {
-        // SAFETY: an open device's context is readable, and begins as `abi::Context` says.
+        // SAFETY: an open device's context is readable, and begins as defined by `abi::Context`.
         unsafe { (*self.raw.as_ptr()).ops }
     }
 
     pub(in crate::verbs) fn limits(&self) -> io::Result<DeviceLimits> {
         let mut room = core::mem::MaybeUninit::<DeviceAttributes>::zeroed();
-        // SAFETY: the device is open, and there is more room than the library writes to.
+        // SAFETY: the device is open, and there is more space than the library writes to.
         let status =
             unsafe { (self.library.ibv_query_device)(self.raw.as_ptr(), room.as_mut_ptr()) };
         check(status)?;
-        // SAFETY: it holds numbers only, of which zero is one, and was zeroed.
+        // SAFETY: the structure consists of numbers, for which zero is valid, and was zeroed.
         let attributes = unsafe { room.assume_init() };
         let depth = |count: c_int| count.clamp(0, 255) as u8;
         Ok(DeviceLimits {
@@ -141,7 +143,7 @@ impl Context {
 
     pub(in crate::verbs) fn port(&self, port: u8) -> io::Result<PortStatus> {
         let mut attributes = PortAttributes::default();
-        // SAFETY: the device is open, and there is more room than the library writes to.
+        // SAFETY: the device is open, and there is more space than the library writes to.
         let status =
             unsafe { (self.library.ibv_query_port)(self.raw.as_ptr(), port, &raw mut attributes) };
         check(status)?;
@@ -157,7 +159,7 @@ impl Context {
 
     pub(in crate::verbs) fn gid(&self, port: u8, index: i32) -> io::Result<[u8; 16]> {
         let mut gid = Gid::default();
-        // SAFETY: the device is open, and there is room for the identifier.
+        // SAFETY: the device is open, and there is space for the identifier.
         let status =
             unsafe { (self.library.ibv_query_gid)(self.raw.as_ptr(), port, index, &raw mut gid) };
         check(status)?;
@@ -167,20 +169,20 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made of the device keeps it by an `Arc`, so nothing is left of it.
+        // SAFETY: every resource of the device holds it by an `Arc`, so none is left.
         let closed = unsafe { (self.library.ibv_close_device)(self.raw.as_ptr()) };
         debug_assert_eq!(closed, 0, "nothing uses the device any more");
     }
 }
 
-/// A protection domain: keys of memory are good for the queue pairs of the same domain only.
+/// A protection domain: keys of memory are valid only for queue pairs of the same domain.
 #[derive(Debug)]
 pub(in crate::verbs) struct Domain {
     pub(super) context: Arc<Context>,
     pub(super) raw: NonNull<abi::Domain>,
 }
 
-// SAFETY: a handle, as `Context` is.
+// SAFETY: the value is a handle, as `Context` is.
 unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
@@ -197,16 +199,16 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: memory and queue pairs of the domain keep it by an `Arc`, so there are none.
+        // SAFETY: memory and queue pairs of the domain hold it by an `Arc`, so none is left.
         let freed = unsafe { (self.context.library.ibv_dealloc_pd)(self.raw.as_ptr()) };
         debug_assert_eq!(freed, 0, "nothing uses the domain any more");
     }
 }
 
-/// What others may do to registered memory.
+/// Access of peers to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) enum Access {
-    /// Nobody; it is for the results of one's own verbs.
+    /// No access; for the results of this side's own verbs.
     Local,
     /// READ.
     Read,
@@ -229,31 +231,31 @@ impl Access {
     }
 }
 
-/// Memory that the card knows: pinned, and reached by keys.
+/// Memory that is registered with the card: pinned, and accessed by keys.
 #[derive(Debug)]
 pub(in crate::verbs) struct RegisteredMemory {
     raw: NonNull<abi::Mr>,
     domain: Arc<Domain>,
-    /// Unmapped only after the card has forgotten it.
-    memory: Arc<MappedRegion>,
+    /// The mapping; unmapped only after it is deregistered.
+    memory: Arc<MappedMemory>,
 }
 
-// SAFETY: a handle, as `Context` is; the memory is shared as atomics only.
+// SAFETY: the value is a handle, as `Context` is; the memory is shared as atomics only.
 unsafe impl Send for RegisteredMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RegisteredMemory {}
 
 impl RegisteredMemory {
-    /// Registers a mapping, whole.
+    /// Registers a whole mapping.
     pub(in crate::verbs) fn new(
         domain: &Arc<Domain>,
-        memory: &Arc<MappedRegion>,
+        memory: &Arc<MappedMemory>,
         access: Access,
     ) -> io::Result<Self> {
         let words = memory.words();
         let base = ptr::from_ref(words).cast_mut().cast();
-        // SAFETY: the range is a mapping that this value keeps until it is deregistered. It is
-        // only ever lent as atomics, so others may write to it at any time, the card too.
+        // SAFETY: the range is a mapping that this value keeps until it is deregistered. It is only
+        // ever lent as atomics, so others, including the card, may write to it at any time.
         let raw = unsafe {
             (domain.context.library.ibv_reg_mr)(
                 domain.raw.as_ptr(),
@@ -270,17 +272,17 @@ impl RegisteredMemory {
         })
     }
 
-    pub(in crate::verbs) fn memory(&self) -> &MappedRegion {
+    pub(in crate::verbs) fn memory(&self) -> &MappedMemory {
         &self.memory
     }
 
-    /// Where it begins, as verbs from outside name it.
+    /// Returns the start of the memory, as peers' verbs address it.
     pub(in crate::verbs) fn address(&self) -> u64 {
         self.memory.words().as_ptr().addr() as u64
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        // SAFETY: the handle is valid until it is deregistered, in `drop`.
+        // SAFETY: the handle is valid until it is deregistered in `drop`.
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 
@@ -293,14 +295,14 @@ impl RegisteredMemory {
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         let library = self.domain.context.library;
-        // SAFETY: the handle came from the library and is given back once. Verbs that name the
-        // memory fail from now on; queue pairs keep what they have named until they are destroyed.
+        // SAFETY: the handle came from the library and is released once. Verbs that name the memory
+        // fail from now on; queue pairs hold the memory they have named until they are destroyed.
         let status = unsafe { (library.ibv_dereg_mr)(self.raw.as_ptr()) };
         debug_assert_eq!(status, 0, "nothing uses the memory any more");
     }
 }
 
-/// The library's functions return 0 or a number of the system's errors.
+/// Converts a status of the library: 0, or an error number of the system.
 pub(super) fn check(status: c_int) -> io::Result<()> {
     match status {
         0 => Ok(()),

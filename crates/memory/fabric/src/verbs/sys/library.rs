@@ -1,4 +1,4 @@
-//! The library, loaded when somebody asks for it.
+//! The library, loaded on demand.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -8,27 +8,27 @@ use super::abi::{
     QpAttributes, QpInit,
 };
 
-/// The file that the loader is asked for.
+/// File name that is passed to the loader.
 pub(in crate::verbs) const LIBRARY_NAME: &str = "libibverbs.so.1";
 
 macro_rules! library {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of the library that are used.
+        /// The library's functions that Farleaf uses.
         #[derive(Debug)]
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Keeps the code where the pointers lead.
+            /// The loaded library, which keeps the function pointers valid.
             _code: libloading::Library,
         }
 
         impl Library {
             fn load() -> Result<Self, libloading::Error> {
-                // SAFETY: loading runs the library's initialisers. It is the system's verbs
-                // library, which any program that was linked with it runs too.
+                // SAFETY: loading runs the library's initializers. It is the system's verbs
+                // library, and every program linked with it runs them too.
                 let code = unsafe { libloading::Library::new(LIBRARY_NAME) }?;
                 $(
                     // SAFETY: the type is that of the function of this name in the library's
-                    // header, whose interface the version in the file's name stands for.
+                    // header. The version in the file name guarantees that interface.
                     let $name = *unsafe { code.get(concat!(stringify!($name), "\0").as_bytes()) }?;
                 )*
                 Ok(Self { $($name,)* _code: code })
@@ -61,15 +61,15 @@ library! {
     ibv_destroy_qp: fn(*mut Qp) -> c_int;
 }
 
-/// The library, loaded once for the process; the error is what the loader said.
+/// Returns the library, loaded once for the process; the error is the loader's message.
 pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    let loaded = LIBRARY.get_or_init(|| Library::load().map_err(|error| said(&error)));
+    let loaded = LIBRARY.get_or_init(|| Library::load().map_err(|error| loader_message(&error)));
     loaded.as_ref().map_err(Clone::clone)
 }
 
-/// The loader's own words, if it has any.
-fn said(error: &libloading::Error) -> String {
+/// Returns the loader's message, if there is one.
+fn loader_message(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error
         .source()

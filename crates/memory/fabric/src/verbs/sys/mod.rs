@@ -1,9 +1,9 @@
 //! The verbs library behind safe types; the only unsafe code of the backend.
 //!
-//! What makes them safe: everything that is made of a device keeps it (by `Arc`, and handles are
-//! given back in `drop`); a queue pair owns the registered memory that its requests name, checks
-//! every request against it, and is destroyed, so that the card uses it no more, before the memory
-//! is given back; registered memory is lent as atomic words only.
+//! Safety rests on ownership. Everything created from a device holds the device by an `Arc`, and
+//! handles are released in `drop`. A queue pair owns the registered memory that its requests name,
+//! and checks every request against it. The queue pair is destroyed before the memory is released,
+//! so that the card no longer uses it. Registered memory is lent as atomic words only.
 
 mod abi;
 mod context;
@@ -15,5 +15,5 @@ pub(in crate::verbs) use context::{
 };
 pub(in crate::verbs) use library::LIBRARY_NAME;
 pub(in crate::verbs) use queue::{
-    Capacity, Completion, Peer, Place, QueuePair, RequestKind, SendRequest,
+    Capacity, Completion, Peer, QueuePair, RegisteredRange, RequestKind, SendRequest,
 };

@@ -1,4 +1,4 @@
-//! Queue pairs, and the queues in which their completions come.
+//! Queue pairs and their completion queues.
 
 use core::ffi::c_int;
 use core::mem;
@@ -12,20 +12,20 @@ use super::abi::{
 };
 use super::context::{Access, Context, Domain, RegisteredMemory, check};
 
-/// Completions that are taken at a time.
+/// Maximum number of completions taken at a time.
 const POLL_COUNT_MAX: usize = 32;
 
-/// A completion.
+/// Completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct Completion {
-    /// The request's number.
+    /// Number of the request.
     pub(in crate::verbs) number: u64,
-    /// As the library numbers outcomes; 0: success.
+    /// The status, as the library numbers it; 0: success.
     pub(in crate::verbs) status: u32,
     pub(in crate::verbs) vendor_error: u32,
 }
 
-/// A completion queue with a channel, on which one can sleep until something comes.
+/// A completion queue with a channel, on which a thread can sleep until a completion arrives.
 #[derive(Debug)]
 pub(in crate::verbs) struct CompletionQueue {
     context: Arc<Context>,
@@ -34,11 +34,12 @@ pub(in crate::verbs) struct CompletionQueue {
     poll_cq: abi::PollCq,
     request_notify: abi::RequestNotify,
     room: Vec<Wc>,
-    /// A queue pair that cannot be destroyed uses it until the process ends.
+    /// True if a queue pair that cannot be destroyed uses the queue until the process ends.
     is_kept: bool,
 }
 
-// SAFETY: handles that no other value has; the library's functions may be called from any thread.
+// SAFETY: the handles belong to this value alone; the library's functions may be called from any
+// thread.
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
@@ -50,7 +51,7 @@ impl CompletionQueue {
         // SAFETY: the device is open.
         let channel = unsafe { (library.ibv_create_comp_channel)(context.raw.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the device is open, and the channel is one of it.
+        // SAFETY: the device is open, and the channel belongs to it.
         let raw = unsafe {
             (library.ibv_create_cq)(
                 context.raw.as_ptr(),
@@ -62,11 +63,11 @@ impl CompletionQueue {
         };
         let Some(raw) = NonNull::new(raw) else {
             let error = io::Error::last_os_error();
-            // SAFETY: the channel has just been made, and no queue is on it.
+            // SAFETY: the channel was created just now, and has no queue.
             unsafe { (library.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
-        let made = Self {
+        let created = Self {
             context: Arc::clone(context),
             channel,
             raw,
@@ -75,18 +76,18 @@ impl CompletionQueue {
             room: vec![Wc::default(); POLL_COUNT_MAX],
             is_kept: false,
         };
-        // A descriptor can be ready because its device is gone; who takes a notice must not wait
-        // for one that never comes.
-        let flags = rustix::fs::fcntl_getfl(made.descriptor())?;
-        rustix::fs::fcntl_setfl(made.descriptor(), flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(made)
+        // A descriptor can be ready because its device is gone. Reading a notification must not
+        // block then.
+        let flags = rustix::fs::fcntl_getfl(created.descriptor())?;
+        rustix::fs::fcntl_setfl(created.descriptor(), flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(created)
     }
 
-    /// Takes some of the completions that have come.
+    /// Takes some of the completions that have arrived.
     #[inline]
     pub(in crate::verbs) fn poll(&mut self) -> io::Result<impl Iterator<Item = Completion> + '_> {
         let (room, count_max) = (self.room.as_mut_ptr(), self.room.len() as c_int);
-        // SAFETY: the queue exists, and there is room for so many completions.
+        // SAFETY: the queue exists, and there is space for `count_max` completions.
         let count = unsafe { (self.poll_cq)(self.raw.as_ptr(), count_max, room) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("the queue overran"))?;
         Ok(self.room[..count].iter().map(|wc| Completion {
@@ -96,34 +97,41 @@ impl CompletionQueue {
         }))
     }
 
-    /// Lets [`descriptor`](Self::descriptor) tell of the next completion. One that has come
-    /// meanwhile is not told of: who arms it polls once more before sleeping.
+    /// Requests a notification on [`descriptor`](Self::descriptor) for the next completion. It does
+    /// not cover a completion that has already arrived, so the caller polls once more before it
+    /// sleeps.
     pub(in crate::verbs) fn arm(&mut self) -> io::Result<()> {
         // SAFETY: the queue exists.
         check(unsafe { (self.request_notify)(self.raw.as_ptr(), 0) })
     }
 
-    /// Readable when what was asked for by [`arm`](Self::arm) has come.
+    /// Returns the descriptor, which is readable when a notification requested by
+    /// [`arm`](Self::arm) has arrived.
     pub(in crate::verbs) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel exists as long as this value, and begins as `abi::Channel` says.
+        // SAFETY: the channel exists as long as this value, and begins as defined by
+        // `abi::Channel`.
         let number = unsafe { (*self.channel.as_ptr()).fd };
         // SAFETY: the descriptor is the channel's, and open as long as this value lives.
         unsafe { BorrowedFd::borrow_raw(number) }
     }
 
-    /// Takes what [`descriptor`](Self::descriptor) told of, if it did.
+    /// Takes a notification from [`descriptor`](Self::descriptor).
     ///
     /// # Errors
-    /// It told of nothing, or the device is gone.
+    /// There was none, or the device is gone.
     pub(in crate::verbs) fn take_notice(&mut self) -> io::Result<()> {
         let library = self.context.library;
-        let (mut queue, mut told) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel exists, and there is room for both results.
+        let (mut queue, mut event_context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel exists, and there is space for both results.
         let status = unsafe {
-            (library.ibv_get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut told)
+            (library.ibv_get_cq_event)(
+                self.channel.as_ptr(),
+                &raw mut queue,
+                &raw mut event_context,
+            )
         };
         check(status)?;
-        // SAFETY: one event of this queue was taken, the only one on its channel.
+        // SAFETY: one event of this queue was taken, which is the only queue on its channel.
         unsafe { (library.ibv_ack_cq_events)(self.raw.as_ptr(), 1) };
         Ok(())
     }
@@ -135,8 +143,8 @@ impl Drop for CompletionQueue {
             return;
         }
         let library = self.context.library;
-        // SAFETY: the queue pair that used it is gone (`QueuePair` drops it first), and every
-        // event that was taken was acknowledged.
+        // SAFETY: the queue pair that used it is gone (`QueuePair` drops it first), and every event
+        // that was taken was acknowledged.
         let destroyed = unsafe { (library.ibv_destroy_cq)(self.raw.as_ptr()) };
         debug_assert_eq!(destroyed, 0, "no queue pair uses it");
         // SAFETY: no queue is on the channel any more.
@@ -144,39 +152,39 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// What is asked of a new queue pair, and what it has.
+/// Capacity of a queue pair, as requested or as granted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Capacity {
     pub(in crate::verbs) request_count: u32,
     pub(in crate::verbs) inline_size_bytes: u32,
 }
 
-/// Whom a queue pair talks to, and how.
+/// Parameters for connecting a queue pair to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Peer {
     pub(in crate::verbs) number: u32,
     pub(in crate::verbs) gid: [u8; 16],
     pub(in crate::verbs) lid: u16,
     pub(in crate::verbs) first_packet: u32,
-    /// Of our own packets.
+    /// Number of this side's first packet.
     pub(in crate::verbs) own_first_packet: u32,
     pub(in crate::verbs) own_port: u8,
     pub(in crate::verbs) own_gid_index: u8,
-    /// As the library numbers MTUs.
+    /// MTU, as the library numbers it.
     pub(in crate::verbs) mtu_number: u32,
-    /// READs and atomics that we have under way at a time.
+    /// Number of READs and atomics that this side has in flight at a time.
     pub(in crate::verbs) started_reads_max: u8,
-    /// READs and atomics of the peer that we answer at a time.
+    /// Number of the peer's READs and atomics that this side answers at a time.
     pub(in crate::verbs) answered_reads_max: u8,
-    /// Time to an acknowledgement, 4.096 us times two to this.
+    /// Acknowledgment time: 4.096 us times two to this power.
     pub(in crate::verbs) timeout_exponent: u8,
-    /// How often a packet is sent again; 7 may mean for ever.
+    /// Number of retransmissions of a packet; 7 may mean unlimited.
     pub(in crate::verbs) retry_count: u8,
 }
 
 /// Words in one of the queue pair's own pieces of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::verbs) struct Place {
+pub(in crate::verbs) struct RegisteredRange {
     pub(in crate::verbs) memory_index: u32,
     pub(in crate::verbs) first_word: u32,
 }
@@ -189,12 +197,12 @@ pub(in crate::verbs) enum RequestKind {
     FetchAdd { delta: u64 },
 }
 
-/// A verb, as the card is told.
+/// A verb as a request to the card.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct SendRequest {
     pub(in crate::verbs) number: u64,
     pub(in crate::verbs) kind: RequestKind,
-    pub(in crate::verbs) place: Place,
+    pub(in crate::verbs) place: RegisteredRange,
     pub(in crate::verbs) word_count: u32,
     pub(in crate::verbs) remote_addr: u64,
     pub(in crate::verbs) remote_key: u32,
@@ -211,18 +219,20 @@ pub(in crate::verbs) struct QueuePair {
     domain: Arc<Domain>,
     requests: Vec<SendWr>,
     pieces: Vec<Sge>,
-    /// After `end` has destroyed the queue pair, nothing uses these any more.
+    /// Completion queue. After `end` has destroyed the queue pair, nothing uses this and the
+    /// following fields.
     pub(in crate::verbs) completions: CompletionQueue,
     memories: Vec<Option<RegisteredMemory>>,
     is_ended: bool,
 }
 
-// SAFETY: handles that no other value has, and buffers whose pointers are made anew for each post.
+// SAFETY: the handles belong to this value alone, and the buffers' pointers are set again for each
+// post.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// One with room for at most so many requests, and inline data of at most so many bytes; with
-    /// less where the device has less. Peers may do to this side's memory what `access` says.
+    /// Creates a queue pair for the wanted requests and bytes of inline data, or for fewer if the
+    /// device supports fewer. `access` limits the peer's verbs on this side's memory.
     pub(in crate::verbs) fn new(
         domain: &Arc<Domain>,
         port: u8,
@@ -232,7 +242,7 @@ impl QueuePair {
         let context = &domain.context;
         let post_send = context.ops().post_send;
         let post_send = post_send.ok_or_else(|| io::Error::other("the driver cannot post"))?;
-        // With a failure, every request may have a completion.
+        // After a failure, every request may have a completion.
         let completions = CompletionQueue::new(context, wanted.request_count + 1)?;
         let mut inline_size_bytes = wanted.inline_size_bytes;
         let (raw, capacity) = loop {
@@ -251,8 +261,8 @@ impl QueuePair {
                 kind: abi::QP_RELIABLE_CONNECTION,
                 signals_all: 0,
             };
-            // SAFETY: domain and queue exist and are of one device; the library writes back into
-            // the structure.
+            // SAFETY: domain and queue exist and belong to one device; the library writes its
+            // limits back into the structure.
             let raw =
                 unsafe { (context.library.ibv_create_qp)(domain.raw.as_ptr(), &raw mut init) };
             match NonNull::new(raw) {
@@ -261,7 +271,7 @@ impl QueuePair {
                 None => return Err(io::Error::last_os_error()),
             }
         };
-        let mut made = Self {
+        let mut created = Self {
             raw,
             post_send,
             capacity: Capacity {
@@ -282,12 +292,12 @@ impl QueuePair {
             ..QpAttributes::default()
         };
         let mask = abi::MASK_STATE | abi::MASK_PKEY_INDEX | abi::MASK_PORT | abi::MASK_ACCESS;
-        made.modify(&mut attributes, mask)?;
-        Ok(made)
+        created.modify(&mut attributes, mask)?;
+        Ok(created)
     }
 
     pub(in crate::verbs) fn number(&self) -> u32 {
-        // SAFETY: the queue pair exists as long as this value, and begins as `abi::Qp` says.
+        // SAFETY: the queue pair exists as long as this value, and begins as defined by `abi::Qp`.
         unsafe { (*self.raw.as_ptr()).number }
     }
 
@@ -297,7 +307,7 @@ impl QueuePair {
         check(unsafe { (library.ibv_modify_qp)(self.raw.as_ptr(), attributes, mask) })
     }
 
-    /// Connects it: it answers the peer's verbs from now on, and may post its own.
+    /// Connects the queue pair: from now on it answers the peer's verbs, and may post its own.
     pub(in crate::verbs) fn connect(&mut self, peer: &Peer) -> io::Result<()> {
         let mut attributes = QpAttributes {
             state: abi::STATE_READY_TO_RECEIVE,
@@ -343,7 +353,7 @@ impl QueuePair {
         self.modify(&mut attributes, mask)
     }
 
-    /// Nothing is sent and nothing is answered over it any more, for ever.
+    /// Stops the queue pair for ever: it sends and answers nothing more.
     pub(in crate::verbs) fn stop(&mut self) -> io::Result<()> {
         let mut attributes = QpAttributes {
             state: abi::STATE_ERROR,
@@ -352,23 +362,24 @@ impl QueuePair {
         self.modify(&mut attributes, abi::MASK_STATE)
     }
 
-    /// Destroys it: the card has ended what it was executing over it, and executes nothing more.
+    /// Destroys the queue pair: the card has finished what it was executing over it, and executes
+    /// nothing more.
     ///
     /// # Errors
-    /// The card did not say so, as when it is gone. Nobody knows what it still does, so what it
-    /// was shown stays until the process ends.
+    /// The card did not confirm, for example because it is gone. What it still executes is unknown,
+    /// so the registered memory is kept until the process ends.
     pub(in crate::verbs) fn destroy(mut self) -> io::Result<()> {
         self.end()
     }
 
-    /// Only once.
+    /// Destroys the queue pair at the first call; later calls do nothing.
     fn end(&mut self) -> io::Result<()> {
         assert!(!self.is_ended, "a queue pair is destroyed once");
         self.is_ended = true;
         let library = self.domain.context.library;
-        // SAFETY: the handle came from the library and is given back once. If that succeeds, the
-        // card uses neither the completion queue nor the memory, which are dropped after it; if it
-        // does not, neither they nor the domain and the device are given back.
+        // SAFETY: the handle came from the library and is released once. If that succeeds, the card
+        // uses neither the completion queue nor the memory, which are dropped after it. If it
+        // fails, neither they nor the domain and the device are released.
         let destroyed = check(unsafe { (library.ibv_destroy_qp)(self.raw.as_ptr()) });
         if destroyed.is_err() {
             self.completions.is_kept = true;
@@ -378,7 +389,7 @@ impl QueuePair {
         destroyed
     }
 
-    /// Gives the queue pair a piece of memory for its requests; returns its index.
+    /// Adds a piece of memory for requests of this queue pair; returns its index.
     pub(in crate::verbs) fn add_memory(&mut self, memory: RegisteredMemory) -> u32 {
         let free = self.memories.iter().position(Option::is_none);
         let index = free.unwrap_or(self.memories.len());
@@ -389,8 +400,8 @@ impl QueuePair {
         index as u32
     }
 
-    /// Takes a piece of memory back of which no request is under way; what the card would still do
-    /// with it fails, as it does not know it any more.
+    /// Removes a piece of memory that no request in flight uses. If the card still used it, its
+    /// access would fail, because the memory is no longer registered.
     pub(in crate::verbs) fn remove_memory(&mut self, index: u32) {
         self.memories[index as usize] = None;
     }
@@ -401,11 +412,11 @@ impl QueuePair {
         memory.expect("memory that is named has not been taken back")
     }
 
-    /// Posts requests with one doorbell. Their memory must not be touched before they complete,
-    /// which is not a matter of safety: it is all atomics.
+    /// Posts requests with one doorbell. Their memory must not be accessed before they complete.
+    /// Safety does not depend on that, because the memory is only accessed as atomics.
     ///
     /// # Errors
-    /// The driver has not taken all of them; how many it has taken is not known.
+    /// The driver has not accepted all of them; how many it has accepted is unknown.
     #[inline]
     pub(in crate::verbs) fn post(
         &mut self,
@@ -429,10 +440,9 @@ impl QueuePair {
             return Ok(());
         }
         let mut refused = ptr::null_mut();
-        // SAFETY: the queue pair exists. The requests are linked to a list that ends, each with one
-        // piece of memory that `push` found to be inside of registered memory, which this value
-        // keeps until it has destroyed the queue pair. The driver reads the list during the call
-        // only.
+        // SAFETY: the queue pair exists. The requests form a terminated list. Each has one piece of
+        // memory that `push` found to be inside of registered memory, which this value keeps until
+        // it has destroyed the queue pair. The driver reads the list only during the call.
         check(unsafe { (self.post_send)(self.raw.as_ptr(), first, &raw mut refused) })
     }
 
@@ -488,7 +498,7 @@ impl QueuePair {
 }
 
 impl Drop for QueuePair {
-    /// Where nobody relies on it: on the client's side.
+    /// Destroys the queue pair and ignores errors: on the client's side nothing relies on it.
     fn drop(&mut self) {
         if self.is_ended {
             return;

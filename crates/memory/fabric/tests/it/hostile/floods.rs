@@ -1,4 +1,4 @@
-//! Connections without end: those who were connected go on, and those who know the secret get in.
+//! Floods of connections: existing clients continue, and clients that know the secret can log in.
 
 use std::net::TcpStream;
 
@@ -12,7 +12,7 @@ use super::raw::{ADMIN, Hello, MAGIC, Raw, message, proof_message};
 use crate::children::{Part, Peer};
 use crate::network::{self, NetworkNode, secret};
 
-/// How many connections say nothing; each takes two descriptors of this process at most.
+/// Returns the number of silent connections; each takes at most two descriptors of this process.
 fn connection_count() -> usize {
     let count = std::env::var("FARLEAF_TEST_CONNECTIONS").ok();
     count.map_or(600, |text| text.parse().expect("a number of connections"))
@@ -22,8 +22,8 @@ fn connect(node: &NetworkNode) -> TcpStream {
     TcpStream::connect(&node.address).expect("it listens")
 }
 
-/// Promise (H3): thousands who say nothing keep neither clients from working nor a new one from
-/// logging in.
+/// Promise: with thousands of silent connections, existing clients continue to work and a new one
+/// can log in.
 #[test]
 fn a_crowd_that_says_nothing_locks_nobody_out() {
     let node = NetworkNode::start();
@@ -40,7 +40,7 @@ fn a_crowd_that_says_nothing_locks_nobody_out() {
     honest.works(0);
 }
 
-/// Promise (H3): so it is when there are hardly more connections than the node may have.
+/// Promise: the same holds if the limit of connections is hardly larger than the flood.
 #[test]
 fn a_crowd_does_not_use_up_the_connections() {
     const CONNECTION_COUNT_MAX: usize = 8;
@@ -55,7 +55,7 @@ fn a_crowd_does_not_use_up_the_connections() {
     drop(crowd);
 }
 
-/// Promise (H3): so it is when the node's process has no descriptor left.
+/// Promise: the same holds if the node's process has no descriptor left.
 #[test]
 fn a_crowd_does_not_use_up_the_descriptors() {
     let mut server = Peer::start(Part::NetworkServer, "");
@@ -74,8 +74,8 @@ fn a_crowd_does_not_use_up_the_descriptors() {
     drop(crowd);
 }
 
-/// Promise: clients beyond the limit are hung up on, those within it are not disturbed, and there
-/// is room again when one leaves.
+/// Promise: clients beyond the limit are disconnected, those within it are not disturbed, and a
+/// slot is free again when one leaves.
 #[test]
 fn clients_beyond_the_limit_are_hung_up_on() {
     let node = NetworkNode::start_with(|options| options.connection_count_max = 4);
@@ -103,7 +103,7 @@ fn clients_beyond_the_limit_are_hung_up_on() {
     panic!("a client has left, and there is no room");
 }
 
-/// Promise (H2, H3): hundreds who guess secrets at the same time keep nobody out either.
+/// Promise: hundreds of concurrent guesses of the secret exclude no legitimate client.
 #[test]
 fn a_crowd_that_guesses_locks_nobody_out() {
     let node = NetworkNode::start();
@@ -120,8 +120,8 @@ fn a_crowd_that_guesses_locks_nobody_out() {
     honest.works(0);
 }
 
-/// Promise: nobody can take all sessions of a pool over one control connection; others find some,
-/// and it finds some again when it has closed one.
+/// Promise: one control connection cannot take all sessions of a pool. Other clients get some, and
+/// so does this one after it has closed one.
 #[test]
 fn one_client_has_so_many_sessions() {
     const SESSION_COUNT_MAX: usize = 5;
@@ -148,8 +148,8 @@ fn one_client_has_so_many_sessions() {
     greedy.register_session().expect_err("and no more");
 }
 
-/// Promise: a client cannot take more connections for itself than it may have; sessions of others
-/// find room.
+/// Promise: a client cannot open more data connections than its limit; sessions of others can still
+/// connect.
 #[test]
 fn one_client_has_so_many_connections() {
     const OWN_CONNECTION_COUNT_MAX: usize = 64;
@@ -164,7 +164,7 @@ fn one_client_has_so_many_connections() {
     honest.works(0);
     drop(taken);
     let (mut raw, _) = Raw::log_in(&node.address, ADMIN);
-    // Requests without waiting for answers, and without fetching them, until the node hangs up.
+    // Send requests without fetching replies, until the node disconnects.
     let questions = message(&[MAGIC, 5, 1]).repeat(1000);
     let limit = Some(std::time::Duration::from_millis(500));
     raw.0.set_write_timeout(limit).expect("a socket");

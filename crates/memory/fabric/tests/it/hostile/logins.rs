@@ -1,4 +1,4 @@
-//! Secrets, proofs, versions and tickets: who is let in, and as whom.
+//! Secrets, proofs, versions and tickets: which peers can log in, and as which client.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -16,10 +16,10 @@ use super::raw::{
 use crate::network::{NetworkNode, SECRET, secret};
 
 const OTHER_SECRET: &str = "a secret that is another one";
-/// How long a node lets those wait who do not know the secret.
+/// Delay of the answer to a wrong proof.
 const PENALTY_TIME: Duration = Duration::from_secs(1);
 
-/// What the nodes of this process have logged.
+/// Log of the nodes of this process.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 fn log() -> MutexGuard<'static, Vec<u8>> {
@@ -49,8 +49,8 @@ fn keep_log() {
     });
 }
 
-/// Promise (H2): who proves another secret is refused, not before the penalty is over, and the
-/// node's log says so with the address.
+/// Promise: a wrong proof is refused, but not before the penalty is over, and the node logs it with
+/// the peer's address.
 #[test]
 fn a_wrong_secret_is_refused_late_and_logged() {
     keep_log();
@@ -74,8 +74,8 @@ fn a_wrong_secret_is_refused_late_and_logged() {
     honest.works(0);
 }
 
-/// Promise (H4): of many wrong secrets a few are logged, and the number of the others; another
-/// second's are logged again.
+/// Promise: of many wrong secrets a few are logged, and the number of the rest; the next second
+/// starts anew.
 #[test]
 fn the_log_does_not_grow_with_every_guess() {
     const GUESS_COUNT: usize = 60;
@@ -101,7 +101,7 @@ fn the_log_does_not_grow_with_every_guess() {
     }
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        // What other tests were told before is about others, though they may have had these ports.
+        // Earlier log lines belong to other tests, whose peers may have had the same ports.
         let text = String::from_utf8(log()[begin..].to_vec()).expect("UTF-8");
         let own = |field: &str| peers.iter().any(|peer| field == peer);
         let is_told = |line: &&str| fields(line, "peer").any(own) && line.contains("wrong secret");
@@ -124,13 +124,13 @@ fn the_log_does_not_grow_with_every_guess() {
     }
 }
 
-/// The values of a field in a line of the log.
+/// Returns the values of a field in a line of the log.
 fn fields<'a>(line: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let words = line.split_whitespace();
     words.filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Promise: the library's client says the same to its user, who learns nothing else.
+/// Promise: the library's client reports the same error to its user, and nothing more.
 #[test]
 fn a_client_with_another_secret_is_refused() {
     let node = NetworkNode::start();
@@ -145,7 +145,7 @@ fn a_client_with_another_secret_is_refused() {
     assert!(start.elapsed() >= PENALTY_TIME);
 }
 
-/// Promise (H2): who has hung up during the penalty costs the node nothing until it is over.
+/// Promise: a peer that disconnects during the penalty costs the node no processor time.
 #[test]
 fn the_penalty_costs_the_node_no_time() {
     let node = NetworkNode::start();
@@ -154,7 +154,8 @@ fn the_penalty_costs_the_node_no_time() {
         let hello = Hello::control(ADMIN).message();
         raw.ask(&hello);
         raw.send(&super::raw::proof_message(&[3; 32]));
-        // Time for the node to hear the proof; then a reset, of which `poll` tells without end.
+        // Give the node time to receive the proof. Then reset the connection, which `poll` would
+        // report without end.
         std::thread::sleep(Duration::from_millis(10));
         set_socket_linger(&raw.0, Some(Duration::ZERO)).expect("a socket");
     }
@@ -165,7 +166,7 @@ fn the_penalty_costs_the_node_no_time() {
     assert!(spent < Duration::from_millis(200), "{spent:?} of 600 ms");
 }
 
-/// Promise: a greeting that was listened to opens no second connection.
+/// Promise: a recorded greeting opens no second connection.
 #[test]
 fn a_replayed_proof_is_refused() {
     let node = NetworkNode::start();
@@ -182,8 +183,8 @@ fn a_replayed_proof_is_refused() {
     first.register();
 }
 
-/// Promise: a derived key proves no stronger rights, and the node's own proof, or a client's, is
-/// none of the other side.
+/// Promise: a derived key proves no stronger rights, and the proof of one side is invalid for the
+/// other.
 #[test]
 fn a_weaker_key_proves_no_stronger_rights() {
     let node = NetworkNode::start();
@@ -213,7 +214,8 @@ fn a_weaker_key_proves_no_stronger_rights() {
     );
 }
 
-/// Promise: another version and what is no message are told what is wrong, and hung up on.
+/// Promise: peers of other versions, and those that send garbage, get an error and are
+/// disconnected.
 #[test]
 fn other_versions_and_garbage_are_turned_away() {
     let node = NetworkNode::start();
@@ -246,7 +248,7 @@ fn other_versions_and_garbage_are_turned_away() {
     honest.works(0);
 }
 
-/// Promise (H1): who sends half a message has 5 s for the other half.
+/// Promise: a peer that sends half a message has 5 s for the rest.
 #[test]
 fn half_a_greeting_is_hung_up_on() {
     let node = NetworkNode::start();
@@ -269,8 +271,8 @@ fn half_a_greeting_is_hung_up_on() {
     honest.works(0);
 }
 
-/// Promise: a data connection is a client's own: tickets are not guessed, sessions not borrowed,
-/// and each has one connection.
+/// Promise: a data connection belongs to its client. Tickets cannot be guessed, sessions of others
+/// cannot be used, and each session has one connection.
 #[test]
 fn data_connections_belong_to_their_client() {
     let node = NetworkNode::start();
@@ -299,7 +301,7 @@ fn data_connections_belong_to_their_client() {
         assert!(text.contains(said), "{text}");
         raw.wait_for_end();
     }
-    // A client that is gone leaves no ticket behind.
+    // The ticket of a client that has ended is invalid.
     drop((first, client));
     for _ in 0..1000 {
         let mut raw = Raw::connect(&node.address);

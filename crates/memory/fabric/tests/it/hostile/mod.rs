@@ -1,15 +1,15 @@
-//! Who means harm to a memory node that others use over `tcp`, or to its clients.
+//! Attacks on a memory node that others use over `tcp`, and on its clients.
 //!
-//! What happens is in the table of `docs/hostile-inputs.md`, which names these tests.
+//! docs/explanation/hostile-inputs.md lists the attacks and these tests.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `raw` | the protocol by hand: every byte is written down here a second time |
+//! | `raw` | an independent implementation of the protocol |
 //! | `logins` | secrets, proofs, versions, tickets |
-//! | `rights` | verbs and requests beyond what a session may do |
-//! | `streams` | frames that are none, that do not end, and answers that nobody fetches |
-//! | `floods` | connections without end |
-//! | `nodes` | nodes that know no secret, or lie |
+//! | `rights` | verbs and requests beyond a session's rights |
+//! | `streams` | invalid frames, incomplete frames, and replies that are never fetched |
+//! | `floods` | floods of connections |
+//! | `nodes` | nodes that do not know the secret, or send invalid replies |
 
 mod floods;
 mod logins;
@@ -18,10 +18,10 @@ mod raw;
 mod rights;
 mod streams;
 
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{TcpClient, TcpEndpoint};
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 fn at(index: u64) -> WordAddr {
     WordAddr::new(NodeId(0), index)
@@ -31,7 +31,7 @@ fn execute(endpoint: &TcpEndpoint, batch: &mut Batch) -> Result<(), BatchError> 
     block_on(endpoint.execute(batch), endpoint.completions())
 }
 
-/// An honest client that was there before, and must not notice anything.
+/// A legitimate client that is connected during an attack and must not be disturbed.
 struct Honest {
     client: TcpClient,
     owner: OwnerWord,
@@ -49,7 +49,7 @@ impl Honest {
         }
     }
 
-    /// Control and data work: the word at the index is counted up.
+    /// Checks that control and data connections work, by incrementing the word at the index.
     fn works(&self, index: u64) {
         let life = self.client.session_life(self.owner);
         life.expect("the control connection is served");

@@ -1,4 +1,4 @@
-//! Nodes that know no secret, and nodes that lie: what clients make of them.
+//! Nodes that do not know the secret, or that send invalid replies: reactions of clients.
 
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use crate::network::{SECRET, secret};
 
 const REGION_SIZE_BYTES: u64 = 1 << 30;
 
-/// A node of which a test says what it says; it has one client.
+/// A node with one client, whose messages the test determines.
 struct FakeNode {
     address: String,
     thread: Option<JoinHandle<()>>,
@@ -33,8 +33,8 @@ impl FakeNode {
         }
     }
 
-    /// One that greets as it should, and answers the first frame of its data connection with these
-    /// bytes, and the end.
+    /// Returns a node that greets correctly, answers the first frame of its data connection with
+    /// these bytes, and closes the connection.
     fn answering(answer: Vec<u8>) -> Self {
         Self::start(move |listener| {
             let mut control = accept(listener);
@@ -76,7 +76,7 @@ fn accept(listener: &TcpListener) -> Raw {
     Raw(socket)
 }
 
-/// Hears a greeting up to the proof; the hello, and the challenge that it was answered.
+/// Receives a greeting up to the proof; returns the hello, the challenge sent, and the proof.
 fn challenge(raw: &mut Raw) -> (Message, Message, Message) {
     let hello = raw.receive().expect("a hello");
     let mut challenge = message(&[MAGIC, 1]);
@@ -99,8 +99,8 @@ fn welcome(raw: &mut Raw) {
     raw.send(&welcome_with(&proof(&key, "node", &hello, &challenge)));
 }
 
-/// Promise: a client believes no node that does not know the secret: neither one that has another,
-/// nor one that sends the client's own proof back, nor one that asks for none.
+/// Promise: a client accepts only a node that proves the secret. It refuses nodes with another
+/// secret, those that return the client's own proof, and those that request no proof.
 #[test]
 fn a_node_without_the_secret_is_refused() {
     type Answer = fn(&Message, &Message, &Message) -> Message;
@@ -133,7 +133,7 @@ fn a_node_without_the_secret_is_refused() {
     assert!(error.to_string().contains("another question"), "{error}");
 }
 
-/// Promise: what is no answer is a typed error, and so is none.
+/// Promise: an invalid reply, and a missing one, return typed errors.
 #[test]
 fn answers_that_are_none_are_errors() {
     let mut refused = message(&[MAGIC, 0, 0, 0, 0, 0, 0, u64::MAX]);
@@ -166,7 +166,7 @@ fn header(size_words: u64, executed_verb_count: u64, status: u64) -> u64 {
     size_words | executed_verb_count << 32 | status << 48
 }
 
-/// What becomes of a batch of a READ of 2 words and a FAA that is answered so.
+/// Returns the outcome of a batch of a READ of 2 words and a FAA that gets this reply.
 fn outcome_of(answer: Vec<u8>) -> Result<Vec<u64>, BatchErrorKind> {
     let node = FakeNode::answering(answer);
     let client = node.connect(Duration::from_mins(1)).expect("it greets");
@@ -179,8 +179,8 @@ fn outcome_of(answer: Vec<u8>) -> Result<Vec<u64>, BatchErrorKind> {
     Ok([batch.words(seen), &[batch.previous(added)]].concat())
 }
 
-/// Promise (F5): an answer that does not fit its batch is an unknown outcome, never a success with
-/// words that nobody has sent.
+/// Promise (FABRIC-5): a reply that does not fit its batch is an unknown outcome, never a success
+/// with invented words.
 #[test]
 fn a_batch_is_done_only_when_its_answer_fits() {
     let good = bytes(&[header(5, 2, DONE), 0, 7, 8, 9]);
@@ -215,8 +215,8 @@ fn a_batch_is_done_only_when_its_answer_fits() {
     assert!(matches!(forbidden, Err(BatchErrorKind::Forbidden { .. })));
 }
 
-/// Promise (F5, F7): a WRITE so large that it goes in pieces, of which only the first was executed,
-/// is not reported as one that changed nothing.
+/// Promise (FABRIC-5, FABRIC-7): if only the first piece of a large WRITE was executed, the error
+/// does not claim that nothing changed.
 #[test]
 fn half_a_large_write_is_an_unknown_outcome() {
     for status in [OUT_OF_REGION, FORBIDDEN, FENCED] {
@@ -232,8 +232,9 @@ fn half_a_large_write_is_an_unknown_outcome() {
     }
 }
 
-/// Promise (N4, N6): over a connection that a node has said is over, nothing is posted, though its
-/// end has not come: the next batch has no effect and is told so. (It had an unknown outcome.)
+/// Promise: after a reply that announces the end of a connection, the client posts nothing, even
+/// before the end arrives. The next batch has no effect and reports that. (Regression: it had an
+/// unknown outcome.)
 #[test]
 fn nothing_is_posted_after_the_last_answer() {
     for status in [FENCED, MALFORMED] {
@@ -260,12 +261,12 @@ fn nothing_is_posted_after_the_last_answer() {
     }
 }
 
-/// Promise: an answer that comes twice is no answer to the next batch.
+/// Promise: a repeated reply is not accepted for the next batch.
 #[test]
 fn an_answer_that_comes_twice_ends_the_connection() {
     let good = [header(5, 2, DONE), 0, 7, 8, 9];
     let outcome = outcome_of(bytes(&[good, good].concat()));
-    // The first was right, but nothing that such a node says is believed.
+    // The first reply was correct, but nothing else that such a node sends is trusted.
     let Err(BatchErrorKind::Unknown { reason }) = outcome else {
         assert_eq!(outcome, Ok(vec![7, 8, 9]));
         return;
@@ -273,8 +274,8 @@ fn an_answer_that_comes_twice_ends_the_connection() {
     assert!(reason.contains("an answer to no question"), "{reason}");
 }
 
-/// Promise: a node that stops in the middle of an answer is lost after the time that was agreed,
-/// not waited for for ever.
+/// Promise: a node that stops in the middle of a reply is lost after the configured time, and not
+/// waited for without end.
 #[test]
 fn half_an_answer_and_silence() {
     let node = FakeNode::start(|listener| {

@@ -1,5 +1,5 @@
-//! The protocol by hand, from its documents and not through the library's code: 256-byte messages
-//! of a greeting, proofs, frames of verbs.
+//! Independent implementation of the protocol from its documentation, without the library's code:
+//! 256-byte messages of a greeting, proofs, frames of verbs.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,11 +10,11 @@ use sha2::Sha256;
 
 use crate::network::SECRET;
 
-/// "FLTCP", a zero, and the version.
+/// Magic: "FLTCP", a zero, and the version.
 pub(super) const MAGIC: u64 = 0x464C_5443_5000_0004;
 pub(super) const MESSAGE_SIZE_BYTES: usize = 256;
 
-/// Purposes of a greeting.
+/// Purposes of a connection.
 pub(super) const CONTROL: u64 = 1;
 pub(super) const DATA: u64 = 2;
 /// Rights, as a greeting numbers them.
@@ -22,7 +22,7 @@ pub(super) const READ: u64 = 1;
 pub(super) const WRITE: u64 = 2;
 pub(super) const ADMIN: u64 = 3;
 
-/// How replies to frames end.
+/// Status of replies to frames.
 pub(super) const DONE: u64 = 0;
 pub(super) const OUT_OF_REGION: u64 = 1;
 pub(super) const FORBIDDEN: u64 = 2;
@@ -30,13 +30,13 @@ pub(super) const FENCED: u64 = 3;
 pub(super) const MALFORMED: u64 = 4;
 pub(super) const SKIPPED: u64 = 5;
 
-/// The largest frame, in words.
+/// Size of the largest frame in words.
 pub(super) const FRAME_SIZE_WORDS_MAX: u64 = 1 << 16;
 
 pub(super) type Message = [u8; MESSAGE_SIZE_BYTES];
 pub(super) type Key = [u8; 32];
 
-/// A message of these words; the rest is zeros.
+/// Returns a message of these words; the rest is zeros.
 pub(super) fn message(words: &[u64]) -> Message {
     let mut message = [0; MESSAGE_SIZE_BYTES];
     message[..words.len() * 8].copy_from_slice(&bytes(words));
@@ -51,7 +51,7 @@ pub(super) fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(bytes[index * 8..][..8].try_into().expect("8 bytes"))
 }
 
-/// The text of a refusal.
+/// Returns the text of a refusal.
 pub(super) fn refusal(message: &Message) -> String {
     assert_eq!(word(message, 1), 0, "no refusal: {:?}", &message[..64]);
     let size = word(message, 7) as usize;
@@ -66,8 +66,8 @@ fn hmac(key: &[u8], said: &[&[u8]]) -> Key {
     mac.finalize().into_bytes().into()
 }
 
-/// Keys go downwards: from the secret the one to administer, from that the one to write, from that
-/// the one to read.
+/// Returns the key for these rights. Each key is derived from a stronger one: from the secret the
+/// key to administer, from that the key to write, from that the key to read.
 pub(super) fn key_of(secret: &str, rights: u64) -> Key {
     let admin = hmac(secret.as_bytes(), &[b"farleaf 1 admin"]);
     let write = hmac(&admin, &[b"farleaf 1 write"]);
@@ -78,20 +78,20 @@ pub(super) fn key_of(secret: &str, rights: u64) -> Key {
     }
 }
 
-/// What proves to the other side that the key is known.
+/// Returns a proof of the key for the other side.
 pub(super) fn proof(key: &Key, side: &str, hello: &[u8], challenge: &[u8]) -> Key {
     let side = format!("farleaf 1 {side}");
     hmac(key, &[side.as_bytes(), hello, challenge])
 }
 
-/// The second message of a greeting.
+/// Returns the second message of a greeting.
 pub(super) fn proof_message(proof: &Key) -> Message {
     let mut message = message(&[MAGIC, 2]);
     message[64..96].copy_from_slice(proof);
     message
 }
 
-/// Who somebody says he is.
+/// First message of a greeting.
 #[derive(Clone, Copy)]
 pub(super) struct Hello {
     pub(super) purpose: u64,
@@ -119,7 +119,7 @@ impl Hello {
     }
 }
 
-/// What was said in a greeting.
+/// Messages of a greeting.
 pub(super) struct Greeting {
     pub(super) hello: Message,
     pub(super) challenge: Message,
@@ -136,11 +136,11 @@ pub(super) struct FrameReply {
     pub(super) words: Vec<u64>,
 }
 
-/// A connection over which anything can be said.
+/// A connection that can send any bytes.
 pub(super) struct Raw(pub(super) TcpStream);
 
 impl Raw {
-    /// Connects. A node that does not answer at all fails the test after a long time.
+    /// Connects. If the node never replies, the test fails after a long time.
     pub(super) fn connect(address: &str) -> Self {
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_nodelay(true).expect("a socket");
@@ -166,7 +166,7 @@ impl Raw {
         raw
     }
 
-    /// Asks for a data connection.
+    /// Requests a data connection.
     pub(super) fn greet_data(&mut self, rights: u64, ticket: [u8; 16], owner: u64) -> Greeting {
         let hello = Hello {
             purpose: DATA,
@@ -195,12 +195,12 @@ impl Raw {
         self.0.local_addr().expect("connected")
     }
 
-    /// Sends, as far as the other side still listens.
+    /// Sends as much as the other side accepts.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         let _ = self.0.write_all(bytes);
     }
 
-    /// The next message; `None`: the node hung up.
+    /// Returns the next message; `None` if the node closed the connection.
     pub(super) fn receive(&mut self) -> Option<Message> {
         let mut message = [0; MESSAGE_SIZE_BYTES];
         self.fill(&mut message).then_some(message)
@@ -211,14 +211,14 @@ impl Raw {
         self.receive().expect("an answer")
     }
 
-    /// Brings a session to life; its owner word.
+    /// Registers a session; returns its owner word.
     pub(super) fn register(&mut self) -> u64 {
         let answer = self.ask(&message(&[MAGIC, 3]));
         assert_eq!(word(&answer, 1), 3, "a session");
         word(&answer, 2)
     }
 
-    /// The next reply to a frame; `None`: the node hung up.
+    /// Returns the next reply to a frame; `None` if the node closed the connection.
     pub(super) fn receive_frame(&mut self) -> Option<FrameReply> {
         let mut head = [0; 16];
         if !self.fill(&mut head) {
@@ -238,7 +238,7 @@ impl Raw {
         })
     }
 
-    /// Waits until the node has hung up, whatever it says before.
+    /// Waits until the node has closed the connection, and ignores what it sends before.
     pub(super) fn wait_for_end(&mut self) {
         let mut buffer = [0; 4096];
         loop {
@@ -251,7 +251,7 @@ impl Raw {
         }
     }
 
-    /// False: the node hung up before.
+    /// Fills the buffer; returns false if the node closed the connection before.
     fn fill(&mut self, buffer: &mut [u8]) -> bool {
         match self.0.read_exact(buffer) {
             Ok(()) => true,
@@ -268,13 +268,13 @@ fn is_time_out(error: &io::Error) -> bool {
     )
 }
 
-/// The ticket in a welcome.
+/// Returns the ticket of a welcome.
 pub(super) fn ticket_of(answer: &Message) -> [u8; 16] {
     assert_eq!(word(answer, 1), 2, "welcome");
     answer[96..112].try_into().expect("16 bytes")
 }
 
-/// A frame of verbs, each of its words.
+/// Returns a frame of verbs, each given by its words.
 pub(super) fn frame(tag: u64, more: bool, verbs: &[Vec<u64>]) -> Vec<u8> {
     let size_words = 2 + verbs.iter().map(Vec::len).sum::<usize>();
     let header = size_words as u64 | (verbs.len() as u64) << 32 | u64::from(more) << 48;

@@ -1,8 +1,8 @@
-//! Verbs and requests beyond what a session may do.
+//! Verbs and requests beyond a session's rights.
 
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
 use farleaf_fabric::tcp::Rights;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, ControlError, SessionLife};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
 use super::raw::{
     ADMIN, DONE, FORBIDDEN, MAGIC, OUT_OF_REGION, READ, Raw, compare_swap, fetch_add, frame,
@@ -11,10 +11,10 @@ use super::raw::{
 use super::{Honest, at, execute};
 use crate::network::NetworkNode;
 
-/// From here on, who may write may write: as [`NetworkNode`]'s service says.
+/// Index from which on writers may write, as in [`NetworkNode`]'s service.
 const WRITERS_START: u64 = 16 * 1024;
 
-/// Verbs of each kind that change the word, as batches of the library.
+/// Returns a batch for each kind of verb that changes the word.
 fn changes(index: u64) -> [Batch; 3] {
     let mut write = Batch::new();
     write.write_word(at(index), 99);
@@ -25,15 +25,16 @@ fn changes(index: u64) -> [Batch; 3] {
     [write, swap, add]
 }
 
-/// Promise (F7): no verb reaches beyond the region, whatever its kind and however its place
-/// overflows; those before it are executed, those after it are not, and the connection goes on.
+/// Promise (FABRIC-7): no verb reaches beyond the memory, of any kind and with any overflow of its
+/// address. Verbs before it are executed, those after it are not, and the connection remains
+/// usable.
 #[test]
 fn verbs_outside_of_the_region_are_refused() {
     let node = NetworkNode::start();
     let honest = Honest::of(node.client());
     let (_client, ticket) = Raw::log_in(&node.address, ADMIN);
     let mut data = Raw::open_data(&node.address, ADMIN, ticket, 0);
-    let size = node.region.word_count();
+    let size = node.memory.word_count();
     let outside = [
         read(size, 1),
         read(size - 1, 2),
@@ -65,15 +66,15 @@ fn verbs_outside_of_the_region_are_refused() {
     honest.works(0);
 }
 
-/// Promise (F7): who may read reads everything, and changes nothing but what belongs to its own
-/// session, for as long as that is its own.
+/// Promise (FABRIC-7): a reader can read everything, and change only the words of its own session,
+/// and only while the session is its own.
 #[test]
 fn readers_change_nothing() {
     let node = NetworkNode::start();
     let reader = Honest::of(node.client_with(Some(Rights::Read)));
     let writer = Honest::of(node.client());
     writer.works(WRITERS_START);
-    for index in [0, 1000, WRITERS_START, node.region.word_count() - 1] {
+    for index in [0, 1000, WRITERS_START, node.memory.word_count() - 1] {
         let before = node.word(index as usize);
         for mut batch in changes(index) {
             let error = execute(&reader.endpoint, &mut batch).expect_err("it may only read");
@@ -86,7 +87,7 @@ fn readers_change_nothing() {
         execute(&reader.endpoint, &mut batch).expect("it may read");
         assert_eq!(batch.words(seen), [before], "changed by who may read");
     }
-    // The reader was the first to register; the words of session 1 are these.
+    // The reader registered first, so these are the words of session 1.
     let mut batch = Batch::new();
     batch.write(at(4), &[1, 2, 3, 4]);
     execute(&reader.endpoint, &mut batch).expect("its own");
@@ -99,7 +100,7 @@ fn readers_change_nothing() {
     assert_eq!(node.word(4), 1);
 }
 
-/// Promise (F7): who may write changes what its rights open, to the word.
+/// Promise (FABRIC-7): a writer can change exactly the words that its rights allow.
 #[test]
 fn writers_stay_in_their_grant() {
     let node = NetworkNode::start();
@@ -128,7 +129,7 @@ fn writers_stay_in_their_grant() {
     }
 }
 
-/// Promise: who may not administer is told so when it wants to fence, and nothing is fenced.
+/// Promise: a fence request without the right `admin` returns an error and fences nothing.
 #[test]
 fn only_administrators_fence() {
     let node = NetworkNode::start();
@@ -144,7 +145,7 @@ fn only_administrators_fence() {
     }
 }
 
-/// Promise: nobody closes another's session, nor one that never was, whatever its rights.
+/// Promise: no client can close another's session, or one that never existed, whatever its rights.
 #[test]
 fn sessions_of_others_are_not_closed() {
     let node = NetworkNode::start();
@@ -162,7 +163,7 @@ fn sessions_of_others_are_not_closed() {
     assert!(again.contains("none of this client's sessions"), "{again}");
 }
 
-/// Promise: on an open control connection, what is no request is refused, and the next request is
+/// Promise: an invalid request on a control connection is refused, and the next request is
 /// answered.
 #[test]
 fn bad_requests_do_not_end_a_client() {
@@ -188,8 +189,8 @@ fn bad_requests_do_not_end_a_client() {
     raw.register();
 }
 
-/// Promise (F6): after a session was fenced on an administrator's wish, nothing of it takes effect,
-/// and it is told.
+/// Promise (FABRIC-6): after an administrator has fenced a session, none of its verbs takes effect,
+/// and it gets an error.
 #[test]
 fn a_fenced_session_changes_nothing() {
     let node = NetworkNode::start();
@@ -231,8 +232,8 @@ fn a_fenced_session_changes_nothing() {
     admin.works(0);
 }
 
-/// Promise (F6): so it is for a session that never stops sending: at the moment at which the
-/// administrator is answered, its last verb has been executed.
+/// Promise (FABRIC-6): the same holds for a session that sends without pause: when the
+/// administrator receives the reply, the session's last verb has been executed.
 #[test]
 fn fencing_ends_a_stream_of_verbs() {
     const WORD: usize = 5000;
@@ -271,7 +272,7 @@ fn fencing_ends_a_stream_of_verbs() {
     }
 }
 
-/// Promise: a session that never was counts as fenced: an administrator who says so is right.
+/// Promise: a session that never existed counts as fenced, so a request to fence it succeeds.
 #[test]
 fn fencing_nobody_harms_nobody() {
     let node = NetworkNode::start();

@@ -1,10 +1,10 @@
-//! Frames that are none, frames that do not end, and answers that nobody fetches.
+//! Invalid frames, incomplete frames, and replies that are never fetched.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use farleaf_base::OwnerWord;
 use farleaf_fabric::{Control, SessionLife};
-use farleaf_types::OwnerWord;
 
 use super::Honest;
 use super::raw::{
@@ -21,7 +21,7 @@ fn open(node: &NetworkNode) -> (Raw, Raw, OwnerWord) {
     (control, data, OwnerWord::from_word(owner))
 }
 
-/// Promise: the wire is as its document says: a client of another make is served.
+/// Promise: the wire format matches its documentation, so an independent client is served.
 #[test]
 fn frames_by_hand_are_executed() {
     let node = NetworkNode::start();
@@ -41,7 +41,7 @@ fn frames_by_hand_are_executed() {
     assert_eq!(reply.words, [5, 6, 6, 8, 16, 0]);
 }
 
-/// Promise (N4): who announces a frame that cannot be is hung up on; nothing is allocated for it.
+/// Promise: a frame of an impossible size ends the connection, and nothing is allocated for it.
 #[test]
 fn frames_of_impossible_sizes_end_the_connection() {
     let node = NetworkNode::start();
@@ -51,7 +51,7 @@ fn frames_of_impossible_sizes_end_the_connection() {
         data.send(&frame(1, false, &[write(200, &[size])]));
         data.send(&bytes(&[size | 1 << 32, 2]));
         let first = data.receive_frame();
-        // The answer to the good frame may be lost: what a connection carried dies with it.
+        // The reply to the valid frame may be lost when the connection ends.
         assert!(first.is_none_or(|reply| (reply.tag, reply.status) == (1, DONE)));
         data.wait_for_end();
         assert_eq!(node.word(200), size, "what came before was executed");
@@ -64,8 +64,8 @@ fn frames_of_impossible_sizes_end_the_connection() {
     }
 }
 
-/// Promise (N4): a frame that lies about what is in it is answered as malformed after what came
-/// before the lie, and hung up on.
+/// Promise: a frame that contradicts itself is answered as malformed, after the verbs before the
+/// contradiction, and ends the connection.
 #[test]
 fn malformed_frames_end_the_connection() {
     let node = NetworkNode::start();
@@ -94,7 +94,7 @@ fn malformed_frames_end_the_connection() {
     }
     let (_control, mut data, _) = open(&node);
     let mut rest = frame(1, false, &[write(202, &[1]), write(202, &[2])]);
-    // One verb is said to be in it, and there are two.
+    // The frame states one verb and contains two.
     rest[4] = 1;
     data.send(&rest);
     let reply = data.receive_frame().expect("an answer");
@@ -103,7 +103,7 @@ fn malformed_frames_end_the_connection() {
     assert_eq!(node.word(202), 1);
 }
 
-/// Promise (N2): a request is not answered with more than a frame holds, however small it is.
+/// Promise: no reply is longer than a frame, however small the request is.
 #[test]
 fn answers_are_no_larger_than_a_frame() {
     let node = NetworkNode::start();
@@ -116,13 +116,13 @@ fn answers_are_no_larger_than_a_frame() {
     data.wait_for_end();
 }
 
-/// Promise (N3): of a batch of several frames nothing is executed after a refused verb, though it
-/// goes on; the next batch is.
+/// Promise: after a refused verb, nothing of the remaining frames of its batch is executed; the
+/// next batch is.
 #[test]
 fn a_refused_batch_goes_on_in_vain() {
     let node = NetworkNode::start();
     let (_control, mut data, _) = open(&node);
-    let outside = node.region.word_count();
+    let outside = node.memory.word_count();
     data.send(&frame(1, true, &[write(300, &[1]), write(outside, &[1])]));
     for tag in 2..50 {
         data.send(&frame(tag, true, &[write(301, &[1])]));
@@ -141,8 +141,8 @@ fn a_refused_batch_goes_on_in_vain() {
     assert_eq!(words, [1, 0, 1]);
 }
 
-/// Promise: half a frame is not executed; who falls silent in the middle of it keeps nobody
-/// waiting, and is given up, its session fenced, when it has been silent for too long.
+/// Promise: half a frame is not executed. A peer that stops in the middle of one delays no other
+/// client, and its session is fenced after the configured silence.
 #[test]
 fn half_a_frame_and_silence() {
     const SILENCE_MAX: Duration = Duration::from_millis(700);
@@ -165,8 +165,8 @@ fn half_a_frame_and_silence() {
     honest.works(0);
 }
 
-/// Promise: who fetches its answers slowly and steadily costs the node no more memory than who does
-/// it at once: what has gone is forgotten.
+/// Promise: a client that fetches replies slowly but steadily costs the node no more memory than
+/// one that fetches them at once; sent bytes are released.
 #[test]
 fn answers_that_are_fetched_slowly_cost_no_memory() {
     const QUESTION_COUNT: usize = 2000;
@@ -189,8 +189,8 @@ fn answers_that_are_fetched_slowly_cost_no_memory() {
     assert!(most < MEMORY_SIZE_KIB_MAX, "{most} KiB");
 }
 
-/// Promise: who asks and does not fetch the answers is not asked for more questions: the node takes
-/// a bounded number of them, and others are served, those of the same thread too.
+/// Promise: if a client does not fetch its replies, the node executes only a bounded number of its
+/// requests. Other clients, including those of the same thread, are served.
 #[test]
 fn answers_that_nobody_fetches_are_not_produced() {
     const QUESTION_COUNT_MAX: usize = 20_000_000;
@@ -221,7 +221,7 @@ fn answers_that_nobody_fetches_are_not_produced() {
     for _ in 0..100 {
         honest.works(0);
     }
-    // It fetches some after all, and then leaves.
+    // The client now fetches some replies, and then disconnects.
     data.0.set_nonblocking(false).expect("a socket");
     let mut some = vec![0; 8 << 20];
     data.0.read_exact(&mut some).expect("its answers");

@@ -1,16 +1,16 @@
-//! What calls promise, and what they cost.
+//! Promises and costs of calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farleaf_executor::{TaskSet, block_on};
+use farleaf_fabric::message::{CallError, Caller, Request};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_message::{CallError, Caller, Request};
 
-use crate::sides::{KEPT_SIZE_BYTES_MAX, Sides, bytes};
+use crate::message::sides::{KEPT_SIZE_BYTES_MAX, Sides, bytes};
 
 const NEVER: fn() -> bool = || false;
 
-/// Makes a call whose reply is to be as long as the request says, and whether it is right.
+/// Makes a call that requests a reply of a given length; returns whether the reply is correct.
 async fn ask<E: Endpoint, N: Endpoint>(
     caller: &Caller<'_, E, N>,
     (seed, size_bytes, reply_size_bytes, announced_bytes): (u64, usize, usize, usize),
@@ -36,8 +36,8 @@ fn answer_to(request: &[u8]) -> Vec<u8> {
     bytes(!seed, reply_size_bytes)
 }
 
-/// Runs calls, so many at a time, against a server that answers up to `held_count` requests in the
-/// opposite order.
+/// Runs up to a number of calls concurrently, against a server that answers up to `held_count`
+/// requests in reverse order.
 fn converse(
     sides: &Sides,
     (concurrency, held_count): (usize, usize),
@@ -88,8 +88,8 @@ fn converse(
     })
 }
 
-/// Promise (E3, E4, E5): every request is served once, in a ring that is gone around again and
-/// again, and each call gets its own reply, whatever their sizes and in whatever order they come.
+/// Promise: every request is served once, over many rounds of the ring, and each call gets its own
+/// reply, for all sizes and orders.
 #[test]
 fn every_call_gets_its_own_reply() {
     for (requests, replies, concurrency, held) in [(1, 1, 1, 1), (7, 5, 3, 2), (64, 100, 16, 9)] {
@@ -104,7 +104,7 @@ fn every_call_gets_its_own_reply() {
     }
 }
 
-/// Promise (E6): a reply that is longer than was announced, or than the ring is, comes whole, and
+/// Promise: a reply that is longer than its space, or than the ring, arrives completely, and
 /// nothing of it is kept afterwards.
 #[test]
 fn longer_replies_come_in_parts() {
@@ -117,7 +117,8 @@ fn longer_replies_come_in_parts() {
     assert_eq!(converse(&sides, (5, 3), calls), 200);
 }
 
-/// Promise (E6): what would be too much to keep is refused, and says so in the room that there is.
+/// Promise: a reply that exceeds the limit of kept bytes is refused, with as much of the reason as
+/// its space can hold.
 #[test]
 fn what_is_too_much_to_keep_is_refused() {
     let sides = Sides::new(16, 64);
@@ -144,7 +145,7 @@ fn what_is_too_much_to_keep_is_refused() {
     assert!(reply.is_empty() && !caller.is_broken());
 }
 
-/// A request that can never be written is refused before anything is.
+/// Promise: a request that can never be written is refused before anything is written.
 #[test]
 fn a_request_that_is_too_large_is_refused() {
     let sides = Sides::new(9, 4);
@@ -162,14 +163,14 @@ fn a_request_that_is_too_large_is_refused() {
     assert_eq!(batch.cost().verbs, 0);
 }
 
-/// Promise: a call costs one round trip and two verbs on its caller's side, and as much on the
-/// server's; three where the end of the ring was skipped. Bytes are those of the segments.
+/// Promise: a call costs the caller one round trip and two verbs, and the server as much; three
+/// verbs if the end of the ring was skipped. Bytes are those of the segments.
 #[test]
 fn calls_cost_what_is_said() {
     let sides = Sides::new(4, 4);
     let (caller, mut mailbox) = (sides.caller(), sides.mailbox());
     let segment = 128;
-    // The last one would not fit before the end of the ring.
+    // The last request would not fit before the end of the ring.
     for (size_bytes, segment_count, verb_count) in [(104, 1, 2), (105, 2, 2), (224, 2, 3)] {
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
         let request = vec![1; size_bytes];

@@ -1,21 +1,21 @@
-//! Calls that are dropped, and callers that are broken (E8).
+//! Calls that are dropped, and callers that are broken by that.
 
 use core::cell::Cell;
 use core::future::poll_fn;
 use core::task::Poll;
 
+use farleaf_base::NodeId;
 use farleaf_executor::{TaskSet, block_on};
 use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::message::{CallError, Caller};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
-use farleaf_message::{CallError, Caller};
-use farleaf_types::NodeId;
 
-use crate::sides::{Sides, bytes};
+use crate::message::sides::{Sides, bytes};
 
 const NEVER: fn() -> bool = || false;
 
-/// Promise (E8, E3, E6): calls that are dropped while they wait for their reply take nothing away
-/// for ever: when it comes, their room is used again, and the rest of a long one is forgotten.
+/// Promise: calls dropped while they wait for their reply leak nothing. When the reply arrives,
+/// their space is reused, and the rest of a long reply is dropped.
 #[test]
 fn what_is_dropped_leaves_its_room_to_others() {
     let sides = Sides::new(8, 8);
@@ -39,13 +39,13 @@ fn what_is_dropped_leaves_its_room_to_others() {
             let size_bytes = if number == 1 { 10_000 } else { 100 };
             sides.reply(mailbox.replies(), request, &bytes(round, size_bytes));
         }
-        // The next request says that nobody waits for it.
+        // The next request states that the reply is no longer awaited.
         assert_eq!(mailbox.replies().kept_size_bytes(), 10_000);
     }
 }
 
-/// Promise (E6): a long reply to a call that was dropped is not kept either if it is served only
-/// when the next request has said that nobody waits for it.
+/// Promise: a long reply to a dropped call is not kept, even if it is served only after the next
+/// request has stated that it is not awaited.
 #[test]
 fn a_late_reply_that_nobody_waits_for_is_not_kept() {
     let sides = Sides::new(8, 8);
@@ -68,8 +68,8 @@ fn a_late_reply_that_nobody_waits_for_is_not_kept() {
     assert_eq!(reply, b"here");
 }
 
-/// Promise (E3): a call waits when there is no room, and one that comes later does not overtake it,
-/// though it would fit.
+/// Promise: a call waits if there is no space, and a later one does not overtake it, even if it
+/// would fit.
 #[test]
 fn calls_wait_their_turn() {
     let sides = Sides::new(4, 64);
@@ -97,7 +97,7 @@ fn calls_wait_their_turn() {
     assert_eq!(served, sizes);
 }
 
-/// Lets a batch take as long as it likes.
+/// Endpoint whose batches can be delayed without limit.
 struct Slow {
     inner: MappedEndpoint,
     is_held: Cell<bool>,
@@ -123,28 +123,28 @@ impl Endpoint for Slow {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
-/// Promise (E8): a call that is dropped while its request is being written breaks the caller:
-/// nobody knows what is in the ring. Calls that wait say so, and so do later ones.
+/// Promise: a call that is dropped while its request is being written breaks the caller, because
+/// the content of the ring is unknown. Waiting and later calls return an error.
 #[test]
 fn a_caller_that_is_cut_off_in_a_batch_is_broken() {
     let sides = Sides::new(8, 8);
     let slow = Slow {
-        inner: MappedEndpoint::new(std::sync::Arc::clone(&sides.server_region)),
+        inner: MappedEndpoint::new(std::sync::Arc::clone(&sides.server_memory)),
         is_held: Cell::new(true),
     };
-    let caller = Caller::new(&slow, &sides.to_caller, &sides.lines);
+    let caller = Caller::new(&slow, &sides.to_caller, &sides.caller_rings);
     let (mut batch, mut reply) = (Batch::new(), Vec::new());
     let mut set = TaskSet::with_capacity(1);
     let call = caller.call(&mut batch, b"half", (8, &mut reply), NEVER);
     assert!(matches!(set.spawn(call), Ok(None)));
-    assert!(!sides.lines.is_broken());
+    assert!(!sides.caller_rings.is_broken());
     drop(set);
-    assert!(sides.lines.is_broken());
+    assert!(sides.caller_rings.is_broken());
     slow.is_held.set(false);
     let call = caller.call(&mut batch, b"whole", (8, &mut reply), NEVER);
     let broken = block_on(call, || 0);
@@ -152,7 +152,7 @@ fn a_caller_that_is_cut_off_in_a_batch_is_broken() {
     assert!(sides.next(&mut sides.mailbox()).is_none());
 }
 
-/// Promise: who waits for a server that is gone is told so, and not at once for ever.
+/// Promise: a call to a server that is gone returns an error instead of waiting for ever.
 #[test]
 fn a_server_that_is_gone_is_not_waited_for() {
     let sides = Sides::new(8, 8);

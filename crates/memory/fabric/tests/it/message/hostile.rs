@@ -1,15 +1,16 @@
-//! Rings in which anything may stand (E7), fuzzed.
+//! Rings of arbitrary content, tested and fuzzed.
 
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 use farleaf_executor::{TaskSet, block_on};
-use farleaf_fabric::fuzzing::{Random, run};
-use farleaf_fabric::{Batch, Endpoint};
-use farleaf_message::segment::{
+use farleaf_fabric::message::segment::{
     MESSAGE_SEGMENT_COUNT_MAX, MessageKind, REPLY_HEAD_SIZE_WORDS, ReplyHead, RequestHead,
     SEGMENT_SIZE_WORDS, Tag, encode,
 };
-use farleaf_message::{CallError, MailboxError, MalformedMessage, Ring};
+use farleaf_fabric::message::{CallError, MailboxError, MalformedMessage, Ring};
+use farleaf_fabric::{Batch, Endpoint};
 
-use crate::sides::Sides;
+use crate::message::sides::Sides;
 
 const SEGMENT_COUNT: u32 = 8;
 
@@ -40,12 +41,13 @@ fn request(sequence: u64, kind: MessageKind, segment_count: u32) -> (Tag, Reques
     (tag, head)
 }
 
-/// What the mailbox says to a request.
+/// Returns the mailbox's error for a request.
 fn malformed(tag: Tag, head: RequestHead, payload: &[u8]) -> Option<MalformedMessage> {
     malformed_in(SEGMENT_COUNT, tag, head, payload)
 }
 
-/// The same, where the ring of replies has so many segments. What ends a mailbox ends it for good.
+/// Returns the mailbox's error for a request, with a ring of replies of a given size. Checks that
+/// the mailbox stays unusable.
 fn malformed_in(
     reply_segment_count: u32,
     tag: Tag,
@@ -71,8 +73,8 @@ fn malformed_in(
     first
 }
 
-/// Promise (E7): each way in which a request can contradict itself, or lead out of a ring, has an
-/// error that says what it is.
+/// Promise: each contradiction in a request, and each position outside of a ring, has its own
+/// error.
 #[test]
 fn what_is_no_request_is_refused() {
     let (tag, head) = request(1, MessageKind::Request, 1);
@@ -123,8 +125,8 @@ fn what_is_no_request_is_refused() {
     );
 }
 
-/// Promise (E7): a place for the reply that is outside of the ring, or larger than a tag can say,
-/// is refused.
+/// Promise: a space for the reply that is outside of the ring, or larger than a tag can express, is
+/// refused.
 #[test]
 fn what_is_no_place_for_a_reply_is_refused() {
     let (tag, head) = request(1, MessageKind::Request, 1);
@@ -139,21 +141,21 @@ fn what_is_no_place_for_a_reply_is_refused() {
             reply_segment_count: count,
             ..head
         };
-        let place = MalformedMessage::ReplyPlace {
+        let place = MalformedMessage::ReplySpace {
             first,
             count,
             there: SEGMENT_COUNT,
         };
         assert_eq!(malformed(tag, astray, &[0; 16]), Some(place));
     }
-    // More than a tag of the reply could say.
+    // Larger than a tag of the reply can express.
     let most = MESSAGE_SEGMENT_COUNT_MAX;
     let of = |count| RequestHead {
         reply_segment_count: count,
         ..head
     };
     assert_eq!(malformed_in(5000, tag, of(most), &[0; 16]), None);
-    let place = MalformedMessage::ReplyPlace {
+    let place = MalformedMessage::ReplySpace {
         first: 0,
         count: most + 1,
         there: 5000,
@@ -162,8 +164,7 @@ fn what_is_no_place_for_a_reply_is_refused() {
     assert_eq!(found, Some(place));
 }
 
-/// Promise (E5, E7): what a server writes that is no reply breaks the caller, with an error that
-/// says what it is.
+/// Promise: an invalid reply breaks the caller, with an error that describes it.
 #[test]
 fn what_is_no_reply_breaks_the_caller() {
     let answer = |tag: Tag, head: ReplyHead| {
@@ -226,7 +227,7 @@ fn what_is_no_reply_breaks_the_caller() {
     }
 }
 
-/// Words of a ring that were honest before they were changed at random.
+/// Returns words of a valid ring after random changes.
 fn changed(random: &mut Random, tags: &[Tag], head: &[u64]) -> Vec<u64> {
     let mut all: Vec<u8> = Vec::new();
     for tag in tags {
@@ -241,8 +242,8 @@ fn changed(random: &mut Random, tags: &[Tag], head: &[u64]) -> Vec<u64> {
     words.collect()
 }
 
-/// Promise (E7): whatever stands in a ring of requests, the server reads requests, each once, or
-/// says what is wrong, and writes nothing outside of the ring of replies.
+/// Promise: for any content of a ring of requests, the server reads requests, each once, or returns
+/// an error, and writes nothing outside of the ring of replies.
 #[test]
 fn fuzz_requests() {
     let sides = Sides::new(SEGMENT_COUNT, SEGMENT_COUNT);
@@ -278,8 +279,8 @@ fn fuzz_requests() {
     });
 }
 
-/// Promise (E5): whatever stands in a ring of replies, a call ends with bytes, with an error that
-/// says what is wrong, or goes on waiting.
+/// Promise: for any content of a ring of replies, a call returns bytes, returns an error, or
+/// continues to wait.
 #[test]
 fn fuzz_replies() {
     let sides = Sides::new(SEGMENT_COUNT, SEGMENT_COUNT);

@@ -1,11 +1,11 @@
-//! Calls between two sides that share nothing but the two rings.
+//! Calls between two sides that share only the two rings.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `sides` | a caller's and a server's memory, and a server that answers |
-//! | `calls` | what calls promise (E2 to E6), and what they cost |
-//! | `cut_off` | calls that are dropped, and callers that are broken (E8) |
-//! | `hostile` | rings in which anything may stand (E7), fuzzed |
+//! | `sides` | memories of a caller and a server, and a server that replies |
+//! | `calls` | promises and costs of calls |
+//! | `cut_off` | calls that are dropped, and callers that are broken by that |
+//! | `hostile` | rings of arbitrary content, tested and fuzzed |
 
 mod calls;
 mod cut_off;

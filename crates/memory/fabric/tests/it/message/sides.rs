@@ -1,59 +1,59 @@
-//! A caller's and a server's memory, and a server that answers.
+//! Memories of a caller and a server, and a server that replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_message::{Caller, Lines, Mailbox, Replies, Request, Ring};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+use farleaf_fabric::message::{Caller, CallerRings, Mailbox, Replies, Request, Ring};
 
-/// Where rings begin: not where the region does, and each somewhere else.
+/// Start of each ring: different from the other one's, and from that of the memory.
 const REQUESTS_START_WORD: u64 = 64;
 const REPLIES_START_WORD: u64 = 192;
-/// More than any test asks the server to keep, but for those that want too much.
+/// Limit of kept bytes: more than any test needs, except tests of the limit.
 pub(crate) const KEPT_SIZE_BYTES_MAX: usize = 4 << 20;
 
-/// Two regions, each with a ring that the other side writes into.
+/// Two memories, each with a ring that the other side writes into.
 pub(crate) struct Sides {
-    pub(crate) server_region: Arc<MappedRegion>,
-    caller_region: Arc<MappedRegion>,
+    pub(crate) server_memory: Arc<MappedMemory>,
+    caller_memory: Arc<MappedMemory>,
     pub(crate) to_server: MappedEndpoint,
     pub(crate) to_caller: MappedEndpoint,
     pub(crate) requests: Ring,
     pub(crate) replies: Ring,
-    pub(crate) lines: Lines,
+    pub(crate) caller_rings: CallerRings,
 }
 
 impl Sides {
-    /// Zeroed rings of so many segments.
+    /// Creates zeroed rings of these numbers of segments.
     pub(crate) fn new(request_segment_count: u32, reply_segment_count: u32) -> Self {
-        let region = || Arc::new(MappedRegion::anonymous(2 << 20).expect("memory"));
-        let (server_region, caller_region) = (region(), region());
+        let memory = || Arc::new(MappedMemory::anonymous(2 << 20).expect("memory"));
+        let (server_memory, caller_memory) = (memory(), memory());
         let at = |word| WordAddr::new(NodeId(0), word);
         let requests = Ring::new(at(REQUESTS_START_WORD), request_segment_count);
         let replies = Ring::new(at(REPLIES_START_WORD), reply_segment_count);
         Self {
-            to_server: MappedEndpoint::new(Arc::clone(&server_region)),
-            to_caller: MappedEndpoint::new(Arc::clone(&caller_region)),
-            server_region,
-            caller_region,
+            to_server: MappedEndpoint::new(Arc::clone(&server_memory)),
+            to_caller: MappedEndpoint::new(Arc::clone(&caller_memory)),
+            server_memory,
+            caller_memory,
             requests,
             replies,
-            lines: Lines::new((requests, replies)),
+            caller_rings: CallerRings::new((requests, replies)),
         }
     }
 
     pub(crate) fn caller(&self) -> Caller<'_, MappedEndpoint, MappedEndpoint> {
-        Caller::new(&self.to_server, &self.to_caller, &self.lines)
+        Caller::new(&self.to_server, &self.to_caller, &self.caller_rings)
     }
 
     pub(crate) fn mailbox(&self) -> Mailbox {
         Mailbox::new((self.requests, self.replies), KEPT_SIZE_BYTES_MAX)
     }
 
-    /// The next request, if there is one.
+    /// Returns the next request, if there is one.
     pub(crate) fn next(&self, mailbox: &mut Mailbox) -> Option<Request> {
         let mut batch = Batch::new();
         let next = mailbox.next(&self.to_server, &self.to_caller, &mut batch);
@@ -66,26 +66,26 @@ impl Sides {
         block_on(reply, || 0).expect("nothing fails");
     }
 
-    /// A server, for another thread.
+    /// Returns a server, for another thread.
     pub(crate) fn server(&self) -> Server {
         Server {
-            near: Arc::clone(&self.server_region),
-            to_caller: Arc::clone(&self.caller_region),
+            near: Arc::clone(&self.server_memory),
+            to_caller: Arc::clone(&self.caller_memory),
             mailbox: self.mailbox(),
         }
     }
 }
 
-/// Reads the requests of one caller, and answers.
+/// Server that reads the requests of one caller and replies.
 pub(crate) struct Server {
-    near: Arc<MappedRegion>,
-    to_caller: Arc<MappedRegion>,
+    near: Arc<MappedMemory>,
+    to_caller: Arc<MappedMemory>,
     mailbox: Mailbox,
 }
 
 impl Server {
-    /// Answers until it is told to stop and nothing is left: `answer` may hold replies back, and is
-    /// asked once more when there is nothing to do.
+    /// Serves until stopped and idle. `answer` may hold replies back, and is called once more when
+    /// no request is there.
     pub(crate) fn serve(
         self,
         is_over: &AtomicBool,
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Bytes that are different for each seed, and at each place.
+/// Returns bytes that differ by seed and by position.
 pub(crate) fn bytes(seed: u64, size_bytes: usize) -> Vec<u8> {
     let seed = seed.wrapping_mul(31);
     let byte = |index: u64| seed.wrapping_add(index * 7 + (index >> 8)) as u8;

@@ -1,48 +1,48 @@
-//! The leaves of a table with a tree, left to right, as one look finds them.
+//! Leaves of a table with a tree, left to right, as one pass finds them.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
-use farleaf_leaf::{Contradiction, record_count_of};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_leaf::words::recovery::RETIRED_HOP_COUNT_MAX;
+use farleaf_leaf::words::{Contradiction, record_count_of};
 
 use super::Compaction;
 use crate::IndexError;
-use crate::tree::node::Entry;
+use crate::tree::node::ChildEntry;
 
-/// Leaves whose first words are read with one batch.
+/// Number of leaves whose first words one batch reads.
 const BATCH_LEAF_COUNT: usize = 512;
-/// State, low, high and link.
+/// Number of words read of a leaf: state, low, high and link.
 const HEAD_SIZE_WORDS: usize = 4;
 
-/// A leaf that is not retired.
+/// Leaf that is not retired.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct ChainLeaf {
     pub(super) addr: RemoteAddr,
-    /// Fixed for its life.
+    /// Lower fence, which never changes.
     pub(super) low: u64,
-    /// As its state said when it was looked at, which nobody has checked.
+    /// Number of records in the state when it was read; not verified by the checksum.
     pub(super) record_count: usize,
 }
 
 /// All leaves that links lead to, and what is known of the links.
 #[derive(Debug)]
-pub(super) struct Chain {
-    pub(super) leaves: Vec<Seen>,
-    /// Numbers of the leaves that something leads to by way of a retired leaf.
+pub(super) struct TableChain {
+    pub(super) leaves: Vec<ChainLeaf>,
+    /// Numbers of the leaves that are reached by way of a retired leaf.
     pub(super) behind_retired: Vec<usize>,
 }
 
-/// The words of a leaf that are enough to go on from it.
+/// First words of a leaf, which suffice to continue from it.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct LeafHead {
     state: u64,
     low: u64,
     link: RemoteAddr,
 }
 
-impl Head {
+impl LeafHead {
     fn of(words: &[u64]) -> Self {
         Self {
             state: words[0],
@@ -52,17 +52,17 @@ impl Head {
     }
 }
 
-impl Chain {
+impl TableChain {
     /// Follows the links from the first leaf on. Listed leaves are read ahead, 512 with one round
-    /// trip, 32 bytes each; any other costs a round trip of its own. Lower fences and links are
-    /// true whatever becomes of a leaf's records meanwhile: each is one word.
+    /// trip, 32 bytes each; any other costs its own round trip. Lower fences and links are valid
+    /// whatever happens to a leaf's records meanwhile: each is one word.
     ///
     /// # Errors
     /// The leaves contradict each other, one of them is lost with its node, or the fabric failed.
     pub(super) async fn read<E: Endpoint>(
         work: &Compaction<'_, E>,
         batch: &mut Batch,
-        listed: &[Entry],
+        listed: &[ChildEntry],
     ) -> Result<Self, IndexError> {
         let known = read_ahead(work, batch, listed).await?;
         let mut chain = Self {
@@ -80,7 +80,7 @@ impl Chain {
             if head.link.is_retired() {
                 retired_count += 1;
                 if retired_count > RETIRED_HOP_COUNT_MAX || next.is_null() {
-                    return Err(work.contradiction(addr, Contradiction::RetiredInCircles));
+                    return Err(work.contradiction(addr, Contradiction::RetiredInCycle));
                 }
                 addr = next;
                 continue;
@@ -93,7 +93,7 @@ impl Chain {
                 chain.behind_retired.push(chain.leaves.len());
                 retired_count = 0;
             }
-            chain.leaves.push(Seen {
+            chain.leaves.push(ChainLeaf {
                 addr,
                 low: head.low,
                 record_count: record_count_of(head.state),
@@ -105,14 +105,14 @@ impl Chain {
         }
     }
 
-    /// Where the leaf with this number must link to.
+    /// Returns the address that the leaf with this number must link to.
     pub(super) fn link_of(&self, number: usize) -> RemoteAddr {
         let next = self.leaves.get(number + 1);
         next.map_or(RemoteAddr::NULL, |next| next.addr)
     }
 
-    /// Pairs of neighbours on one node (M4) that seem to fit into one leaf, from right to left: the
-    /// numbers of the right ones.
+    /// Returns pairs of neighbors on one node that seem to fit into one leaf, from right to left:
+    /// the numbers of the right leaves.
     pub(super) fn pairs(&self, merged_count_max: usize) -> Vec<usize> {
         let mut pairs = Vec::new();
         let mut right = self.leaves.len().saturating_sub(1);
@@ -129,14 +129,14 @@ impl Chain {
         pairs
     }
 
-    /// Leaves on nodes of some kind, from right to left.
+    /// Returns the leaves on nodes for which `is_meant` is true, from right to left.
     pub(super) fn on_nodes(&self, is_meant: impl Fn(NodeId) -> bool) -> Vec<usize> {
         let numbers = (0..self.leaves.len()).rev();
         let is_there = |number: &usize| is_meant(self.leaves[*number].addr.node());
         numbers.filter(is_there).collect()
     }
 
-    /// Records, as far as they were seen.
+    /// Returns the number of records, as far as they were seen.
     pub(super) fn record_count(&self) -> u64 {
         self.leaves
             .iter()
@@ -144,10 +144,10 @@ impl Chain {
             .sum()
     }
 
-    /// What a tree over it lists.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    /// Returns the entries of a tree over the chain.
+    pub(super) fn entries(&self) -> Vec<ChildEntry> {
         let leaves = self.leaves.iter();
-        let entries = leaves.map(|leaf| Entry {
+        let entries = leaves.map(|leaf| ChildEntry {
             low: leaf.low,
             child: leaf.addr,
         });
@@ -158,8 +158,8 @@ impl Chain {
 async fn read_ahead<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
-    listed: &[Entry],
-) -> Result<BTreeMap<RemoteAddr, Head>, IndexError> {
+    listed: &[ChildEntry],
+) -> Result<BTreeMap<RemoteAddr, LeafHead>, IndexError> {
     let access = &work.access;
     let mut known = BTreeMap::new();
     for part in listed.chunks(BATCH_LEAF_COUNT) {
@@ -172,12 +172,12 @@ async fn read_ahead<E: Endpoint>(
             })
             .collect();
         match access.endpoint.execute(batch).await {
-            // What is lost may have been moved before (K6): then nothing leads to it.
+            // The leaf may have been moved before its node was lost; then nothing leads to it.
             Err(error) if error.lost_node().is_some() => continue,
             executed => executed?,
         }
         let heads = reads.into_iter();
-        known.extend(heads.map(|(addr, read)| (addr, Head::of(batch.words(read)))));
+        known.extend(heads.map(|(addr, read)| (addr, LeafHead::of(batch.words(read)))));
     }
     Ok(known)
 }
@@ -186,13 +186,13 @@ async fn read_one<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
     addr: RemoteAddr,
-) -> Result<Head, IndexError> {
+) -> Result<LeafHead, IndexError> {
     let access = &work.access;
     if access.layout.chunk_of(addr).is_none() {
-        return Err(work.contradiction(addr, Contradiction::LinkToNowhere));
+        return Err(work.contradiction(addr, Contradiction::LinkToInvalidAddress));
     }
     batch.clear();
     let read = batch.read(access.geometry.state(addr), HEAD_SIZE_WORDS);
     access.endpoint.execute(batch).await?;
-    Ok(Head::of(batch.words(read)))
+    Ok(LeafHead::of(batch.words(read)))
 }

@@ -1,36 +1,36 @@
-//! Compaction: what retraining is to a table with a tree (RF-tree: merges of underfull leaves and
-//! inner nodes).
+//! Compaction: the retraining of tables with a tree (RF-tree's merges of underfull leaves and inner
+//! nodes).
 //!
-//! - **K1.** R1 holds: one retrainer works on a table, and it alone retires leaves of a table that
-//!   is not empty, and swaps the root after a load.
-//! - **K2.** Two neighbours whose records fit into one leaf become one, and a leaf moves away from
-//!   a node that is to be left, by M1 to M4, into a leaf that is leased like a split's; from right
-//!   to left. It waits for the right one's lock while it holds none, and for the left one's not at
-//!   all. Then the leaf to the left is linked to the new one, under its lock. (R8 holds.)
-//! - **K3.** When the steps are over, a whole new tree is written over the leaves that there are,
-//!   and the root is swapped to its head: the commit point. So inner nodes that have become empty
-//!   are merged, and none is on a node that is to be left. Until then the old tree lists leaves
-//!   that are retired, and they lead on.
-//! - **K4.** What was retired is listed by old trees alone from then on. An operation lists a leaf
-//!   in no tree but that which it began with: it may have met the leaf before that was retired.
+//! - **One retrainer.** One retrainer works on a table at a time, as in [`retrain`](super). Only it
+//!   retires leaves of a table that is not empty, and swaps the root after a load.
+//! - **Steps.** Two neighbors whose records fit into one leaf become one, and leaves move away from
+//!   a draining node. Steps move leaves as in [`farleaf_leaf::words::moving`], from right to left,
+//!   into leaves that are leased like those of a split. A step waits for the right leaf's lock
+//!   while it holds none, and does not wait for the left one's. Then the leaf on the left is linked
+//!   to the new one, under its lock. An operation waits for at most one step.
+//! - **New tree.** After the steps a whole new tree is written over the current leaves, and the
+//!   root is swapped to its head: the commit point. This merges empty inner nodes, and leaves none
+//!   on a draining node. Until then the old tree lists retired leaves, whose links lead on.
+//! - **Listing.** From then on only old trees list retired leaves. An operation lists a leaf only
+//!   in the tree that it began with, because it may have met the leaf before the leaf was retired.
 //!   Inner nodes are leased for one tree.
-//! - **K5.** Leaves, and nodes of the old tree, are reused when every session has passed (D7, T3).
-//!   The head of a tree says whether the table was ever compacted, so that sessions may be in other
-//!   trees than the root's: then a sweep frees none of these at once.
-//! - **K6.** If a retrainer dies, links to what it has retired, and entries for it, may be left.
-//!   The next one finds the retired leaves (T4), links what leads to them to what they lead to,
-//!   and goes on with K3: then they are garbage as by K5.
+//! - **Reuse.** Leaves and nodes of the old tree are reused when every session has passed (LEAF-7).
+//!   The head of a tree says whether the table was ever compacted. If it was, sessions may use
+//!   other trees than the root's, and a sweep frees none of those at once.
+//! - **Recovery.** If a retrainer dies, links to leaves that it retired, and entries for them, may
+//!   remain. The next retrainer finds the retired leaves, links their predecessors to their
+//!   successors, and writes a new tree. Then the leaves are garbage.
 
 mod chain;
 mod room;
 
 use core::cell::Cell;
 
-use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
-use farleaf_leaf::moving::Source;
-use farleaf_leaf::{Contradiction, Critical, LeafAccess, Look};
-use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_base::{NodeId, RemoteAddr};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, PhaseGuard, ProtocolCheck, ProtocolPhase};
+use farleaf_leaf::words::moving::MoveSource;
+use farleaf_leaf::words::{Contradiction, Critical, LeafAccess, LeafCheck};
+use farleaf_pool::catalog::{self, CatalogEntry};
 
 use super::RetrainSummary;
 use super::redirect::{link_at, redirect_first};
@@ -39,84 +39,86 @@ use super::swap_root;
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::tree::TreeAccess;
-use crate::tree::build::{Plan, build};
+use crate::tree::build::{TreePlan, build};
 use crate::tree::head::Head;
-use chain::{Chain, Seen};
-pub use room::Leased;
+use chain::{ChainLeaf, TableChain};
+pub use room::CompactionLeases;
 
-/// What a retrainer compacts.
+/// Table and parameters of a compaction.
 #[derive(Debug)]
 pub struct Compaction<'a, E> {
-    /// The table's leaves, in the name of the retrainer's session.
+    /// Access to the table's leaves by the retrainer's session.
     pub access: LeafAccess<'a, E>,
-    /// The table's catalog entry, as it was read before anything else.
+    /// Catalog entry of the table, read before anything else.
     pub entry: &'a CatalogEntry,
-    /// What the root names.
+    /// Head of the tree that the root names.
     pub head: &'a Head,
-    /// The root.
+    /// Root word of the table.
     pub root: RemoteAddr,
-    /// Records that two leaves may have together to become one.
+    /// Largest number of records of two leaves that are merged into one.
     pub merged_count_max: usize,
-    /// The retrainer's session: set when it was cut off while it may have held something.
+    /// Flag of the retrainer's session: set if it was interrupted while it may have held a lock or
+    /// chunk.
     pub broken: &'a Cell<bool>,
 }
 
-/// What a compaction is to do.
+/// Work of a compaction.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// Steps at the most.
+pub struct CompactionGoal {
+    /// Largest number of steps.
     pub step_count_max: u64,
-    /// Whether leaves were found that another retrainer has retired (K6): a new tree is written
-    /// whatever else there is to do.
+    /// True if leaves were found that another retrainer has retired: then a new tree is written
+    /// even if there is nothing else to do.
     pub finishes_another: bool,
-    /// Whether some of the tree itself is on a node that is to be left.
+    /// True if part of the tree itself is on a draining node.
     pub moves_tree: bool,
 }
 
-/// What became of a compaction.
+/// Result of a compaction.
 #[derive(Clone, Debug)]
 pub enum Compacted {
     /// A new tree is in force.
     Done(RetrainSummary),
-    /// No new tree is written.
+    /// No new tree was written.
     Nothing {
-        /// Whether there seemed to be something to do, and somebody was in the way: held the leaf
-        /// to the left, or had changed what was seen.
+        /// True if a step was skipped because another session held the left leaf's lock, or had
+        /// changed the leaves.
         was_hindered: bool,
     },
-    /// The table was loaded meanwhile, and the load's root is in force. Leaves of it may have been
-    /// moved: they are found when nobody leases their chunks any more (K6, T4).
+    /// The table was loaded meanwhile, and the load's root is in force. Leaves may have been moved;
+    /// they are found as garbage when no session leases their chunks any more.
     Loaded,
 }
 
-/// What became of a step.
-enum Step {
+/// Result of a step.
+enum StepOutcome {
     Done,
-    /// The leaves are not as they seemed.
+    /// The leaves have changed since they were read.
     Skipped,
     NoRoom(IndexError),
 }
 
-/// Compacts a table. `is_left` tells which nodes are to be left; `may_go_on` is asked before each
-/// step. The sources' memory, and the old tree's, is the caller's to reuse (K5), and what is left
-/// of `leased` to give back, also if this was cut off while it waited for a lock.
+/// Compacts a table. `is_left` returns whether a node is being drained; `may_continue` is called
+/// before each step. The caller reuses the memory of the sources and of the old tree once all
+/// sessions have passed. The caller also releases the rest of `leased`, even if this was
+/// interrupted while it waited for a lock.
 ///
 /// # Errors
-/// The pool is full, a leaf is damaged, a node is lost or the fabric failed: what was done is for
-/// the next compaction to finish (K6).
+/// The pool is full, a leaf is corrupted, a node is lost or the fabric failed: the next compaction
+/// finishes what was done.
 pub async fn compact<E: Endpoint>(
     work: &Compaction<'_, E>,
-    leased: &Leased,
-    wanted: Wanted,
-    (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+    leased: &CompactionLeases,
+    wanted: CompactionGoal,
+    (is_left, may_continue): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
 ) -> Result<Compacted, IndexError> {
-    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Gather);
+    let _course = PhaseGuard::begin(work.access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let compacted = Box::pin(compact_with(
         work,
         &mut batch,
         (leased, wanted),
-        (is_left, may_go_on),
+        (is_left, may_continue),
     ));
     let compacted = compacted.await;
     let counters = work.access.endpoint.counters();
@@ -127,22 +129,22 @@ pub async fn compact<E: Endpoint>(
 async fn compact_with<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
-    (leased, wanted): (&Leased, Wanted),
-    (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+    (leased, wanted): (&CompactionLeases, CompactionGoal),
+    (is_left, may_continue): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
 ) -> Result<Compacted, IndexError> {
     let tree = TreeAccess {
         leaves: work.access,
         broken: work.broken,
     };
     let level = tree.level(work.head.generation).await?;
-    let mut chain = Chain::read(work, batch, &level.entries).await?;
+    let mut chain = TableChain::read(work, batch, &level.entries).await?;
     work.access.endpoint.enters(ProtocolPhase::Redirect);
     for number in core::mem::take(&mut chain.behind_retired) {
         work.link_left(batch, &chain, number).await?;
     }
     work.access.endpoint.enters(ProtocolPhase::Steps);
     let mut summary = RetrainSummary::default();
-    // Steps go from right to left: the numbers of what is left of one stay good.
+    // Steps go from right to left, so the numbers of leaves further left stay valid.
     let (mut step_count, mut no_room, mut was_hindered) = (0, None, false);
     for is_pair in [false, true] {
         let numbers = if is_pair {
@@ -151,15 +153,15 @@ async fn compact_with<E: Endpoint>(
             chain.on_nodes(&is_left)
         };
         for number in numbers {
-            if !may_go_on() || step_count == wanted.step_count_max {
+            if !may_continue() || step_count == wanted.step_count_max {
                 break;
             }
             step_count += 1;
             let step = work.step(batch, leased, (&mut chain, number), is_pair, &mut summary);
             match step.await? {
-                Step::Done => {}
-                Step::Skipped => was_hindered = true,
-                Step::NoRoom(error) => {
+                StepOutcome::Done => {}
+                StepOutcome::Skipped => was_hindered = true,
+                StepOutcome::NoRoom(error) => {
                     no_room = Some(error);
                     break;
                 }
@@ -178,16 +180,17 @@ async fn compact_with<E: Endpoint>(
     Ok(Compacted::Done(summary))
 }
 
-/// K3. False: the table was loaded meanwhile, and no new tree is in force.
+/// Writes a new tree and swaps the root. Returns false if the table was loaded meanwhile, and no
+/// new tree is in force.
 async fn publish<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
-    chain: &Chain,
-    leased: &Leased,
+    chain: &TableChain,
+    leased: &CompactionLeases,
 ) -> Result<bool, IndexError> {
     let access = &work.access;
     access.endpoint.enters(ProtocolPhase::Snapshot);
-    let plan = Plan {
+    let plan = TreePlan {
         generation: draw_generation(access, batch).await?,
         record_count: chain.record_count(),
         fill_percent: work.entry.record.fill_percent,
@@ -204,7 +207,7 @@ async fn publish<E: Endpoint>(
     if let Err(error) = &swapped
         && error.fabric_failure().is_some()
     {
-        // The swap may have taken effect: the sweep will tell (W4).
+        // The swap may have taken effect; the sweep determines this.
         return swapped;
     }
     access.endpoint.enters(ProtocolPhase::GiveBack);
@@ -221,13 +224,13 @@ impl<E: Endpoint> Compaction<'_, E> {
         self.access.contradiction(addr, what).into()
     }
 
-    /// R1: a table of one leaf that never had another one may be empty, and loaded just now: then
-    /// under that leaf's lock, which the load needs. False: it was loaded, and the root is not
-    /// this.
+    /// Swaps the root. A table of one leaf that never had another may be empty and just being
+    /// loaded: then the swap takes that leaf's lock, which the load needs. Returns false if the
+    /// table was loaded, and the root is a different one.
     async fn swap_root(
         &self,
         batch: &mut Batch,
-        chain: &Chain,
+        chain: &TableChain,
         root: RemoteAddr,
     ) -> Result<bool, IndexError> {
         let (access, broken) = (&self.access, self.broken);
@@ -245,14 +248,15 @@ impl<E: Endpoint> Compaction<'_, E> {
         if !was_loaded {
             swapped = swap_root(access, batch, self.entry, roots).await;
         }
-        // Whatever became of the root; only a fabric that fails keeps the lock.
+        // The lock is released whatever happened to the root; it stays only if the fabric fails.
         access.unlock(batch, first_leaf, broken).await?;
         critical.passed();
         swapped
     }
 
-    /// C7: what was counted when the entry was read, before the leaves were, is dealt with, but for
-    /// these. If this is cut off, somebody looks once more.
+    /// Reduces the catalog's count of underfull leaves to `pair_count`: those counted before the
+    /// entry was read are done, except for these. If this is interrupted, the next check repeats
+    /// the work.
     async fn count_left(&self, batch: &mut Batch, pair_count: u64) -> Result<(), IndexError> {
         let access = &self.access;
         let place = catalog::underfull_count_addr(access.layout, self.entry.index);
@@ -261,24 +265,24 @@ impl<E: Endpoint> Compaction<'_, E> {
         Ok(access.endpoint.execute(batch).await?)
     }
 
-    fn pairs(&self, chain: &Chain) -> Vec<usize> {
+    fn pairs(&self, chain: &TableChain) -> Vec<usize> {
         chain.pairs(self.merged_count_max)
     }
 
-    /// K2: moves the leaf with this number, and its left neighbour with it if they are a pair.
+    /// Moves the leaf with this number, and its left neighbor too if they are a pair.
     async fn step(
         &self,
         batch: &mut Batch,
-        leased: &Leased,
-        (chain, number): (&mut Chain, usize),
+        leased: &CompactionLeases,
+        (chain, number): (&mut TableChain, usize),
         is_pair: bool,
         summary: &mut RetrainSummary,
-    ) -> Result<Step, IndexError> {
+    ) -> Result<StepOutcome, IndexError> {
         let (access, broken) = (&self.access, self.broken);
         let right = chain.leaves[number].addr;
-        // Nothing is leased while something is locked (R8).
+        // Nothing is leased while a lock is held.
         match leased.provide(access, right.node()).await {
-            Err(error) if error.is_full() => return Ok(Step::NoRoom(error)),
+            Err(error) if error.is_full() => return Ok(StepOutcome::NoRoom(error)),
             provided => provided?,
         }
         let before = batch.cost_mut().round_trips;
@@ -287,7 +291,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         lock.await?;
         let critical = Critical::enter(broken);
         let (is_retired, link) = (leaf.image().is_retired(), leaf.image().link());
-        let mut sources = vec![Source { addr: right, leaf }];
+        let mut sources = vec![MoveSource { addr: right, leaf }];
         let mut is_as_seen = !is_retired && link == chain.link_of(number);
         if is_as_seen && is_pair {
             let left = chain.leaves[number - 1].addr;
@@ -300,16 +304,17 @@ impl<E: Endpoint> Compaction<'_, E> {
             access.unlock(batch, right, broken).await?;
             critical.passed();
             if is_retired {
-                return Err(self.contradiction(right, Contradiction::RetiredByNobody));
+                return Err(self.contradiction(right, Contradiction::RetiredWithoutRetraining));
             }
-            return Ok(Step::Skipped);
+            return Ok(StepOutcome::Skipped);
         }
         let place = leased.take(right.node());
         let place = place.expect("provided before anything was locked");
         batch.clear();
         let first_leaf = self.entry.record.first_leaf;
         if sources.iter().any(|source| source.addr == first_leaf) {
-            // R1: before the first leaf is retired, and under its lock, which a load needs.
+            // The pending root is zeroed before the first leaf is retired, and under the first
+            // leaf's lock, which a load needs.
             let pending = catalog::pending_root_addr(access.layout, self.entry.index);
             batch.write_word(pending, 0);
         }
@@ -319,22 +324,22 @@ impl<E: Endpoint> Compaction<'_, E> {
         summary.made_count += 1;
         summary.retired.extend(sources.iter().map(|it| it.addr));
         let first = number + 1 - sources.len();
-        let made = Seen {
+        let made = ChainLeaf {
             addr: place,
             low: made.image().low(),
             record_count: made.image().record_count(),
         };
         chain.leaves.splice(first..=number, [made]);
         self.link_left(batch, chain, first).await?;
-        Ok(Step::Done)
+        Ok(StepOutcome::Done)
     }
 
-    /// K2: links what is to the left of the leaf with this number to that. What is lost with its
-    /// node (U4) links to nothing any more.
+    /// Links the left neighbor of the leaf with this number to it. A left neighbor on a lost node
+    /// needs no link.
     async fn link_left(
         &self,
         batch: &mut Batch,
-        chain: &Chain,
+        chain: &TableChain,
         number: usize,
     ) -> Result<(), IndexError> {
         let to = chain.leaves[number];
@@ -351,17 +356,18 @@ impl<E: Endpoint> Compaction<'_, E> {
         }
     }
 
-    /// `from` was the left neighbour when it was seen; it may have been split since.
+    /// Links `from` to `to`. `from` was the left neighbor when it was read; it may have been split
+    /// since.
     async fn link_from(
         &self,
         batch: &mut Batch,
         from: RemoteAddr,
-        to: Seen,
+        to: ChainLeaf,
     ) -> Result<(), IndexError> {
         let (access, broken) = (&self.access, self.broken);
         if access
             .endpoint
-            .leaves_out(ProtocolCheck::LinksAreRedirected)
+            .skips_check(ProtocolCheck::LinksAreRedirected)
         {
             return Ok(());
         }
@@ -370,11 +376,11 @@ impl<E: Endpoint> Compaction<'_, E> {
             let of = (addr, to.low - 1);
             let look = link_at(access, batch, of, to.addr, broken).await?;
             match look {
-                Look::Here => return Ok(()),
-                Look::Right(next) => addr = next.place(),
-                // K1, and it begins left of what it linked to.
-                Look::Retired(_) | Look::Left | Look::Torn => {
-                    return Err(self.contradiction(addr, Contradiction::RetiredByNobody));
+                LeafCheck::Here => return Ok(()),
+                LeafCheck::Right(next) => addr = next.place(),
+                // Only the retrainer retires leaves, and the left neighbor begins further left.
+                LeafCheck::Retired(_) | LeafCheck::Left | LeafCheck::Torn => {
+                    return Err(self.contradiction(addr, Contradiction::RetiredWithoutRetraining));
                 }
             }
         }

@@ -1,41 +1,42 @@
-//! Room for what a compaction makes: chunks of leaves, leased like a split's, and the new tree's.
+//! Far memory for the results of a compaction: chunks of leaves, leased like those of a split, and
+//! the new tree's chunks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_leaf::{LeafAccess, LeafLease, LeaseShape};
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, Placement};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_leaf::words::{LeafAccess, LeafLease, LeaseShape};
+use farleaf_pool::PoolError;
+use farleaf_pool::allocation::{ChunkAllocator, NodeChoice};
 
 use crate::IndexError;
 use crate::tree::build::NewTree;
 
-/// What is leased: leaves, by node, and a tree that nothing points to yet. It outlives the
-/// compaction, which may be cut off while it waits; what is leased then is given back all the same.
+/// Leaves that a compaction has leased, by node, and a tree that nothing points to yet. It outlives
+/// the compaction, so the leases are released even if that is interrupted while it waits.
 #[derive(Debug, Default)]
-pub struct Leased {
+pub struct CompactionLeases {
     tree: RefCell<Option<NewTree>>,
     by_node: RefCell<BTreeMap<NodeId, LeafLease>>,
-    /// Where leaves go instead of a node that has no room, or takes nothing new.
-    stand_ins: RefCell<BTreeMap<NodeId, NodeId>>,
+    /// Nodes for leaves instead of a node that has no space, or takes nothing new.
+    substitutes: RefCell<BTreeMap<NodeId, NodeId>>,
 }
 
-impl Leased {
-    /// A leaf that nothing points to, near a node. Nothing is awaited: locks may be held.
+impl CompactionLeases {
+    /// Takes a leaf that nothing points to, near a node. Awaits nothing, because locks may be held.
     pub(super) fn take(&self, near: NodeId) -> Option<RemoteAddr> {
         let node = self.node_for(near);
         self.by_node.borrow_mut().get_mut(&node)?.take()
     }
 
     fn node_for(&self, near: NodeId) -> NodeId {
-        let stand_ins = self.stand_ins.borrow();
-        stand_ins.get(&near).copied().unwrap_or(near)
+        let substitutes = self.substitutes.borrow();
+        substitutes.get(&near).copied().unwrap_or(near)
     }
 
-    /// Sees to it that [`take`](Self::take) finds something. A retraining makes room in the end,
-    /// and may take what is kept for that (A6).
+    /// Ensures that [`take`](Self::take) finds a leaf. Because a retraining frees space in the end,
+    /// it may use the reserved chunks.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
@@ -52,8 +53,8 @@ impl Leased {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
         let shape = LeaseShape::leaves(access.geometry);
-        let mut placement = Placement::read(&allocator, access.layout).await?;
-        let mut node = placement.staying_on(near);
+        let mut placement = NodeChoice::read(&allocator, access.layout).await?;
+        let mut node = placement.replacement_node_for(near);
         loop {
             let allocator = allocator.on(node);
             let leased = allocator.lease_pieces(access.table, shape.purpose, shape.piece_count);
@@ -63,14 +64,14 @@ impl Leased {
                     let lease = by_node.entry(node);
                     let lease = lease.or_insert_with(|| LeafLease::new(shape));
                     lease.add(access, chunk, free);
-                    self.stand_ins.borrow_mut().insert(near, node);
+                    self.substitutes.borrow_mut().insert(near, node);
                     return Ok(());
                 }
-                // U4: there is no room on a node that was lost just now.
+                // A node that was just lost has no space.
                 Err(error)
-                    if (matches!(error, RegionError::Full { .. })
+                    if (matches!(error, PoolError::Full { .. })
                         || error.lost_node() == Some(node))
-                        && placement.rule_out(node) =>
+                        && placement.exclude(node) =>
                 {
                     node = placement.emptiest();
                 }
@@ -79,19 +80,22 @@ impl Leased {
         }
     }
 
-    /// A tree whose root may still have to wait.
+    /// Keeps a tree whose root may not be installed yet.
     pub(super) fn keep(&self, tree: NewTree) {
         let before = self.tree.replace(Some(tree));
         assert!(before.is_none(), "a compaction writes one tree");
     }
 
-    /// The tree that was kept, whose root is in force now, or will never be.
+    /// Takes the kept tree, whose root is in force now, or will never be.
+    ///
+    /// # Panics
+    /// If no tree was kept.
     pub(super) fn take_tree(&self) -> NewTree {
         let tree = self.tree.take();
         tree.expect("it was kept until now")
     }
 
-    /// Gives everything back. What is on a lost node is gone (U4).
+    /// Releases everything that is leased. Chunks on a lost node are lost.
     ///
     /// # Errors
     /// The fabric failed.

@@ -1,9 +1,9 @@
-//! X7: what was announced in old tables while new ones were made.
+//! Copying announcements from old synonym leaf tables to new ones.
 
 use core::ops::Range;
 
+use farleaf_base::{RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{RemoteAddr, WordAddr};
 
 use super::super::{Retraining, count};
 use super::read::{counters, intact, listed};
@@ -12,12 +12,12 @@ use crate::IndexError;
 use crate::directory::{Directory, Model};
 use crate::hint::{Hint, SYNONYM_TABLE_HEADER_SIZE_WORDS};
 
-/// FAAs in one batch.
+/// Largest number of FAAs in one batch.
 const ANNOUNCED_COUNT_MAX: usize = 256;
 
-/// Announces in the new tables what has been announced in the old ones since their counters were
-/// `seen`. `new`: the new models, and their leaves with their lower fences. Returns how many, and
-/// the old counters now.
+/// Announces in the new tables the leaves announced in the old ones since their counters were
+/// `seen`. `new` has the new models, `leaves` their leaves with lower fences. Returns the number of
+/// leaves, and the current old counters.
 pub(super) async fn announce_late<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -38,9 +38,8 @@ pub(super) async fn announce_late<E: Endpoint>(
     Ok((entries.len() as u64, now))
 }
 
-/// Announces in the tables that are in force what has been announced in old ones since they were
-/// looked at last, and notes in `old` that it has. `work`: with the snapshot that is in force.
-/// Returns how many leaves.
+/// Announces in the tables in force the leaves announced in old ones since the last call, and
+/// updates `old`. `work` must have the snapshot in force. Returns the number of leaves.
 ///
 /// # Errors
 /// The fabric failed.
@@ -74,7 +73,8 @@ async fn later<E: Endpoint>(
     let late = intact(work, batch, &named).await?;
     let mut entries = Vec::new();
     for leaf in late {
-        // Among them is the previous leaf, or the leaf itself if it has been trained since.
+        // The candidates include the previous leaf, or the leaf itself if it has been trained
+        // since.
         let (from, to) = directory.predicted_range(leaf.low);
         let trained: Vec<Hint> = (from..=to)
             .filter_map(|number| directory.leaf(number))
@@ -91,7 +91,7 @@ async fn later<E: Endpoint>(
             trained.find(|trained| trained.addr == previous.addr)
         });
         let place = parent.and_then(|parent| directory.announcement(parent.parent));
-        entries.extend(place.map(|place| Entry {
+        entries.extend(place.map(|place| LateAnnouncement {
             counter: place.counter,
             capacity: place.capacity,
             leaf: leaf.addr.with_spare(place.parent_in_model),
@@ -101,8 +101,8 @@ async fn later<E: Endpoint>(
     Ok(entries.len() as u64)
 }
 
-/// Splits for which an old table had no entry left: nobody can tell which leaves they made, so they
-/// are counted where the old model began, and found by links when that is retrained.
+/// Counts splits for which an old table had no entry left. Their leaves are unknown, so they are
+/// counted where the old model began. A retraining there finds them by links.
 async fn count_unlisted<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -124,21 +124,22 @@ async fn count_unlisted<E: Endpoint>(
     Ok(())
 }
 
-/// A table's entry that is to be written.
-struct Entry {
+/// New entry of a synonym leaf table, to be written.
+struct LateAnnouncement {
     counter: WordAddr,
     capacity: u32,
-    /// The leaf, with the number of its parent in its model.
+    /// Address of the leaf, with the number of its parent in its model.
     leaf: RemoteAddr,
 }
 
-/// The previous leaf rule. `None`: it is trained, or not of this range.
+/// Returns the entry for a leaf by the previous-leaf rule; `None` if the leaf is trained, or
+/// outside of the range.
 fn entry_of(
     addr: RemoteAddr,
     low: u64,
     new: &[Model],
     leaves: &[(RemoteAddr, u64)],
-) -> Option<Entry> {
+) -> Option<LateAnnouncement> {
     let previous = leaves.partition_point(|(_, fence)| *fence <= low);
     let previous = previous.checked_sub(1)?;
     if leaves[previous].0 == addr {
@@ -148,7 +149,7 @@ fn entry_of(
     for model in new {
         let leaf_count = model.leaf_count as usize;
         if parent < leaf_count {
-            return (!model.synonym_table.is_null()).then(|| Entry {
+            return (!model.synonym_table.is_null()).then(|| LateAnnouncement {
                 counter: model.synonym_table.word_at(0),
                 capacity: model.synonym_capacity,
                 leaf: addr.with_spare(parent as u16),
@@ -159,11 +160,11 @@ fn entry_of(
     unreachable!("the models have all of the leaves")
 }
 
-/// As a split announces its sibling: FAA, then the entry that it names, if there is room.
+/// Announces leaves as a split does: FAA, then the entry with that number, if there is space.
 async fn announce<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    entries: &[Entry],
+    entries: &[LateAnnouncement],
 ) -> Result<(), IndexError> {
     let endpoint = work.access.endpoint;
     for entries in entries.chunks(ANNOUNCED_COUNT_MAX) {
@@ -193,14 +194,14 @@ async fn announce<E: Endpoint>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
     fn place(block: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId(0), block)
     }
 
-    /// A leaf is announced with the model and the number of the trained leaf to its left; one that
-    /// is trained, or lies before the range, not at all.
+    /// A leaf is announced with the model and number of the trained leaf to its left. A trained
+    /// leaf, or one before the range, is not announced.
     #[test]
     fn a_leaf_belongs_to_the_trained_leaf_to_its_left() {
         let leaves: Vec<_> = (1..6).map(|number| (place(number), number * 100)).collect();

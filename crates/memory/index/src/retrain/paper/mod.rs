@@ -1,33 +1,37 @@
-//! Retraining as the ROLEX paper has it (FAST'23, section 4.3), for `rolex` tables: no data moves.
-//! Leaves stay where they are, and what is new is the table that says which leaves there are.
+//! Retraining as in the ROLEX paper (FAST'23, section 4.3), for `rolex` tables: no data moves.
+//! Leaves stay where they are, and a new leaf table lists them.
 //!
-//! - **X1.** Nothing is moved, locked or retired. So no operation waits for a retraining, and until
-//!   the root is swapped nothing has happened but that chunks were claimed: if the retrainer dies,
-//!   a sweep frees them (W4). It waits for nobody once it has claimed one.
-//! - **X2.** The counters of the old synonym leaf tables (SLT) are read first, then what the old
-//!   leaf table (LT) and the old SLTs name, in few batches. Links decide: the range is walked from
-//!   its first leaf to the first one of the model after it, and what was not read is read then. So
-//!   every leaf that was split off before its left neighbour was read is found, announced or not.
-//!   At a leaf on a lost node the walk continues with the next leaf that the old tables name (R9).
-//! - **X3.** The new LT of the range is the leaves that were met, in that order. Models are trained
-//!   on their lower fences, which never change; the label is the leaf's number, whatever it holds.
-//!   The regression knows nothing of the old models: one may become several, and neighbours one.
-//! - **X4.** Models outside of the range stay as they are, with their leaves and their SLTs. New
-//!   models get empty SLTs, apart from the snapshot, so that they outlive it.
-//! - **X5.** LT and models are written whole before the root names them; the root is swapped by CAS
-//!   after the pending root was zeroed (R1): the commit point.
-//! - **X6.** *Shadow redirection.* Whoever has not taken the new root goes on with the old models,
-//!   LT and SLTs, and announces splits there. All of it is true, only not complete.
-//! - **X7.** After the swap the old counters are read again, at once ([`retrain_in_place`]) and
-//!   then now and then as long as their memory is not reused ([`announce_later`]). What was
-//!   announced there since X2 and is not in the new LT is announced in the new SLT of the trained
-//!   leaf to its left: the one with the largest lower fence that is not above its own (the paper's
-//!   *previous leaf*).
-//! - **X8.** What slips through is found by links: announced by a number whose entry is not written
-//!   yet or has no room, or never announced, because the splitter or the retrainer died. It is in
-//!   the LT after the next retraining (X2).
-//! - **X9.** The old snapshot and the old SLTs are garbage by T2, and are reused when no session
-//!   can know them any more (T3, D7). Chunks of leaves are not: the LT names every leaf.
+//! - **Nothing moves.** Nothing is moved, locked or retired, so no operation waits for a
+//!   retraining. Until the root is swapped, the only effect is claimed chunks, which a sweep frees
+//!   if the retrainer dies. It waits for no other session after it has claimed a chunk.
+//! - **Reading.** The counters of the old synonym leaf tables (SLTs) are read first. Then the
+//!   leaves that the old leaf table (LT) and the old SLTs name are read, in few batches. Links
+//!   decide: the range is walked from its first leaf to the first leaf of the next model, and
+//!   leaves that were not read are read then. The walk therefore finds every leaf that was split
+//!   off before its left neighbor was read, announced or not. At a leaf on a lost node the walk
+//!   continues with the next leaf that the old tables name.
+//! - **New leaf table.** The range's new LT lists the leaves of the walk, in its order. Models are
+//!   trained on their lower fences, which never change; the label is the leaf's number, however
+//!   many records it has. The regression ignores the old models: one may become several, and
+//!   neighbors may become one.
+//! - **Other models.** Models outside of the range keep their leaves and SLTs. New models get empty
+//!   SLTs, separate from the snapshot, so that they outlive it.
+//! - **Commit.** LT and models are written whole before the root names them. The pending root is
+//!   zeroed, then a CAS swaps the root: the commit point.
+//! - **Shadow redirection.** A session that has not taken the new root continues with the old
+//!   models, LT and SLTs, and announces splits there. All of their content is valid, only not
+//!   complete.
+//! - **Late announcements.** After the swap the old counters are read again: at once
+//!   ([`retrain_in_place`]) and then repeatedly until their memory is reused ([`announce_later`]).
+//!   Leaves announced there since the first reading that are not in the new LT are announced in the
+//!   new SLTs. Each belongs to the trained leaf to its left: the one with the largest lower fence
+//!   not above its own (the paper's *previous leaf*).
+//! - **Missed leaves.** Links lead to leaves that are still missed: announced by a number whose
+//!   entry is not written yet or has no space, or never announced because the splitter or the
+//!   retrainer died. The next retraining's walk finds them.
+//! - **Reuse.** The old snapshot and the old SLTs are garbage, because no lease and no root names
+//!   them. Their memory is reused when no session can know them any more (LEAF-7). Chunks of leaves
+//!   are not garbage: the LT names every leaf.
 
 mod late;
 mod read;
@@ -35,13 +39,13 @@ mod walk;
 
 use core::ops::Range;
 
-use farleaf_fabric::{Batch, Course, Endpoint, ProtocolPhase};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_types::RemoteAddr;
+use farleaf_base::RemoteAddr;
+use farleaf_fabric::{Batch, Endpoint, PhaseGuard, ProtocolPhase};
+use farleaf_pool::allocation::ChunkAllocator;
 
 use super::publish::install;
-use super::tables::{self, Room};
-use super::train::{Trained, train};
+use super::tables::{self, RunSpace};
+use super::train::{TrainedModels, train};
 use super::{RetrainSummary, Retraining, count};
 use crate::IndexError;
 use crate::directory::Model;
@@ -50,33 +54,33 @@ use crate::load::{Fence, draw_generation};
 use crate::snapshot::SnapshotContents;
 use late::announce_late;
 pub use late::announce_later;
-use read::{Met, counters};
+use read::{ReadLeaf, counters};
 use walk::walk;
 
-/// A synonym leaf table that no snapshot names any more, as long as it is there.
+/// Synonym leaf table that no snapshot names any more, until its memory is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldCounter {
-    /// The table, which begins with the counter.
+    /// Address of the table, which begins with the counter.
     pub table: RemoteAddr,
-    /// Entries that it has room for.
+    /// Number of entries that the table has space for.
     pub capacity: u32,
-    /// How many announcements have been seen to.
+    /// Number of announcements that have been copied.
     pub seen: u64,
-    /// Where its model began.
+    /// First key of the table's model.
     pub first_key: u64,
 }
 
-/// Retrains some neighbouring models of a `rolex` table where its leaves are. It costs one READ per
+/// Retrains some neighboring models of a `rolex` table without moving leaves. Costs one READ per
 /// leaf, up to 256 of them in a round trip, and the writing of a snapshot.
 ///
 /// # Errors
-/// The pool is full: nothing has changed. A leaf is damaged, or the fabric failed: then it has
+/// The pool is full: nothing has changed. A leaf is corrupted, or the fabric failed: then it has
 /// taken effect as a whole or not at all.
 pub async fn retrain_in_place<E: Endpoint>(
     work: &Retraining<'_, E>,
     models: Range<usize>,
 ) -> Result<RetrainSummary, IndexError> {
-    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Gather);
+    let _course = PhaseGuard::begin(work.access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let retrained = retrain_range(work, &mut batch, models).await;
     count(work, &mut batch);
@@ -107,7 +111,13 @@ async fn retrain_range<E: Endpoint>(
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_reserve();
     let wanting = tables::empty(&mut trained.models);
-    let placed = tables::place(work, batch, (&allocator, generation), Room::NONE, wanting);
+    let placed = tables::place(
+        work,
+        batch,
+        (&allocator, generation),
+        RunSpace::NONE,
+        wanting,
+    );
     let tables = placed.await?.elsewhere;
     let old_leaf_count: u64 = old.iter().map(|model| u64::from(model.leaf_count)).sum();
     let contents = SnapshotContents {
@@ -136,19 +146,20 @@ async fn retrain_range<E: Endpoint>(
     })
 }
 
-/// Places and capacities of models' synonym leaf tables.
+/// Returns the addresses and capacities of models' synonym leaf tables.
 fn synonym_tables(models: &[Model]) -> Vec<(RemoteAddr, u32)> {
     let tables = models.iter();
     let tables = tables.map(|model| (model.synonym_table, model.synonym_capacity));
     tables.collect()
 }
 
-/// X3 and X4: the table's contents with a range retrained, under the old generation.
+/// Returns the table's contents with a range retrained and other models unchanged, under the old
+/// generation.
 fn assemble<E: Endpoint>(
     work: &Retraining<'_, E>,
     range: &Range<usize>,
-    trained: &Trained,
-    met: &[Met],
+    trained: &TrainedModels,
+    met: &[ReadLeaf],
 ) -> SnapshotContents {
     let (old, geometry) = (work.contents, work.access.geometry);
     let (left, right) = (0..range.start, range.end..old.models.len());

@@ -1,29 +1,29 @@
-//! What a retraining without moving reads of old tables: counters, entries, and the leaves that are
-//! named, many with one batch.
+//! Reads of a retraining without moving: counters and entries of old tables, and the leaves that
+//! they name, many in one batch.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::LeafImage;
-use farleaf_region::members::MemberState;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::LeafImage;
+use farleaf_pool::members::MemberState;
 
 use super::super::Retraining;
 use crate::IndexError;
 use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::snapshot::is_place;
 
-/// READs in one batch.
+/// Largest number of READs in one batch.
 const READ_COUNT_MAX: usize = 256;
 
-/// A leaf that was read.
+/// Leaf that was read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Met {
+pub(super) struct ReadLeaf {
     pub(super) addr: RemoteAddr,
     pub(super) low: u64,
     pub(super) link: RemoteAddr,
     pub(super) record_count: u64,
 }
 
-impl Met {
+impl ReadLeaf {
     pub(super) fn new(addr: RemoteAddr, image: LeafImage<'_>) -> Self {
         Self {
             addr,
@@ -34,7 +34,7 @@ impl Met {
     }
 }
 
-/// `slot_use` of synonym leaf tables; 0 of one that there is not.
+/// Reads `slot_use` of synonym leaf tables; 0 for a missing table.
 pub(super) async fn counters<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -54,8 +54,8 @@ pub(super) async fn counters<E: Endpoint>(
     Ok(counts)
 }
 
-/// The leaves that entries of tables name, from one number to another: only hints, but
-/// every one is a place for a leaf. Those that are not written are left out.
+/// Reads the leaves that entries of tables name, within a range of numbers per table. The result is
+/// only hints, but each is a valid place for a leaf. Unwritten entries are left out.
 pub(super) async fn listed<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
@@ -90,13 +90,12 @@ pub(super) async fn listed<E: Endpoint>(
     Ok(leaves)
 }
 
-/// Reads leaves. Leaves out those that are torn just now, retired, another table's, or on a lost
-/// node (R9).
+/// Reads leaves. Leaves out those that are torn, retired, of another table, or on a lost node.
 pub(super) async fn intact<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     leaves: &[RemoteAddr],
-) -> Result<Vec<Met>, IndexError> {
+) -> Result<Vec<ReadLeaf>, IndexError> {
     let access = &work.access;
     let geometry = access.geometry;
     let members = access.layout.members();
@@ -114,7 +113,7 @@ pub(super) async fn intact<E: Endpoint>(
         for (addr, read) in part.iter().zip(reads) {
             let image = LeafImage::new(geometry, batch.words(read));
             if image.is_intact(*addr, access.table) && !image.is_retired() {
-                met.push(Met::new(*addr, image));
+                met.push(ReadLeaf::new(*addr, image));
             }
         }
     }

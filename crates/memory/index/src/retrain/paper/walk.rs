@@ -1,25 +1,26 @@
-//! X2: the leaves of a range, in the order of their links.
+//! Walking the leaves of a range in the order of their links.
 
 use core::ops::Range;
 use std::collections::HashMap;
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::Contradiction;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::Contradiction;
 
 use super::super::Retraining;
 use super::super::gather::contradiction;
-use super::read::{Met, intact, listed};
+use super::read::{ReadLeaf, intact, listed};
 use super::synonym_tables;
 use crate::IndexError;
 
-/// Reads what the old tables name, and walks. `seen`: the counters of the range's models.
+/// Reads the leaves that the old tables name, and walks the range. `seen`: the counters of the
+/// range's models.
 pub(super) async fn walk<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     range: &Range<usize>,
     seen: &[u64],
-) -> Result<Vec<Met>, IndexError> {
+) -> Result<Vec<ReadLeaf>, IndexError> {
     let access = &work.access;
     let all = &work.contents.models;
     let old = &all[range.clone()];
@@ -28,18 +29,18 @@ pub(super) async fn walk<E: Endpoint>(
     let tables = synonym_tables(old);
     named.extend(listed(work, batch, &tables, (&none, seen)).await?);
     let read = intact(work, batch, &named).await?.into_iter();
-    let known: HashMap<RemoteAddr, Met> = read.map(|leaf| (leaf.addr, leaf)).collect();
+    let known: HashMap<RemoteAddr, ReadLeaf> = read.map(|leaf| (leaf.addr, leaf)).collect();
     let end = all
         .get(range.end)
         .map_or(RemoteAddr::NULL, |next| next.base);
-    let mut leaves: Vec<Met> = Vec::with_capacity(known.len());
+    let mut leaves: Vec<ReadLeaf> = Vec::with_capacity(known.len());
     let mut addr = old[0].base;
     while addr != end {
         let leaf = match known.get(&addr) {
             Some(leaf) => *leaf,
             None => match read_one(work, batch, addr).await {
                 Err(error) if error.lost_node() == Some(addr.node()) && !leaves.is_empty() => {
-                    // R9.
+                    // The leaf is on a lost node.
                     let Some(next) = next_named(&known, &leaves) else {
                         break;
                     };
@@ -54,7 +55,11 @@ pub(super) async fn walk<E: Endpoint>(
             return Err(contradiction(work, addr, Contradiction::LinkToTheLeft));
         }
         if leaf.link.is_null() && !end.is_null() {
-            return Err(contradiction(work, addr, Contradiction::LinkToNowhere));
+            return Err(contradiction(
+                work,
+                addr,
+                Contradiction::LinkToInvalidAddress,
+            ));
         }
         addr = leaf.link.place();
         leaves.push(leaf);
@@ -62,24 +67,28 @@ pub(super) async fn walk<E: Endpoint>(
     Ok(leaves)
 }
 
-/// The next leaf that the old tables name. Nothing else leads past a lost leaf (R9).
-fn next_named(known: &HashMap<RemoteAddr, Met>, before: &[Met]) -> Option<RemoteAddr> {
+/// Returns the next leaf that the old tables name. Nothing else leads past a lost leaf.
+fn next_named(known: &HashMap<RemoteAddr, ReadLeaf>, before: &[ReadLeaf]) -> Option<RemoteAddr> {
     let last = before.last()?;
     let behind = known.values().filter(|leaf| leaf.low > last.low);
     behind.min_by_key(|leaf| leaf.low).map(|leaf| leaf.addr)
 }
 
-/// A leaf that nobody has announced, or that was torn when it was read.
+/// Reads a leaf that was not announced, or that was torn when it was read.
 async fn read_one<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     addr: RemoteAddr,
-) -> Result<Met, IndexError> {
+) -> Result<ReadLeaf, IndexError> {
     let leaf = work.access.read_intact(batch, addr, work.broken).await?;
     let image = leaf.image();
     if image.is_retired() {
-        // X1: nobody retires leaves that are linked.
-        return Err(contradiction(work, addr, Contradiction::RetiredByNobody));
+        // No session retires linked leaves of such a table.
+        return Err(contradiction(
+            work,
+            addr,
+            Contradiction::RetiredWithoutRetraining,
+        ));
     }
-    Ok(Met::new(addr, image))
+    Ok(ReadLeaf::new(addr, image))
 }

@@ -1,11 +1,12 @@
-//! Requests and replies that were honest before they were changed at random.
+//! Fuzzing of valid requests and replies that are changed at random.
 
-use farleaf_fabric::fuzzing::{Random, run};
-use farleaf_types::TableId;
+use farleaf_base::TableId;
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 
 use super::{
-    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, Found, MESSAGE_SIZE_BYTES_MAX,
-    ReplyRoom, RequestHead, Sent,
+    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue,
+    MESSAGE_SIZE_BYTES_MAX, ReplyRoom, RequestHead, SentValue,
 };
 use crate::rpc::Failure;
 
@@ -15,7 +16,7 @@ fn strings(random: &mut Random) -> Vec<Vec<u8>> {
         .map(|_| {
             let size_max = if random.one_in(9) { 1500 } else { 20 };
             let size = random.index(size_max);
-            (0..size).map(|_| random.next() as u8).collect()
+            (0..size).map(|_| random.bits() as u8).collect()
         })
         .collect();
     strings.sort();
@@ -23,11 +24,11 @@ fn strings(random: &mut Random) -> Vec<Vec<u8>> {
     strings
 }
 
-fn sent<'a>(random: &mut Random, value: &'a [u8]) -> Sent<'a> {
+fn sent<'a>(random: &mut Random, value: &'a [u8]) -> SentValue<'a> {
     if random.one_in(3) {
-        Sent::Staged(random.below(9))
+        SentValue::Staged(random.below(9))
     } else {
-        Sent::Here(value)
+        SentValue::Here(value)
     }
 }
 
@@ -89,7 +90,7 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
         },
         6 => ByteRequest::LoadCommit {
             number,
-            record_count: random.next(),
+            record_count: random.bits(),
         },
         7 => ByteRequest::Count,
         _ => ByteRequest::Forget { number },
@@ -97,7 +98,7 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
 }
 
 fn reply<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteReply<'a> {
-    let value = |random: &mut Random| Found::whole(&strings[random.index(strings.len())]);
+    let value = |random: &mut Random| FoundValue::whole(&strings[random.index(strings.len())]);
     let last = |random: &mut Random| {
         let mut found = value(random);
         found.whole_size_bytes += random.below(3) as u32 * 5000;
@@ -106,7 +107,8 @@ fn reply<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteReply<'a> {
     match random.below(5) {
         0 => {
             let values = strings.iter();
-            let values = values.map(|value| Some(Found::whole(value)).filter(|_| random.one_in(2)));
+            let values =
+                values.map(|value| Some(FoundValue::whole(value)).filter(|_| random.one_in(2)));
             let mut values: Vec<_> = values.collect();
             values.push(Some(last(random)));
             ByteReply::Values(values)
@@ -128,8 +130,8 @@ fn reply<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteReply<'a> {
     }
 }
 
-/// Promise: whatever was changed in a request is refused, or is a request that is written as it was
-/// read.
+/// Checks that a randomly changed request is rejected, or is encoded to the bytes that were
+/// decoded.
 #[test]
 fn fuzz_byte_requests() {
     run("requests about byte strings", |random| {
@@ -152,7 +154,7 @@ fn fuzz_byte_requests() {
     });
 }
 
-/// Promise: the same of replies.
+/// Checks that a randomly changed reply is rejected, or is encoded to the bytes that were decoded.
 #[test]
 fn fuzz_byte_replies() {
     run("replies about byte strings", |random| {

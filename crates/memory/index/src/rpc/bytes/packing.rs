@@ -1,11 +1,11 @@
-//! How much of what was found goes into a reply.
+//! Selection of the results that fit into a reply.
 
 use super::ByteReply;
 
-/// The room of a reply, as values and records are put into it.
+/// Space left in a reply while values and records are added.
 ///
-/// As many are taken as there is room for, in their order, and the first one whatever its size: if
-/// it has no room, then with the beginning of its value. Nothing comes behind that.
+/// Results are taken in order as long as they fit. The first one is always taken; if it does not
+/// fit, with the beginning of its value. A partial value is the last one.
 #[derive(Clone, Debug)]
 pub struct Packing {
     left_bytes: usize,
@@ -13,17 +13,17 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Of a reply that may have so many bytes.
+    /// Creates the space of a reply of at most `room_bytes` bytes.
     pub fn new(room_bytes: usize) -> Self {
         Self {
-            // What is counted of the first is counted with the reply's first word.
+            // The reply's first word is counted with the first result.
             left_bytes: room_bytes.saturating_sub(8),
             is_empty: true,
         }
     }
 
-    /// Takes a value of so many bytes, of a record if there is a key. How many bytes of it go here;
-    /// `None`: it is for another reply.
+    /// Takes a value, with its key if it is a record. Returns how many of its bytes go into the
+    /// reply; `None` if it belongs to another reply.
     pub fn take(
         &mut self,
         key_size_bytes: Option<usize>,
@@ -45,7 +45,7 @@ impl Packing {
         Some(here.min(value_size_bytes))
     }
 
-    /// Takes a key that is absent; whether there was room to say so.
+    /// Takes an absent key; returns whether it fits.
     pub fn take_absent(&mut self) -> bool {
         let left_bytes = self.left_bytes.checked_sub(8);
         let has_room = left_bytes.is_some() || self.is_empty;
@@ -61,8 +61,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Promise: what is taken has room, but for the key of the first one; that is taken
-        /// always; and one that is not whole is the last.
+        /// Checks that taken results fit, except for the first one's key, which is always taken. A
+        /// partial value is the last one.
         #[test]
         fn what_is_taken_has_room(
             room in 0..400_usize,

@@ -1,13 +1,14 @@
-//! Replies as bytes.
+//! Encoding of replies for byte strings.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | 0 or a [`Failure`] (8), flags (8), shape (16), how many (32) |
+//! | 0 | 0 or a [`Failure`] (8), flags (8), shape (16), count (32) |
 //! | 1.. | values; records, a key and a value each; a number; a part of a value |
 //!
-//! A string is a word with its size, and its bytes, which zeros fill up to whole words. A value is
-//! a word: the size of the whole (32), how many bytes of it are here (31), whether there is one
-//! (1); and these bytes, filled up likewise. Only of the last one not all may be here.
+//! A string is a word with its size, then its bytes, padded with zeros to whole words. A value is a
+//! word, then bytes padded in the same way. The word has the size of the whole value (32), the
+//! number of bytes in the reply (31), and whether there is a value (1). Only the last value may be
+//! partial.
 //!
 //! Flags: bit 8, whether a change was done, or a range is at its end; bit 9, whether the key of a
 //! change was present.
@@ -29,17 +30,17 @@ const IS_THERE: u64 = 1 << 63;
 
 const UNKNOWN_FORM: BadWords = BadWords("a reply of an unknown form");
 
-/// A value, or its beginning.
+/// Value, or its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
-    /// As much of it as the reply holds.
+pub struct FoundValue<'a> {
+    /// Part of the value in the reply.
     pub here: &'a [u8],
-    /// Bytes of all of it.
+    /// Size of the whole value in bytes.
     pub whole_size_bytes: u32,
 }
 
-impl<'a> Found<'a> {
-    /// All of a value.
+impl<'a> FoundValue<'a> {
+    /// Creates a complete value.
     pub fn whole(value: &'a [u8]) -> Self {
         Self {
             here: value,
@@ -47,46 +48,46 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether all of it is here.
+    /// Returns whether the value is complete.
     pub fn is_whole(&self) -> bool {
         self.here.len() == self.whole_size_bytes as usize
     }
 }
 
-/// What the node has answered.
+/// Reply of the memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteReply<'a> {
-    /// What was found of the first of several keys: of one at the least.
-    Values(Vec<Option<Found<'a>>>),
-    /// What became of a write.
+    /// Values of the first of several keys, at least one.
+    Values(Vec<Option<FoundValue<'a>>>),
+    /// Result of a write.
     Changed {
-        /// Whether its condition held, so that it is done.
+        /// True if its condition held, so that it took effect.
         is_done: bool,
-        /// Whether the key was present.
+        /// True if the key was present.
         was_present: bool,
-        /// The value that was there before, if it was wanted.
-        previous: Option<Found<'a>>,
+        /// Previous value, if it was requested.
+        previous: Option<FoundValue<'a>>,
     },
     /// Records of a range.
     Records {
-        /// In the order that was asked for.
-        records: Vec<(&'a [u8], Found<'a>)>,
-        /// Whether there are no more.
+        /// Records in the requested order.
+        records: Vec<(&'a [u8], FoundValue<'a>)>,
+        /// True if there are no more records.
         is_end: bool,
     },
-    /// A number of records, or of bytes.
+    /// Number of records, or of bytes.
     Count(u64),
-    /// More of a value.
+    /// Next part of a value.
     Part(&'a [u8]),
-    /// Nothing has changed, and why.
+    /// Nothing has changed, for this reason.
     Failed(Failure),
 }
 
 impl<'a> ByteReply<'a> {
-    /// Bytes of a reply that says only what became of a write, or a number.
+    /// Size of a reply that has only the result of a write, or a number, in bytes.
     pub const SHORT_SIZE_BYTES: usize = 16;
 
-    /// The bytes, into a vector that is cleared.
+    /// Encodes the reply into `bytes`, after clearing it.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         let head = |shape: u64, count: usize| shape << 16 | (count as u64) << 32;
@@ -125,10 +126,10 @@ impl<'a> ByteReply<'a> {
         }
     }
 
-    /// What the node sent.
+    /// Decodes a reply that the node sent.
     ///
     /// # Errors
-    /// It is no reply to a request about byte strings.
+    /// The bytes are not a valid reply to a request about byte strings.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, BadWords> {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
@@ -161,7 +162,8 @@ impl<'a> ByteReply<'a> {
         Ok(reply)
     }
 
-    /// Bytes that a reply takes whose only value has so many, of a record whose key has so many.
+    /// Returns the bytes of a reply with a single value of this size; if it is a record, with its
+    /// key.
     pub const fn size_bytes(key_size_bytes: Option<usize>, value_size_bytes: usize) -> usize {
         let key = match key_size_bytes {
             Some(size) => string_size_bytes(size),
@@ -173,7 +175,7 @@ impl<'a> ByteReply<'a> {
 
 const _: () = assert!(ByteReply::size_bytes(Some(KEY_SIZE_BYTES_MAX), 0) < MESSAGE_SIZE_BYTES_MAX);
 
-fn put_found(bytes: &mut Vec<u8>, found: Option<Found<'_>>) {
+fn put_found(bytes: &mut Vec<u8>, found: Option<FoundValue<'_>>) {
     let Some(found) = found else {
         return put(bytes, [0]);
     };
@@ -182,7 +184,7 @@ fn put_found(bytes: &mut Vec<u8>, found: Option<Found<'_>>) {
     put_bytes(bytes, found.here);
 }
 
-fn read_found<'a>(words: &mut Words<'a>) -> Result<Option<Found<'a>>, BadWords> {
+fn read_found<'a>(words: &mut Words<'a>) -> Result<Option<FoundValue<'a>>, BadWords> {
     let word = words.next()?;
     if word == 0 {
         return Ok(None);
@@ -192,14 +194,14 @@ fn read_found<'a>(words: &mut Words<'a>) -> Result<Option<Found<'a>>, BadWords> 
     if word & IS_THERE == 0 || !is_size || here > u64::from(whole_size_bytes) {
         return Err(BadWords("a value that is none"));
     }
-    Ok(Some(Found {
+    Ok(Some(FoundValue {
         here: words.bytes(here as usize)?,
         whole_size_bytes,
     }))
 }
 
-/// Whether there may be something behind this value.
-fn is_cut(found: Option<Found<'_>>) -> bool {
+/// Returns whether a value is partial, so that nothing may follow it.
+fn is_cut(found: Option<FoundValue<'_>>) -> bool {
     found.is_some_and(|found| !found.is_whole())
 }
 
@@ -207,7 +209,7 @@ const CUT_TOO_EARLY: BadWords = BadWords("a reply that goes on behind a part of 
 
 fn read_values<'a>(words: &mut Words<'a>, count: usize) -> Result<ByteReply<'a>, BadWords> {
     let mut values = Vec::new();
-    // Each takes words of the message, which ends however many there are to be.
+    // Each result takes words of the message, so the loop ends with it, whatever the count is.
     for _ in 0..count {
         if values.last().is_some_and(|last| is_cut(*last)) {
             return Err(CUT_TOO_EARLY);
@@ -222,7 +224,7 @@ fn read_records<'a>(
     count: usize,
     is_end: bool,
 ) -> Result<ByteReply<'a>, BadWords> {
-    let mut records: Vec<(&[u8], Found<'_>)> = Vec::new();
+    let mut records: Vec<(&[u8], FoundValue<'_>)> = Vec::new();
     for _ in 0..count {
         if records.last().is_some_and(|(_, last)| is_cut(Some(*last))) {
             return Err(CUT_TOO_EARLY);

@@ -1,4 +1,4 @@
-//! Requests as bytes.
+//! Encoding of requests for byte strings.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -8,32 +8,33 @@
 //!
 //! | kind | words |
 //! |---|---|
-//! | 32 get | number; room (32), how many keys (32); the keys |
-//! | 33 change | number; room; the key; the value, if there is one; what is expected, if a value is |
-//! | 34 scan | number; room (32), limit (32); where it begins; where it ends, if it does |
+//! | 32 get | number; room (32), number of keys (32); the keys |
+//! | 33 change | number; room; the key; the value, if any; the expected value, if any |
+//! | 34 scan | number; room (32), limit (32); start; end, if any |
 //! | 35 count | |
 //! | 36 read | number; room (32), offset (32) |
 //! | 37 stage | number; offset (32), size of the whole (32); the part |
-//! | 38 part of a load | number; keys and values by turns |
-//! | 39 end of a load | number; how many records |
+//! | 38 part of a load | number; keys and values alternating |
+//! | 39 end of a load | number; number of records |
 //! | 40 forget | number |
 //!
-//! A string is a word with its size, and its bytes, which zeros fill up to whole words. A value is
-//! a string, or bit 63 and a word with the number that it is staged under.
+//! *Room* is the size limit of the reply in bytes. A string is a word with its size, then its
+//! bytes, padded with zeros to whole words. A value is a string, or bit 63 and a word with the
+//! number that it is staged under.
 //!
 //! Flags of a change: bits 8 and 9, its condition (always, if absent, if present, if equal); bit
-//! 10, whether a value is expected; 11, whether there is a new one; 12, whether the previous one is
-//! wanted. Of a scan: bit 8, whether it has an end; 9, whether it descends; 10, whether only keys
-//! are wanted.
+//! 10, whether a value is expected; 11, whether there is a new value; 12, whether the previous
+//! value is requested. Flags of a scan: bit 8, whether it has an end; 9, whether it descends; 10,
+//! whether only keys are requested.
 
-use farleaf_types::TableId;
+use farleaf_base::TableId;
 
 use super::{
     BOUND_SIZE_BYTES_MAX, KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX,
 };
 use crate::rpc::words::{BadWords, Words, put, put_bytes};
 
-/// The first kind of request about byte strings; what is below is about words.
+/// First kind of request about byte strings; lower kinds are about words.
 const GET: u64 = 32;
 const CHANGE: u64 = 33;
 const SCAN: u64 = 34;
@@ -59,147 +60,149 @@ const STAGED: u64 = 1 << 63;
 
 const UNKNOWN_FORM: BadWords = BadWords("a request of an unknown form");
 
-/// What every request says.
+/// Head of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// The table that it is about.
+    /// Table of the request.
     pub table: TableId,
-    /// The lowest number under which the session has something open, or will have: it asks for
-    /// nothing below any more.
+    /// Lowest number under which the session has, or will have, something open. It does not use
+    /// lower numbers any more.
     pub lowest_open: u64,
 }
 
-/// A value as a request brings it.
+/// Value as a request sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent<'a> {
-    /// It is in the request.
+pub enum SentValue<'a> {
+    /// The value is in the request.
     Here(&'a [u8]),
-    /// It is staged under this number.
+    /// The value is staged under this number.
     Staged(u64),
 }
 
-/// Where the answer goes.
+/// Size limit of a reply, and the number for the rest of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyRoom {
-    /// The session's number for a value that the reply does not hold whole.
+    /// Number that the session assigns to a value that does not fit into the reply.
     pub number: u64,
-    /// Bytes that the reply may have. It has more only where a single key is longer.
+    /// Size limit of the reply in bytes. Exceeded only if a single key is longer.
     pub size_bytes: u32,
 }
 
-/// When a key is changed.
+/// Condition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteCondition<'a> {
-    /// Whatever is there.
+    /// Always change the key.
     Always,
-    /// Only if it is absent.
+    /// Change the key only if it is absent.
     IfAbsent,
-    /// Only if it is present.
+    /// Change the key only if it is present.
     IfPresent,
-    /// Only if it has this value; `None`: if it is absent.
-    IfEqual(Option<Sent<'a>>),
+    /// Change the key only if it has this value; `None`: if it is absent.
+    IfEqual(Option<SentValue<'a>>),
 }
 
-/// A write to one key.
+/// Write to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteChange<'a> {
-    /// The key.
+    /// Key to change.
     pub key: &'a [u8],
-    /// When it is changed.
+    /// Condition of the change.
     pub condition: ByteCondition<'a>,
-    /// Its new value; `None`: it is removed.
-    pub value: Option<Sent<'a>>,
-    /// Whether the value before is to be told. One that was expected, and was there, is not.
+    /// New value; `None` to remove the key.
+    pub value: Option<SentValue<'a>>,
+    /// True if the previous value is requested. A value that was expected, and present, is not
+    /// returned.
     pub wants_previous: bool,
 }
 
-/// Keys of which records are asked for.
+/// Range of keys whose records are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange<'a> {
-    /// The smallest key.
+    /// Smallest key.
     pub start: &'a [u8],
-    /// The first key behind them; `None`: there is none.
+    /// First key after the range; `None` if the range has no end.
     pub end: Option<&'a [u8]>,
-    /// Whether the last ones come first.
+    /// True if the last records come first.
     pub descends: bool,
-    /// Whether values are not wanted.
+    /// True if only keys are requested.
     pub of_keys: bool,
-    /// How many records, at the most.
+    /// Largest number of records.
     pub limit: u32,
 }
 
-/// What a client asks of the node, about one table of byte strings.
+/// Request of a client about one table of byte strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteRequest<'a> {
-    /// The values of keys; of as many of the first ones as the reply holds.
+    /// Read the values of keys, of as many of the first ones as fit into the reply.
     Get {
-        /// The keys, one or more.
+        /// Keys, one or more.
         keys: Vec<&'a [u8]>,
-        /// For the reply.
+        /// Limit of the reply.
         room: ReplyRoom,
     },
-    /// A write.
+    /// Write to a key.
     Change {
-        /// Which.
+        /// Write to execute.
         change: ByteChange<'a>,
-        /// For the reply.
+        /// Limit of the reply.
         room: ReplyRoom,
     },
-    /// The first records of a range, as many as the reply holds.
+    /// Read the first records of a range, as many as fit into the reply.
     Scan {
-        /// Which.
+        /// Range to read.
         range: ByteRange<'a>,
-        /// For the reply.
+        /// Limit of the reply.
         room: ReplyRoom,
     },
-    /// How many records there are.
+    /// Count the records.
     Count,
-    /// More of a value that the node holds under the number of the reply's room.
+    /// Read more of a value that the node holds under the number in `room`.
     Read {
-        /// How much of it there is.
+        /// Offset in the value, in bytes.
         offset: u32,
-        /// For the reply.
+        /// Limit of the reply.
         room: ReplyRoom,
     },
-    /// The next part of a value.
+    /// Stage the next part of a value.
     Stage {
-        /// The session's number for it.
+        /// Number that the session assigns to the value.
         number: u64,
-        /// Bytes that were brought before.
+        /// Size of the previous parts in bytes.
         offset: u32,
-        /// Bytes of all of it.
+        /// Size of the whole value in bytes.
         whole_size_bytes: u32,
-        /// The part, which is not empty.
+        /// Part, which is not empty.
         part: &'a [u8],
     },
-    /// Records of a load that its session numbers so, behind those of earlier requests.
+    /// Add records to a load, after those of earlier requests.
     LoadPart {
-        /// The session's number of the load.
+        /// Number of the load in the session.
         number: u64,
-        /// The records, one or more, ascending.
-        records: Vec<(&'a [u8], Sent<'a>)>,
+        /// Records, one or more, ascending.
+        records: Vec<(&'a [u8], SentValue<'a>)>,
     },
-    /// The load is whole, and the table is what it brought, if it was empty.
+    /// Commit a complete load: if the table is empty, it gets the load's records.
     LoadCommit {
-        /// The session's number of the load.
+        /// Number of the load in the session.
         number: u64,
-        /// How many records it has.
+        /// Number of records of the load.
         record_count: u64,
     },
-    /// Nothing of what is held, staged or loaded under this number is wanted any more.
+    /// Discard everything that is held, staged or loaded under a number.
     Forget {
-        /// The session's number.
+        /// Number that the session assigned.
         number: u64,
     },
 }
 
 impl<'a> ByteRequest<'a> {
-    /// Whether bytes that a client sent are a request about byte strings, if they are any.
+    /// Returns whether bytes that a client sent are about byte strings, provided that they are a
+    /// request.
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.first().is_some_and(|kind| u64::from(*kind) >= GET)
     }
 
-    /// The bytes, into a vector that is cleared.
+    /// Encodes the request into `bytes`, after clearing it.
     pub fn encode(&self, head: RequestHead, bytes: &mut Vec<u8>) {
         bytes.clear();
         let first = self.kind_and_flags() | u64::from(head.table.0) << 32;
@@ -269,10 +272,10 @@ impl<'a> ByteRequest<'a> {
         }
     }
 
-    /// What a client sent.
+    /// Decodes a request that a client sent.
     ///
     /// # Errors
-    /// It is no request about byte strings.
+    /// The bytes are not a valid request about byte strings.
     pub fn decode(bytes: &'a [u8]) -> Result<(RequestHead, Self), BadWords> {
         if bytes.len() > MESSAGE_SIZE_BYTES_MAX {
             return Err(BadWords("a request that is too long"));
@@ -348,15 +351,16 @@ fn put_string(bytes: &mut Vec<u8>, string: &[u8]) {
     put_bytes(bytes, string);
 }
 
-fn put_sent(bytes: &mut Vec<u8>, sent: Option<Sent<'_>>) {
+fn put_sent(bytes: &mut Vec<u8>, sent: Option<SentValue<'_>>) {
     match sent {
-        Some(Sent::Here(value)) => put_string(bytes, value),
-        Some(Sent::Staged(number)) => put(bytes, [STAGED, number]),
+        Some(SentValue::Here(value)) => put_string(bytes, value),
+        Some(SentValue::Staged(number)) => put(bytes, [STAGED, number]),
         None => {}
     }
 }
 
-/// The two halves of a word: room, which can be that of a message, and something else.
+/// Reads the two halves of a word: the reply's size limit, which must not exceed a message, and
+/// another value.
 fn read_room(words: &mut Words<'_>, number: u64) -> Result<(ReplyRoom, u32), BadWords> {
     let word = words.next()?;
     let size_bytes = word as u32;
@@ -380,10 +384,14 @@ fn read_key<'a>(words: &mut Words<'a>) -> Result<&'a [u8], BadWords> {
     read_string(words, size, KEY_SIZE_BYTES_MAX)
 }
 
-fn read_sent<'a>(words: &mut Words<'a>) -> Result<Sent<'a>, BadWords> {
+fn read_sent<'a>(words: &mut Words<'a>) -> Result<SentValue<'a>, BadWords> {
     match words.next()? {
-        STAGED => Ok(Sent::Staged(words.next()?)),
-        size => Ok(Sent::Here(read_string(words, size, VALUE_SIZE_BYTES_MAX)?)),
+        STAGED => Ok(SentValue::Staged(words.next()?)),
+        size => Ok(SentValue::Here(read_string(
+            words,
+            size,
+            VALUE_SIZE_BYTES_MAX,
+        )?)),
     }
 }
 
@@ -394,7 +402,7 @@ fn read_get<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
         return Err(BadWords("a request for no keys"));
     }
     let mut keys = Vec::new();
-    // Each takes words of the message, which ends however many there are to be.
+    // Each key takes words of the message, so the loop ends with it, whatever the count is.
     for _ in 0..count {
         keys.push(read_key(words)?);
     }
@@ -471,7 +479,7 @@ fn read_stage<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
 
 fn read_load_part(mut words: Words<'_>) -> Result<ByteRequest<'_>, BadWords> {
     let number = words.next()?;
-    let mut records: Vec<(&[u8], Sent<'_>)> = Vec::new();
+    let mut records: Vec<(&[u8], SentValue<'_>)> = Vec::new();
     while !words.is_empty() {
         let key = read_key(&mut words)?;
         if records.last().is_some_and(|(last, _)| *last >= key) {

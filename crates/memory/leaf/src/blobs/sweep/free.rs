@@ -1,20 +1,21 @@
-//! What the node has taken over, when its grace period is over.
+//! Frees blocks that the node has taken over, after their grace period.
 
+use farleaf_base::SequenceNumber;
 use farleaf_fabric::Endpoint;
-use farleaf_region::allocation::Freed;
-use farleaf_types::SequenceNumber;
+use farleaf_pool::allocation::FreeOutcome;
 
 use super::{BlockSweepReport, BlockSweeper, Waiting, passed};
-use crate::access::BlockAccess;
-use crate::error::BlockError;
-use crate::lease::{Marked, by_chunk};
-use crate::pointer::{FatPointer, Form};
+use crate::blobs::access::BlockAccess;
+use crate::blobs::error::BlockError;
+use crate::blobs::lease::{MarkOutcome, by_chunk};
+use crate::blobs::pointer::{FatPointer, Form};
 
-/// What waits for nobody but who has its chunk just now.
-const NO_MORE_GRACE: Option<SequenceNumber> = Some(SequenceNumber(0));
+/// Sequence of blocks that wait only until their chunk is not leased.
+const NO_GRACE_SEQUENCE: Option<SequenceNumber> = Some(SequenceNumber(0));
 
 impl BlockSweeper {
-    /// Frees what every session but the node's has passed: it has no operation under way here.
+    /// Frees blocks whose number every session but the node's has published. The node's own session
+    /// has no operation in progress here.
     pub(super) async fn free_passed<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -50,12 +51,12 @@ impl BlockSweeper {
             }
         }
         for ((chunk, class), pieces) in by_chunk(access, pieces) {
-            if access.mark_free(chunk, class, &pieces).await? == Marked::Done {
+            if access.mark_free(chunk, class, &pieces).await? == MarkOutcome::Done {
                 report.freed_count += pieces.len() as u64;
                 continue;
             }
             for piece in pieces {
-                self.wait_with(piece, NO_MORE_GRACE);
+                self.wait_with(piece, NO_GRACE_SEQUENCE);
             }
         }
         Ok(())
@@ -67,8 +68,8 @@ impl BlockSweeper {
         pointer: FatPointer,
         report: &mut BlockSweepReport,
     ) -> Result<(), BlockError> {
-        if access.free_extent(pointer).await? == Freed::Busy {
-            self.wait_with(pointer, NO_MORE_GRACE);
+        if access.free_extent(pointer).await? == FreeOutcome::Busy {
+            self.wait_with(pointer, NO_GRACE_SEQUENCE);
         } else {
             report.freed_count += 1;
         }

@@ -1,20 +1,20 @@
-//! Blocks whose holder is dead: some page refers to them, or they are nobody's.
+//! Decides whether blocks of dead holders are referred to by a page or free.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
-use farleaf_types::RemoteAddr;
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 
-use super::{Answer, BlockSweepReport, BlockSweeper, Listed, Question, left_of};
-use crate::access::{BlockAccess, Looked};
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::header::{HOLDER_WORD, Role, SETTLED, SHAPE_WORD, generation_of};
-use crate::list::CHUNK_SIZE_WORDS;
-use crate::pointer::{FatPointer, Form, Site};
+use super::{BlockSweepReport, BlockSweeper, Listed, ReferenceAnswer, ReferenceQuery, dead_among};
+use crate::blobs::access::{BlockAccess, VerifiedBlock};
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::header::{HOLDER_WORD, Role, SETTLED, SHAPE_WORD, generation_of};
+use crate::blobs::list::CHUNK_SIZE_WORDS;
+use crate::blobs::pointer::{FatPointer, Form, Site};
 
 impl BlockSweeper {
-    /// Judges blocks of one chunk.
-    pub(super) async fn judge_places<E, A, Error>(
+    /// Decides about blocks of one chunk.
+    pub(super) async fn settle_places<E, A, Error>(
         &self,
         access: &BlockAccess<'_, E>,
         listed: &Listed,
@@ -24,24 +24,24 @@ impl BlockSweeper {
     ) -> Result<(), Error>
     where
         E: Endpoint,
-        A: AsyncFn(Question<'_>) -> Result<Answer, Error>,
+        A: AsyncFn(ReferenceQuery<'_>) -> Result<ReferenceAnswer, Error>,
         Error: From<BlockError>,
     {
         let mut batch = access.control_batch();
         let places = places.iter().filter(|place| !self.waits_with(**place));
-        let left = left_places(&mut batch, access, listed, places.copied()).await?;
+        let left = dead_places(&mut batch, access, listed, places.copied()).await?;
         for (place, holder) in left {
             let Some((pointer, looked)) = look(&mut batch, access, listed, place).await? else {
                 continue;
             };
             let answer = match &looked {
-                // What is referred to was whole before (BV1), and has not been changed since.
-                None => Answer::Unreferred,
+                // A block is complete before a page refers to it, and unchanged while one does.
+                None => ReferenceAnswer::Unreferred,
                 Some(looked) if looked.shape.role == Role::Part => {
                     is_listed(&mut batch, access, pointer, &looked.locator).await?
                 }
                 Some(looked) => {
-                    let question = Question {
+                    let question = ReferenceQuery {
                         pointer,
                         role: looked.shape.role,
                         locator: &looked.locator,
@@ -60,12 +60,12 @@ impl BlockSweeper {
         batch: &mut Batch,
         access: &BlockAccess<'_, E>,
         (pointer, holder): (FatPointer, u64),
-        (answer, report): (Answer, &mut BlockSweepReport),
+        (answer, report): (ReferenceAnswer, &mut BlockSweepReport),
     ) -> Result<(), BlockError> {
         let next = match answer {
-            Answer::Referred => SETTLED,
-            Answer::Unreferred => access.owner.word(),
-            Answer::Unknown => {
+            ReferenceAnswer::Referred => SETTLED,
+            ReferenceAnswer::Unreferred => access.owner.word(),
+            ReferenceAnswer::Unknown => {
                 report.unknown_count += 1;
                 return Ok(());
             }
@@ -74,10 +74,10 @@ impl BlockSweeper {
         let swap = batch.compare_swap(pointer.place().word_at(HOLDER_WORD), holder, next);
         access.endpoint.execute(batch).await?;
         if batch.previous(swap) != holder {
-            // Somebody alive has unlinked it meanwhile, and holds it.
+            // A live session has unlinked the block meanwhile, and holds it.
             return Ok(());
         }
-        if answer == Answer::Referred {
+        if answer == ReferenceAnswer::Referred {
             report.settled_count += 1;
         } else {
             self.wait_with(pointer, None);
@@ -87,9 +87,9 @@ impl BlockSweeper {
     }
 }
 
-/// Which of these places have a holder that is left behind, and which word that is; in the order
-/// that the module says. Three round trips if there are any, else one or two.
-async fn left_places<E: Endpoint>(
+/// Returns the places whose holder is dead, with the holder's word, in the order that the module
+/// describes. Three round trips if there are any, else one or two.
+async fn dead_places<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
     listed: &Listed,
@@ -102,7 +102,7 @@ async fn left_places<E: Endpoint>(
     let held = reads.into_iter();
     let held = held.map(|(place, read)| (place, batch.words(read)[0]));
     let mut held: Vec<(RemoteAddr, u64)> = held.collect();
-    let left = left_of(batch, access, held.iter().map(|(_, holder)| *holder)).await?;
+    let left = dead_among(batch, access, held.iter().map(|(_, holder)| *holder)).await?;
     held.retain(|(_, holder)| left.contains(holder));
     if held.is_empty() {
         return Ok(held);
@@ -132,14 +132,14 @@ fn class_of(listed: &Listed) -> Option<SizeClass> {
     }
 }
 
-/// What a block says of itself, if it is whole, and the pointer that leads to it; `None`: it is
-/// there no more.
+/// Reads a block's header, if it is intact, and the pointer that leads to it; `None` if the block
+/// is not there any more.
 async fn look<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
     listed: &Listed,
     place: RemoteAddr,
-) -> Result<Option<(FatPointer, Option<Looked>)>, BlockError> {
+) -> Result<Option<(FatPointer, Option<VerifiedBlock>)>, BlockError> {
     let class = class_of(listed);
     let room_word_count = if let Some(class) = class {
         class.size_words()
@@ -165,24 +165,24 @@ async fn look<E: Endpoint>(
     Ok(Some((FatPointer::new(place, form, generation), looked)))
 }
 
-/// BV9: whether the list that a part names has it as a part: then it is as much referred to as that
-/// is.
+/// Returns whether the list that a part names has it as a part; then the part is referenced as much
+/// as the list.
 async fn is_listed<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
     part: FatPointer,
     locator: &[u8],
-) -> Result<Answer, BlockError> {
+) -> Result<ReferenceAnswer, BlockError> {
     let word = locator.try_into().map(u64::from_le_bytes);
     let list = word.ok().and_then(FatPointer::from_word);
     let Some(list) = list.filter(|list| Site::of(access.layout, *list).is_some()) else {
-        return Ok(Answer::Unreferred);
+        return Ok(ReferenceAnswer::Unreferred);
     };
     let parts = access.list_parts(batch, list).await?.unwrap_or_default();
     let is_one = parts.iter().any(|one| one.place == part.place());
     Ok(if is_one {
-        Answer::Referred
+        ReferenceAnswer::Referred
     } else {
-        Answer::Unreferred
+        ReferenceAnswer::Unreferred
     })
 }

@@ -1,27 +1,27 @@
-//! Chunks that the dead had leased, and extents that they had begun, or begun to free.
+//! Chunks that dead sessions had leased, and extents that they were claiming or freeing.
 
+use farleaf_base::OwnerWord;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::OwnerWord;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
-use super::{BlockSweepReport, BlockSweeper, Listed, left_of};
-use crate::access::BlockAccess;
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::header::HOLDER_WORD;
-use crate::pointer::{FatPointer, Form, Generation};
+use super::{BlockSweepReport, BlockSweeper, Listed, dead_among};
+use crate::blobs::access::BlockAccess;
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::header::HOLDER_WORD;
+use crate::blobs::pointer::{FatPointer, Form, Generation};
 
-/// Lets go of the chunks that fenced sessions had leased. True: of some.
-pub(super) async fn leave_leases<E: Endpoint>(
+/// Releases the chunks that fenced sessions had leased. Returns true if there were any.
+pub(super) async fn release_leases<E: Endpoint>(
     access: &BlockAccess<'_, E>,
     listed: &[Listed],
     report: &mut BlockSweepReport,
 ) -> Result<bool, BlockError> {
     let mut batch = access.control_batch();
     let owners = listed.iter().map(|listed| listed.entry.owner.word());
-    let left = left_of(&mut batch, access, owners).await?;
+    let left = dead_among(&mut batch, access, owners).await?;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let leased = listed
         .iter()
@@ -36,8 +36,10 @@ pub(super) async fn leave_leases<E: Endpoint>(
             _ => None,
         };
         match class.filter(|_| entry.table == access.table) {
-            Some(class) => leave_pieces(&mut batch, access, (chunk, class), entry.free).await?,
-            None => allocator.let_go(chunk).await?,
+            Some(class) => {
+                release_pieces_of(&mut batch, access, (chunk, class), entry.free).await?;
+            }
+            None => allocator.release_chunk(chunk).await?,
         }
         report.lease_count += 1;
         found = true;
@@ -45,9 +47,9 @@ pub(super) async fn leave_leases<E: Endpoint>(
     Ok(found)
 }
 
-/// BV6: a piece without a holder is free, also if its bit does not say so, as of a chunk that was
-/// just being claimed.
-async fn leave_pieces<E: Endpoint>(
+/// Releases a chunk of pieces that a fenced session had leased. A piece without a holder is free
+/// even if its bit is clear, as in a chunk that was just being claimed.
+async fn release_pieces_of<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
     (chunk, class): (ChunkIndex, SizeClass),
@@ -66,11 +68,11 @@ async fn leave_pieces<E: Endpoint>(
             free.insert(piece);
         }
     }
-    access.let_go_of_pieces(batch, (chunk, class), free).await
+    access.release_pieces(batch, (chunk, class), free).await
 }
 
-/// A8: frees chunks of extents whose first chunks are gone: they are what freeing one left, and
-/// nothing has led to them since before that began.
+/// Frees chunks of extents whose first chunks are free: they are left over from freeing the extent,
+/// and nothing has led to them since before that began.
 pub(super) async fn free_orphans<E: Endpoint>(
     access: &BlockAccess<'_, E>,
     listed: &[Listed],
@@ -87,15 +89,15 @@ pub(super) async fn free_orphans<E: Endpoint>(
         if is_behind || !listed.entry.owner.is_free() {
             continue;
         }
-        // The listing was not read at one moment. While the node has the chunk it stays what it
-        // is, and so does what is before it, as extents are freed from the end.
+        // The chunk table was not read at one moment. While the node leases the chunk it does not
+        // change. Nor does the chunk before it, because extents are freed from the end.
         let chunk = listed.chunk;
         let Some(entry) = allocator.take_over(chunk, OwnerWord::FREE).await? else {
             continue;
         };
         let is_orphan = listed.is_still(&entry) && !has_predecessor(access, listed).await?;
         if !is_orphan {
-            allocator.let_go(chunk).await?;
+            allocator.release_chunk(chunk).await?;
             continue;
         }
         let range = ChunkRange {
@@ -110,7 +112,7 @@ pub(super) async fn free_orphans<E: Endpoint>(
     Ok(())
 }
 
-/// Whether a chunk is the one behind another of the same extent.
+/// Returns whether a chunk follows another one of the same extent.
 fn follows(before: &Listed, next: &Listed) -> bool {
     let position = |listed: &Listed| match listed.entry.purpose {
         Some(ChunkPurpose::Extent { position }) => Some(u64::from(position)),
@@ -137,8 +139,8 @@ async fn has_predecessor<E: Endpoint>(
 }
 
 impl BlockSweeper {
-    /// Takes over the first chunk of an extent that was claimed and never written to: it has no
-    /// holder. While a living session is that far, the chunk is leased.
+    /// Takes over the first chunk of an extent that was claimed but never written: it has no
+    /// holder. While a live session is at this point, it leases the chunk.
     pub(super) async fn take_unwritten<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,

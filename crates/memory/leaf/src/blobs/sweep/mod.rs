@@ -1,17 +1,22 @@
-//! What fenced sessions held: the memory node's part of BV8.
+//! Sweep of fenced sessions' value blocks by the memory node.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `lease` | chunks that the dead had leased, and extents that they had begun |
-//! | `judge` | blocks whose holder is dead: linked, or nobody's |
-//! | `free` | what was nobody's, when its grace period is over |
+//! | `lease` | chunks that dead sessions had leased, and extents that they were claiming |
+//! | `judge` | blocks whose holder is dead: linked or free |
+//! | `free` | freeing of unlinked blocks after their grace period |
 //!
-//! What is dead is settled in this order: the holder's word is read, then the life of its session
-//! (S3: who had registered, and is not alive, is fenced), then what the chunk is and which of its
-//! pieces are free, which is what the dead have left of it; then the page is asked for; and last
-//! the holder is swapped, from the very word that was read. Whoever has had anything to do with
-//! the block in between has changed that word; and a chunk that was something else in between was
-//! zeroed, and no dead session has written to it since (W8).
+//! For each block, the sweep works in this order:
+//!
+//! 1. Read the holder's word.
+//! 2. Read whether its session is fenced: it was registered and is not alive.
+//! 3. Read the chunk's purpose and its free pieces, as the dead session left them.
+//! 4. Ask the page.
+//! 5. Swap the holder by CAS from exactly the word that was read.
+//!
+//! A session that uses the block in between changes the holder's word, so the CAS fails. A chunk
+//! that was used for something else in between was zeroed, and no dead session has written to it
+//! since.
 
 mod free;
 mod judge;
@@ -20,83 +25,83 @@ mod lease;
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{is_fenced, life_of};
-use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session::{is_fenced, life_of};
 
-use crate::access::BlockAccess;
-use crate::class::SizeClass;
-use crate::error::BlockError;
-use crate::grace;
-use crate::header::{Role, SETTLED};
-use crate::pointer::FatPointer;
-use lease::{free_orphans, leave_leases};
+use crate::blobs::access::BlockAccess;
+use crate::blobs::class::SizeClass;
+use crate::blobs::error::BlockError;
+use crate::blobs::grace;
+use crate::blobs::header::{Role, SETTLED};
+use crate::blobs::pointer::FatPointer;
+use lease::{free_orphans, release_leases};
 
-/// What the sweep wants to know: does the page that covers the locator refer to this block?
+/// Query of the sweep: does the page that covers the locator refer to this block?
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The block, with its generation.
+pub struct ReferenceQuery<'a> {
+    /// Pointer to the block, with its generation.
     pub pointer: FatPointer,
-    /// What it would be to that page; never [`Role::Part`].
+    /// Role of the block in that page; never [`Role::Part`].
     pub role: Role,
-    /// A key that the page covers.
+    /// Key that the page covers.
     pub locator: &'a [u8],
 }
 
-/// What is known of that.
+/// Result of a [`ReferenceQuery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It refers to it. Who asks again later may hear something else.
+pub enum ReferenceAnswer {
+    /// The page refers to the block. A later answer may differ.
     Referred,
-    /// The page that covers the locator was seen whole, not retired, and once nobody recovers it
-    /// instead (W3), and does not refer to it. So it will be for ever: the one who could have made
-    /// it refer is fenced.
+    /// The page does not refer to the block. The page that covers the locator was read intact, not
+    /// retired, and with no recovery pending. The answer is final, because the session that could
+    /// have linked the block is fenced.
     Unreferred,
-    /// That cannot be told now: the page is damaged, lost, or locked by somebody who does not go
-    /// on (W6, W7). The block stays as it is.
+    /// Unknown for now: the page is corrupted, lost, or locked by a stopped session. The block
+    /// stays unchanged.
     Unknown,
 }
 
-/// What a sweep has found and done.
+/// Results of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockSweepReport {
-    /// Chunks that fenced sessions had leased.
+    /// Number of chunks that fenced sessions had leased.
     pub lease_count: u64,
-    /// Chunks of extents that were never whole, or half free already.
+    /// Number of chunks of extents that were incompletely claimed or already half free.
     pub orphan_count: u64,
-    /// Blocks of fenced holders that pages refer to.
+    /// Number of blocks of fenced holders that pages refer to.
     pub settled_count: u64,
-    /// Blocks of fenced holders that nothing refers to. They wait for their grace period.
+    /// Number of blocks of fenced holders that nothing refers to. Their grace period follows.
     pub taken_count: u64,
-    /// Blocks that became free, or whose chunks had gone with their table.
+    /// Number of blocks that became free, or whose chunks were freed with their table.
     pub freed_count: u64,
-    /// Blocks that wait for their grace period; another sweep is due.
+    /// Number of blocks in their grace period; another sweep is needed.
     pub waiting_count: u64,
-    /// Blocks of which nobody could tell.
+    /// Number of blocks with unknown state.
     pub unknown_count: u64,
 }
 
-/// The memory node's sweep of one table's value blocks, and what it has taken over and waits with.
-/// It is one task's; two at once would count each other's blocks as left.
+/// Memory node's sweep of one table's value blocks, with the blocks that it took over and that
+/// wait. Belongs to one task: two sweepers would treat each other's blocks as left over.
 #[derive(Debug, Default)]
 pub struct BlockSweeper {
     waiting: RefCell<Vec<Waiting>>,
-    /// The oldest number that a block waited for when a sweep ended, and at the end of how many
-    /// sweeps in a row.
+    /// Oldest number that a block waited for at the end of a sweep, and the number of successive
+    /// sweeps at whose end it did.
     oldest: Cell<Option<(SequenceNumber, u32)>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// `None`: it has not been drawn.
+    /// Sequence number of the grace period; `None` if not drawn yet.
     sequence: Option<SequenceNumber>,
     pointer: FatPointer,
 }
 
-/// A chunk of the table, as it was listed.
+/// Chunk of the table, as listed.
 #[derive(Clone, Copy, Debug)]
 struct Listed {
     chunk: ChunkIndex,
@@ -104,20 +109,20 @@ struct Listed {
 }
 
 impl BlockSweeper {
-    /// Nothing taken over yet.
+    /// Creates a sweeper that has taken over nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sweeps the table's blocks once, in the name of the node (`access.owner`), and frees what
-    /// earlier sweeps have taken over and every other session has passed. `asks` looks at pages.
+    /// Sweeps the table's blocks once for the node (`access.owner`). Frees blocks that earlier
+    /// sweeps took over and that every other session has passed. `asks` checks pages.
     ///
-    /// Reads the chunk table and a word of each piece that is in use; then, for each block of a
-    /// dead holder, some four round trips and what `asks` takes.
+    /// Reads the chunk table and a word of each used piece. Each block of a dead holder then costs
+    /// some four round trips, plus those of `asks`.
     ///
     /// # Errors
-    /// The fabric failed, or `asks` did. What was done stays done, and what was begun is found by
-    /// the next sweep: it is the node's own (W5).
+    /// The fabric or `asks` failed. Completed steps stay done. The next sweep finds unfinished
+    /// ones, because they carry the node's own word.
     pub async fn sweep<E, A, Error>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -125,13 +130,13 @@ impl BlockSweeper {
     ) -> Result<BlockSweepReport, Error>
     where
         E: Endpoint,
-        A: AsyncFn(Question<'_>) -> Result<Answer, Error>,
+        A: AsyncFn(ReferenceQuery<'_>) -> Result<ReferenceAnswer, Error>,
         Error: From<BlockError>,
     {
         let mut report = BlockSweepReport::default();
         self.free_passed(access, &mut report).await?;
         let mut listed = list_chunks(access).await?;
-        if leave_leases(access, &listed, &mut report).await? {
+        if release_leases(access, &listed, &mut report).await? {
             listed = list_chunks(access).await?;
         }
         free_orphans(access, &listed, &mut report).await?;
@@ -142,12 +147,12 @@ impl BlockSweeper {
                         continue;
                     };
                     let places = chunk.places_in_use(access, class);
-                    self.judge_places(access, chunk, &places, &asks, &mut report)
+                    self.settle_places(access, chunk, &places, &asks, &mut report)
                         .await?;
                 }
                 Some(ChunkPurpose::Extent { position: 0 }) if chunk.entry.owner.is_free() => {
                     let place = [access.layout.chunk_start(chunk.chunk)];
-                    self.judge_places(access, chunk, &place, &asks, &mut report)
+                    self.settle_places(access, chunk, &place, &asks, &mut report)
                         .await?;
                     self.take_unwritten(access, chunk, &mut report).await?;
                 }
@@ -170,8 +175,8 @@ impl BlockSweeper {
         }));
     }
 
-    /// The number that blocks wait for at the end of so many sweeps in a row, or more: some session
-    /// does not publish it.
+    /// Returns the number that blocks have waited for at the end of at least `sweep_count`
+    /// successive sweeps: some session does not publish it.
     pub fn waits_long_for(&self, sweep_count: u32) -> Option<SequenceNumber> {
         let (sequence, _) = self
             .oldest
@@ -180,7 +185,7 @@ impl BlockSweeper {
         Some(sequence)
     }
 
-    /// What it has taken over waits from now on until every session has published this number.
+    /// Draws the number that every session must publish before newly taken blocks are free.
     async fn draw_number<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
@@ -211,7 +216,7 @@ impl BlockSweeper {
 }
 
 impl Listed {
-    /// The pieces that are not marked as free.
+    /// Returns the pieces that are not marked as free.
     fn places_in_use<E>(&self, access: &BlockAccess<'_, E>, class: SizeClass) -> Vec<RemoteAddr> {
         let start = access.layout.chunk_start(self.chunk);
         let pieces = 0..class.piece_count();
@@ -220,13 +225,13 @@ impl Listed {
         places.collect()
     }
 
-    /// Whether a chunk's block says that it is what was listed.
+    /// Returns whether a chunk's block still matches the listed one.
     fn is_still(&self, entry: &ChunkEntry) -> bool {
         (entry.table, entry.purpose) == (self.entry.table, self.entry.purpose)
     }
 }
 
-/// The table's chunks of value blocks.
+/// Lists the table's chunks of value blocks.
 async fn list_chunks<E: Endpoint>(access: &BlockAccess<'_, E>) -> Result<Vec<Listed>, BlockError> {
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let table = allocator.entries().await?;
@@ -246,9 +251,9 @@ async fn list_chunks<E: Endpoint>(access: &BlockAccess<'_, E>) -> Result<Vec<Lis
     Ok(listed.collect())
 }
 
-/// Which of these holders, whose words have been read, are left behind: their sessions are fenced,
-/// or it is the node itself (W5). One round trip.
-async fn left_of<E: Endpoint>(
+/// Returns the places whose holders, already read, are dead: their sessions are fenced, or the
+/// holder is the node itself, left over from an earlier sweep. One round trip.
+async fn dead_among<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
     holders: impl Iterator<Item = u64>,
@@ -267,14 +272,14 @@ async fn left_of<E: Endpoint>(
     let is_left = |(word, life): &(u64, Option<_>)| match life {
         _ if *word == access.owner.word() => true,
         Some((read, incarnation)) => is_fenced(*incarnation, batch.words(*read)[0]),
-        // It names no session: nobody alive holds it.
+        // The word names no session, so no live session holds the block.
         None => true,
     };
     let left = lives.into_iter().filter(is_left);
     Ok(left.map(|(word, _)| word).collect())
 }
 
-/// The number that all sessions but the node's have published.
+/// Returns the number that all sessions but the node's have published.
 async fn passed<E: Endpoint>(access: &BlockAccess<'_, E>) -> Result<SequenceNumber, BlockError> {
     let mut batch = access.control_batch();
     let sessions = grace::post(&mut batch, access.layout);

@@ -1,42 +1,42 @@
-//! Looking for a key in an image: whether it belongs there, which slot has it, in which order the
-//! records are. Where the page alone cannot tell, the answer says what has to be read.
+//! Searches of an image: whether a key belongs there, which slot has it, and the order of the
+//! records. If the page alone does not suffice, the result names what must be read.
 
 use core::cmp::Ordering;
 
 use sha2::{Digest, Sha256};
 
 use super::PageImage;
-use crate::geometry::SLOT_COUNT_MAX;
-use crate::outside::{Outside, Unread};
-use crate::record::{SlotSet, Stored, StoredFence, StoredPrefix};
-use crate::words::{DIGEST_SIZE_BYTES, Fingerprint, Reference};
+use crate::strings::geometry::SLOT_COUNT_MAX;
+use crate::strings::outside::{Outside, Unread};
+use crate::strings::record::{SlotSet, Stored, StoredFence, StoredPrefix};
+use crate::strings::words::{DIGEST_SIZE_BYTES, Fingerprint, Reference};
 
-/// Where a key belongs, as seen from one intact page.
+/// Where a key belongs relative to one intact page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum KeyPlacement {
     /// In this page.
     Here,
-    /// To the right of it: follow the link.
+    /// To the right of this page: follow the link.
     Right,
-    /// To the left of it.
+    /// To the left of this page.
     Left,
-    /// That depends on a string outside: read it, and ask again.
+    /// Depends on an outside string: read it, and repeat the call.
     Unsure(Reference),
 }
 
-/// What a page has of a key that it covers.
+/// Result of a search for a key that the page covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The record in this slot.
+    /// This slot has the record.
     Record(usize),
-    /// Nothing.
+    /// The page has no record with the key.
     Absent,
-    /// The record in one of these slots, or nothing: each has a key outside that looks like it, by
-    /// size, checksum and head. Nearly always it is one slot, and the right one.
+    /// One of these slots has the record, or none. Each has an outside key with the same size,
+    /// checksum and head. Nearly always it is a single slot that has the record.
     Unsure(SlotSet),
 }
 
-/// Slots of a page, in the order of their keys.
+/// Slots of a page in key order.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotOrder {
     slots: [u8; SLOT_COUNT_MAX],
@@ -44,32 +44,32 @@ pub struct SlotOrder {
 }
 
 impl SlotOrder {
-    /// They, ascending by key.
+    /// Iterates over the slots in ascending key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         let listed = &self.slots[..self.count];
         listed.iter().map(|slot| usize::from(*slot))
     }
 }
 
-/// What a page's prefix says of a key.
+/// Relation of a key to a page's prefix.
 enum Suffix<'a> {
-    /// It begins with the prefix; the rest.
+    /// The key begins with the prefix; holds the rest.
     Of(&'a [u8]),
-    /// It does not.
-    Elsewhere(Placement),
+    /// The key does not begin with the prefix.
+    Elsewhere(KeyPlacement),
 }
 
-/// The first bytes of a prefix's SHA-256, by which a page knows it.
+/// Returns the first bytes of a prefix's SHA-256, which identify an outside prefix in a page.
 pub(crate) fn digest_of(prefix: &[u8]) -> [u8; DIGEST_SIZE_BYTES] {
     let hash = Sha256::digest(prefix);
     core::array::from_fn(|index| hash[index])
 }
 
-/// How a key's suffix compares with a stored one; `None` when the page does not have enough of it.
+/// Compares a key's suffix with a stored one; `None` if the stored head is too short to decide.
 fn compare(suffix: &[u8], stored: Stored<'_>) -> Option<Ordering> {
     match stored {
         Stored::Inline(bytes) => Some(suffix.cmp(bytes)),
-        // The whole of it is longer than its head.
+        // The whole stored suffix is longer than its head.
         Stored::Outside { head, .. } => {
             let compared = suffix.len().min(head.len());
             match suffix[..compared].cmp(&head[..compared]) {
@@ -81,7 +81,7 @@ fn compare(suffix: &[u8], stored: Stored<'_>) -> Option<Ordering> {
     }
 }
 
-/// Whether a key that begins with the prefix lies before a fence.
+/// Returns whether a key that begins with the prefix lies before a fence.
 fn is_before(
     key: &[u8],
     suffix: &[u8],
@@ -102,21 +102,21 @@ fn is_before(
 }
 
 impl<'a> PageImage<'a> {
-    /// Where a key belongs. Hashes the key's beginning if the prefix is outside.
-    pub fn placement(&self, key: &[u8], outside: &Outside) -> Placement {
+    /// Returns where a key belongs. Hashes the key's beginning if the prefix is outside.
+    pub fn placement(&self, key: &[u8], outside: &Outside) -> KeyPlacement {
         let suffix = match self.suffix_of(key, outside) {
             Suffix::Of(suffix) => suffix,
             Suffix::Elsewhere(placement) => return placement,
         };
         match is_before(key, suffix, self.high(), outside) {
             Ok(true) => {}
-            Ok(false) => return Placement::Right,
-            Err(Unread(reference)) => return Placement::Unsure(reference),
+            Ok(false) => return KeyPlacement::Right,
+            Err(Unread(reference)) => return KeyPlacement::Unsure(reference),
         }
         match is_before(key, suffix, self.low(), outside) {
-            Ok(true) => Placement::Left,
-            Ok(false) => Placement::Here,
-            Err(Unread(reference)) => Placement::Unsure(reference),
+            Ok(true) => KeyPlacement::Left,
+            Ok(false) => KeyPlacement::Here,
+            Err(Unread(reference)) => KeyPlacement::Unsure(reference),
         }
     }
 
@@ -131,30 +131,31 @@ impl<'a> PageImage<'a> {
                 match outside.get(reference) {
                     Ok(prefix) => prefix,
                     Err(Unread(reference)) => {
-                        return Suffix::Elsewhere(Placement::Unsure(reference));
+                        return Suffix::Elsewhere(KeyPlacement::Unsure(reference));
                     }
                 }
             }
         };
-        // All that the page can cover begins with the prefix, and so do its fences.
+        // All keys that the page can cover begin with the prefix, and so do its fences.
         match key.strip_prefix(prefix) {
             Some(suffix) => Suffix::Of(suffix),
-            None if key < prefix => Suffix::Elsewhere(Placement::Left),
-            None => Suffix::Elsewhere(Placement::Right),
+            None if key < prefix => Suffix::Elsewhere(KeyPlacement::Left),
+            None => Suffix::Elsewhere(KeyPlacement::Right),
         }
     }
 
-    /// Whether the record in a slot lies before the upper fence.
+    /// Returns whether the record in a slot lies below the upper fence.
     ///
     /// # Errors
-    /// That depends on a string outside which was not read.
+    /// [`Unread`], if that depends on an outside string that was not read.
     pub(crate) fn is_below_high(&self, slot: usize, outside: &Outside) -> Result<bool, Unread> {
         match (self.key(slot), self.high()) {
             (_, StoredFence::End) => Ok(true),
             (Stored::Inline(suffix), high) if high.reference().is_none() => {
                 is_before(&[], suffix, high, outside)
             }
-            // As far as the page has it, which may be enough: the key is longer than its head.
+            // Compare with the part of the fence in the page, which may be enough: the key is
+            // longer than its head.
             (
                 Stored::Outside { head, reference },
                 StoredFence::Before(Stored::Inline(bytes))
@@ -176,8 +177,8 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// The slot that holds a key, which the page covers ([`Placement::Here`]). Keys outside that
-    /// were read are compared, others are told.
+    /// Returns the slot of a key that the page covers ([`KeyPlacement::Here`]). Outside keys that
+    /// were read are compared; others are returned as [`Found::Unsure`].
     pub fn find(&self, key: &[u8], outside: &Outside) -> Found {
         let Some(suffix) = key.get(self.prefix_size_bytes()..) else {
             return Found::Absent;
@@ -210,8 +211,8 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// The listed slots in the order of their keys, of a page that has its prefix, its fences and
-    /// all of its keys in it; `None`: it is another one. Allocates nothing.
+    /// Returns the listed slots in key order, without allocating. Returns `None` if prefix, fences
+    /// or any key are outside.
     pub fn slots_in_order(&self) -> Option<SlotOrder> {
         if !self.is_self_contained() {
             return None;
@@ -229,17 +230,17 @@ impl<'a> PageImage<'a> {
             order.count += 1;
         }
         let listed = &mut order.slots[..order.count];
-        // As a load has written them, or keys that came in order.
+        // Already sorted if a load wrote them, or if keys came in order.
         if !listed.is_sorted_by_key(suffix) {
             listed.sort_unstable_by(|one, other| suffix(one).cmp(suffix(other)));
         }
         Some(order)
     }
 
-    /// The listed slots in the order of their keys.
+    /// Returns the listed slots in key order.
     ///
     /// # Errors
-    /// A key is outside and was not read.
+    /// [`Unread`], if a key is outside and was not read.
     pub fn sorted_slots(&self, outside: &Outside) -> Result<Vec<usize>, Unread> {
         let mut sorted = Vec::with_capacity(self.record_count());
         for slot in self.slots().iter() {
@@ -249,10 +250,10 @@ impl<'a> PageImage<'a> {
         Ok(sorted.into_iter().map(|(_, slot)| slot).collect())
     }
 
-    /// The whole suffix of the key in a slot.
+    /// Returns the whole suffix of the key in a slot.
     ///
     /// # Errors
-    /// The key is outside and was not read.
+    /// [`Unread`], if the key is outside and was not read.
     pub fn whole_suffix<'b>(&self, slot: usize, outside: &'b Outside) -> Result<&'b [u8], Unread>
     where
         'a: 'b,

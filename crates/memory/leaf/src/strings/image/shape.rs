@@ -1,19 +1,19 @@
-//! Whether words can be a page's: what is checked besides the checksum, so that nothing that an
-//! intact page says leads out of it.
+//! Checks, besides the checksum, that words are possible in a page, so that nothing in an intact
+//! page refers to memory outside it.
 
-use farleaf_types::WORD_SIZE_BYTES;
+use farleaf_base::WORD_SIZE_BYTES;
 
 use super::{BITMAP, HIGH, LOW, PREFIX, PageImage};
-use crate::geometry::{KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
-use crate::record::{SlotSet, StoredFence, StoredPrefix};
-use crate::words::{
+use crate::strings::geometry::{KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
+use crate::strings::record::{SlotSet, StoredFence, StoredPrefix};
+use crate::strings::words::{
     FenceWord, OUTSIDE_KEY_SIZE_BYTES, PrefixWord, REFERENCE_SIZE_BYTES, Reference, SlotWord,
 };
 
 impl PageImage<'_> {
-    /// Whether the words say what a page can say: slots, fences and prefix name bytes of the heap,
-    /// of sizes that they may have. It holds for torn pages, too, of which some WRITEs are there
-    /// and some are not (BP1).
+    /// Returns whether the words are possible in a page: slots, fences and prefix refer to bytes of
+    /// the heap, with permitted sizes. This also holds for torn pages that contain only some of a
+    /// change's WRITEs.
     pub fn is_well_formed(&self) -> bool {
         let words = self.words();
         let (Some(low), Some(high), Some(prefix)) = (
@@ -66,7 +66,7 @@ impl PageImage<'_> {
             && self.is_whole(self.key(slot).reference())
     }
 
-    /// Whether a whole key or fence, if it is outside, is of a size that is outside.
+    /// Returns whether a key or fence that is outside has a size that must be outside.
     fn is_whole(&self, reference: Option<Reference>) -> bool {
         reference.is_none_or(|reference| {
             let size_bytes = reference.size_bytes as usize;
@@ -95,7 +95,8 @@ impl PageImage<'_> {
         }
     }
 
-    /// Whether bytes lie between the listed slots and the page's end; no bytes lie anywhere.
+    /// Returns whether bytes lie between the listed slots and the page's end; an empty range always
+    /// does.
     fn is_in_heap(&self, offset_words: u8, size_bytes: usize) -> bool {
         let start = usize::from(offset_words);
         let size_words = size_bytes.div_ceil(WORD_SIZE_BYTES as usize);
@@ -108,11 +109,11 @@ impl PageImage<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
-    use crate::fence::Fence;
-    use crate::geometry::PageGeometry;
-    use crate::record::{NewKey, NewRecord, Value};
-    use farleaf_types::RemoteAddr;
+    use crate::strings::buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
+    use crate::strings::fence::Fence;
+    use crate::strings::geometry::PageGeometry;
+    use crate::strings::record::{NewKey, NewRecord, Value};
+    use farleaf_base::RemoteAddr;
 
     fn words() -> (PageGeometry, Vec<u64>) {
         let geometry = PageGeometry::new(512).expect("allowed");
@@ -140,7 +141,7 @@ mod tests {
         PageImage::new(geometry, &words).is_well_formed()
     }
 
-    /// Each thing that is checked, broken alone.
+    /// Each checked property is violated alone.
     #[test]
     fn what_no_page_can_say_is_seen() {
         assert!(is_well_formed(|_| {}));

@@ -1,12 +1,12 @@
-//! Golden words, and what images say of keys.
+//! Golden words, and searches of images.
 
-use farleaf_types::{NodeId, RemoteAddr, TableId, crc32c};
+use farleaf_base::{NodeId, RemoteAddr, TableId, crc32c};
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
-use crate::record::{NewKey, NewRecord};
-use crate::words::Fingerprint;
+use crate::strings::buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
+use crate::strings::record::{NewKey, NewRecord};
+use crate::strings::words::Fingerprint;
 
 const TABLE: TableId = TableId(3);
 const ADDR: RemoteAddr = RemoteAddr::new(NodeId(0), 0x44);
@@ -19,7 +19,8 @@ fn reference(string: &[u8], block: u64) -> Reference {
     Reference::of(RemoteAddr::new(NodeId(1), block), string)
 }
 
-/// Inline everything: prefix "pre-", from right behind "pre-b" to before "pre-wxyz".
+/// Returns a page with everything inline: prefix "pre-", from directly behind "pre-b" to before
+/// "pre-wxyz".
 fn sample() -> PageBuffer {
     let records = [
         NewRecord {
@@ -44,7 +45,7 @@ fn sample() -> PageBuffer {
     page
 }
 
-/// Every word of a page, and what its checksum covers.
+/// Checks every word of a page, and what its checksum covers.
 #[test]
 fn page_words_are_golden() {
     let (words, size_words) = sample().page_words(0x77);
@@ -75,7 +76,7 @@ fn page_words_are_golden() {
     assert_eq!(words[1] as u32, crc32c(&input));
 }
 
-/// Records by their keys, in the order of keys, as they are stored.
+/// Records are found by key, listed in key order, and returned as stored.
 #[test]
 fn records_are_found_by_key() {
     let (page, outside) = (sample(), Outside::new());
@@ -99,10 +100,10 @@ fn records_are_found_by_key() {
     assert_eq!(image.low_in_page(), Some(Fence::Before(b"pre-b\0".into())));
 }
 
-/// `low` is inclusive, `high` is not, and keys without the prefix are told by it.
+/// `low` is inclusive, `high` is exclusive, and keys without the prefix are placed by comparing it.
 #[test]
 fn placement_compares_prefix_and_fences() {
-    use Placement::{Here, Left, Right};
+    use KeyPlacement::{Here, Left, Right};
     let (page, outside) = (sample(), Outside::new());
     for (key, placement) in [
         (&b""[..], Left),
@@ -120,7 +121,7 @@ fn placement_compares_prefix_and_fences() {
     }
 }
 
-/// A page whose prefix, fences and one of whose keys are outside.
+/// Returns a page whose prefix, fences and one key are outside.
 fn outside_sample() -> (PageBuffer, Outside, [Vec<u8>; 4]) {
     let prefix = vec![b'p'; 40];
     let end = |byte: u8| [&prefix[..], &[b'm'; 70], &[byte]].concat();
@@ -157,7 +158,7 @@ fn outside_sample() -> (PageBuffer, Outside, [Vec<u8>; 4]) {
     (page, outside, strings)
 }
 
-/// What the page alone cannot tell is asked for; what it can, is not.
+/// Outside strings are requested only if the page alone does not suffice.
 #[test]
 fn what_lies_outside_is_asked_for() {
     let (page, read, strings) = outside_sample();
@@ -168,22 +169,22 @@ fn what_lies_outside_is_asked_for() {
     assert!(image.is_intact(ADDR, TABLE) && !image.is_self_contained());
     assert_eq!(image.low_in_page(), None);
     let key = &strings[2];
-    let unsure = |index: usize| Placement::Unsure(references[index]);
+    let unsure = |index: usize| KeyPlacement::Unsure(references[index]);
     assert_eq!(image.placement(b"elsewhere", &unread), unsure(0));
-    assert_eq!(image.placement(b"elsewhere", &read), Placement::Left);
-    assert_eq!(image.placement(b"z", &read), Placement::Right);
-    // The heads of the fences are enough, or the key is the same as far as they go.
+    assert_eq!(image.placement(b"elsewhere", &read), KeyPlacement::Left);
+    assert_eq!(image.placement(b"z", &read), KeyPlacement::Right);
+    // The heads of the fences decide, unless the key begins with them.
     let near = |rest: &[u8]| [&strings[0][..], rest].concat();
-    assert_eq!(image.placement(&near(b"a"), &unread), Placement::Left);
+    assert_eq!(image.placement(&near(b"a"), &unread), KeyPlacement::Left);
     assert_eq!(
         image.placement(&near(&[b'm'; 32]), &unread),
-        Placement::Left
+        KeyPlacement::Left
     );
-    assert_eq!(image.placement(&near(b"n"), &unread), Placement::Right);
+    assert_eq!(image.placement(&near(b"n"), &unread), KeyPlacement::Right);
     assert_eq!(image.placement(key, &unread), unsure(3));
-    assert_eq!(image.placement(key, &read), Placement::Here);
-    assert_eq!(image.placement(&strings[1], &read), Placement::Here);
-    assert_eq!(image.placement(&strings[3], &read), Placement::Right);
+    assert_eq!(image.placement(key, &read), KeyPlacement::Here);
+    assert_eq!(image.placement(&strings[1], &read), KeyPlacement::Here);
+    assert_eq!(image.placement(&strings[3], &read), KeyPlacement::Right);
     assert_eq!(image.find(key, &unread), Found::Unsure(SlotSet(1)));
     assert_eq!(image.find(key, &read), Found::Record(0));
     assert_eq!(image.find(&strings[1], &unread), Found::Absent);
@@ -192,7 +193,7 @@ fn what_lies_outside_is_asked_for() {
 }
 
 proptest! {
-    /// A torn READ is never taken for a page that was not: every word counts.
+    /// A torn READ is never accepted as a page that did not exist: every word counts.
     #[test]
     fn any_changed_word_is_seen(word in 0_usize..63, flip in 1_u64..) {
         let mut words = sample().image().words().to_vec();

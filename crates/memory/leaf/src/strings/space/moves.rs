@@ -1,45 +1,45 @@
-//! Where a record can go, and what has to be moved first.
+//! Places for a record, and the moves that must precede it.
 //!
-//! A window of the record's size, and the word of a new slot, are cleared: each record and upper
-//! fence in the way is moved to where nothing is listed at that moment, which may be where an
-//! earlier move has left. The window with the fewest words to be moved is taken. Nothing is moved
-//! twice, so a page that would have to be turned over is said to have no room; it is repacked.
+//! A window of the record's size, and the word of a new slot, are cleared. Each record and upper
+//! fence in the way is moved to space that is unlisted at that moment, which may be space that an
+//! earlier move freed. The window with the fewest words to move is taken. No string is moved twice,
+//! so a page that would need that counts as full and is repacked.
 
 use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::{Space, fence_extent, record_extent};
-use crate::geometry::HEADER_SIZE_WORDS;
-use crate::image::PageImage;
+use crate::strings::geometry::HEADER_SIZE_WORDS;
+use crate::strings::image::PageImage;
 
-/// Something listed that can be moved by the WRITE of one word.
+/// Listed string that can be moved by the WRITE of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Movable {
-    /// The record in a slot.
+    /// Record in a slot.
     Record(usize),
-    /// The upper fence.
+    /// Upper fence.
     High,
 }
 
-/// One move.
+/// Move of one string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
-    /// What.
+    /// String to move.
     pub(crate) what: Movable,
-    /// Where it is put.
+    /// Offset of its new place in words.
     pub(crate) to_words: usize,
 }
 
-/// Where a record can go.
+/// Offset for a record, and the moves that free it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Moves that come first, in this order.
+pub(crate) struct RecordPlacement {
+    /// Moves to make first, in this order.
     pub(crate) moves: Vec<Move>,
-    /// Where the record is put then.
+    /// Offset of the record in words after these moves.
     pub(crate) offset_words: usize,
 }
 
-/// What can be moved, and where it is.
+/// Returns the strings that can be moved, and their extents.
 fn movables_of(image: PageImage<'_>) -> Vec<(Movable, Range<usize>)> {
     let records = image.slots();
     let records = records.iter().map(|slot| {
@@ -56,7 +56,7 @@ fn movables_of(image: PageImage<'_>) -> Vec<(Movable, Range<usize>)> {
 /// Words that must be unclaimed in the end.
 struct Wanted {
     window: Range<usize>,
-    /// The word of a new slot, or none.
+    /// Word of a new slot; empty if none is needed.
     slot: Range<usize>,
 }
 
@@ -68,13 +68,13 @@ impl Wanted {
     }
 }
 
-/// A place for a record of so many words, whose slot `new_slot` is, if it has none that is within
-/// the listed ones. `None`: there is none, however records are moved this way.
+/// Returns a place for a record of this size. `new_slot` is its slot if that is not within the
+/// listed ones. Returns `None` if no sequence of such moves makes space.
 pub(crate) fn find_place(
     image: PageImage<'_>,
     size_words: usize,
     new_slot: Option<usize>,
-) -> Option<Place> {
+) -> Option<RecordPlacement> {
     let mut space = Space::of(image);
     let slot = new_slot.map_or(0..0, |slot| {
         let word = HEADER_SIZE_WORDS + slot;
@@ -87,7 +87,7 @@ pub(crate) fn find_place(
     if space.is_free(slot.clone()) {
         space.claim(slot.clone());
         if let Some(offset_words) = space.last_free(size_words) {
-            return Some(Place {
+            return Some(RecordPlacement {
                 moves: Vec::new(),
                 offset_words,
             });
@@ -96,7 +96,11 @@ pub(crate) fn find_place(
     find_window(image, size_words, &slot)
 }
 
-fn find_window(image: PageImage<'_>, size_words: usize, slot: &Range<usize>) -> Option<Place> {
+fn find_window(
+    image: PageImage<'_>,
+    size_words: usize,
+    slot: &Range<usize>,
+) -> Option<RecordPlacement> {
     let fixed = Space::fixed_of(image);
     let movables = movables_of(image);
     if !fixed.is_free(slot.clone()) {
@@ -104,7 +108,7 @@ fn find_window(image: PageImage<'_>, size_words: usize, slot: &Range<usize>) -> 
     }
     let first = image.heap_start_words() + slot.len();
     let last = fixed.size_words.checked_sub(size_words)?;
-    let mut best: Option<(usize, Place)> = None;
+    let mut best: Option<(usize, RecordPlacement)> = None;
     for start in (first..=last).rev() {
         let wanted = Wanted {
             window: start..start + size_words,
@@ -125,7 +129,7 @@ fn find_window(image: PageImage<'_>, size_words: usize, slot: &Range<usize>) -> 
             let offset_words = if size_words == 0 { 0 } else { start };
             best = Some((
                 cost,
-                Place {
+                RecordPlacement {
                     moves,
                     offset_words,
                 },
@@ -135,7 +139,7 @@ fn find_window(image: PageImage<'_>, size_words: usize, slot: &Range<usize>) -> 
     best.map(|(_, place)| place)
 }
 
-/// The moves that clear what is wanted, largest first, each to the last free extent.
+/// Returns the moves that clear the wanted words, largest first, each to the last free extent.
 fn clear(
     image: PageImage<'_>,
     wanted: &Wanted,
@@ -143,7 +147,7 @@ fn clear(
 ) -> Option<Vec<Move>> {
     in_the_way.sort_by_key(|(_, extent)| Reverse(extent.len()));
     let mut space = Space::of(image);
-    // Nothing is moved into what is wanted.
+    // Claimed so that nothing is moved into them.
     space.claim(wanted.window.clone());
     space.claim(wanted.slot.clone());
     let mut moves = Vec::with_capacity(in_the_way.len());

@@ -1,13 +1,13 @@
-//! Lines of operations that wait for a leaf (H1 to H5).
+//! Tests of queues of operations that wait for a leaf.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
-use farleaf_types::{Incarnation, NodeId, SessionId};
+use farleaf_base::{Incarnation, NodeId, SessionId};
 
 use super::*;
-use crate::LeafGeometry;
+use crate::words::LeafGeometry;
 
 fn owner(number: u16) -> OwnerWord {
     let session = SessionId::new(number).expect("not zero");
@@ -23,15 +23,15 @@ fn place() -> RemoteAddr {
     RemoteAddr::new(NodeId(0), 100)
 }
 
-fn poll<'a>(turn: Pin<&mut (impl Future<Output = Turn<'a>> + ?Sized)>) -> Poll<Turn<'a>> {
+fn poll<'a>(turn: Pin<&mut (impl Future<Output = LockTurn<'a>> + ?Sized)>) -> Poll<LockTurn<'a>> {
     turn.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Operations that wait behind another one, of a session each.
-fn line<'a>(
+/// Returns operations, each of its own session, that wait behind another one.
+fn queue<'a>(
     locks: &'a LocalLocks,
     broken: &'a Cell<bool>,
-) -> Vec<Pin<Box<dyn Future<Output = Turn<'a>> + 'a>>> {
+) -> Vec<Pin<Box<dyn Future<Output = LockTurn<'a>> + 'a>>> {
     let mut waiting = Vec::new();
     for number in 2..16 {
         let mut next: Pin<Box<dyn Future<Output = _>>> =
@@ -42,15 +42,15 @@ fn line<'a>(
     waiting
 }
 
-fn ready<'a>(turn: Pin<&mut (impl Future<Output = Turn<'a>> + ?Sized)>) -> Turn<'a> {
+fn ready<'a>(turn: Pin<&mut (impl Future<Output = LockTurn<'a>> + ?Sized)>) -> LockTurn<'a> {
     match poll(turn) {
         Poll::Ready(turn) => turn,
         Poll::Pending => panic!("it is its turn"),
     }
 }
 
-/// Promise (H2, H3): the next in line gets what was committed, under its own name, once that is
-/// known to be executed, and not before.
+/// Promise: the next in the queue gets the committed contents under its own name, but only once the
+/// batch is known to be executed.
 #[test]
 fn a_leaf_is_handed_to_the_next_in_line() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
@@ -73,10 +73,11 @@ fn a_leaf_is_handed_to_the_next_in_line() {
     drop(second);
     assert!(matches!(ready(third).admission(), Admission::Ask));
     assert!(!broken.get());
-    assert!(locks.shard(place()).lines.is_empty(), "nobody is left");
+    assert!(locks.shard(place()).queues.is_empty(), "nobody is left");
 }
 
-/// Promise (H3): whose batch fails has promised, and the next in line asks the lock word.
+/// Promise: after a failed batch its promise stands, and the next in the queue checks the lock
+/// word.
 #[test]
 fn a_promise_that_fails_is_asked_after() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
@@ -85,11 +86,11 @@ fn a_promise_that_fails_is_asked_after() {
     assert!(poll(second.as_mut()).is_pending());
     assert_eq!(first.promise(), owner(2).handed());
     drop(first);
-    assert!(matches!(ready(second).admission(), Admission::AskPromised(by) if by == owner(1)));
+    assert!(matches!(ready(second).admission(), Admission::CheckPromised(by) if by == owner(1)));
     assert!(!broken.get());
 }
 
-/// Promise: a promise that nothing was posted for counts for nothing.
+/// Promise: a promise for which no batch was posted has no effect.
 #[test]
 fn a_promise_can_be_withdrawn() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
@@ -102,10 +103,10 @@ fn a_promise_can_be_withdrawn() {
     assert!(matches!(ready(second).admission(), Admission::Ask));
 }
 
-/// Promise (H4): who is cut off while a lock is promised to it has broken its session, and who
-/// only waited has not; the others go on.
+/// Promise: interrupting an operation to which a lock is promised breaks its session; interrupting
+/// one that only waited does not. The others continue.
 #[test]
-fn only_who_was_promised_a_lock_breaks_its_session() {
+fn only_a_promised_lock_breaks_a_session() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
     {
@@ -128,7 +129,7 @@ fn only_who_was_promised_a_lock_breaks_its_session() {
     );
 }
 
-/// Promise (H4): who is cut off after the hand-over holds the lock, and the line goes on.
+/// Promise: an operation interrupted after the hand-over holds the lock, and the queue continues.
 #[test]
 fn a_hand_over_that_nobody_takes_breaks_that_session() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
@@ -145,12 +146,13 @@ fn a_hand_over_that_nobody_takes_breaks_that_session() {
     assert!(matches!(ready(last).admission(), Admission::Ask));
 }
 
-/// Promise (H2): after so many hand-overs in a row the lock is given back, for others to take.
+/// Promise: after the maximum number of hand-overs in a row the lock is released for other
+/// processes.
 #[test]
 fn hand_overs_in_a_row_are_bounded() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
-    let mut waiting = line(&locks, &broken);
+    let mut waiting = queue(&locks, &broken);
     let mut handed = Vec::new();
     for next in &mut waiting {
         handed.push(!turn.promise().is_free());
@@ -163,12 +165,12 @@ fn hand_overs_in_a_row_are_bounded() {
     assert_eq!(handed, expected);
 }
 
-/// Promise (H2): promises whose batch failed may have been kept, so they count.
+/// Promise: promises whose batch failed may have been kept, so they count.
 #[test]
 fn hand_overs_that_are_unconfirmed_count() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
-    let mut waiting = line(&locks, &broken);
+    let mut waiting = queue(&locks, &broken);
     let mut promise_count = 0;
     for next in &mut waiting {
         if turn.promise().is_free() {
@@ -181,8 +183,8 @@ fn hand_overs_that_are_unconfirmed_count() {
     assert_eq!(promise_count, HAND_OVER_COUNT_MAX);
 }
 
-/// Promise (H5): nothing is promised to another operation of the same session, nor to a session
-/// that still asks after a promise: the word would be taken for another one's lock. (Two
+/// Promise: nothing is promised to another operation of the same session, nor to a session that is
+/// still checking a promise: the word would be mistaken for another operation's lock. (Two
 /// operations of a session held one leaf; found by seed 409 of `trees`.)
 #[test]
 fn a_session_s_own_flagged_word_means_one_thing() {
@@ -193,21 +195,21 @@ fn a_session_s_own_flagged_word_means_one_thing() {
     assert_eq!(first.promise(), OwnerWord::FREE);
     first.hand_over(&leaf(0));
     let first = ready(same);
-    let mut asking = pin!(locks.turn(place(), owner(2), &broken));
-    assert!(poll(asking.as_mut()).is_pending());
+    let mut checking_sessions = pin!(locks.turn(place(), owner(2), &broken));
+    assert!(poll(checking_sessions.as_mut()).is_pending());
     assert_eq!(first.promise(), owner(2).handed());
-    let asking = farleaf_executor::block_on(asking, || 0);
+    let checking_sessions = farleaf_executor::block_on(checking_sessions, || 0);
     let mut other = pin!(locks.turn(place(), owner(2), &broken));
     assert!(poll(other.as_mut()).is_pending());
     assert_eq!(first.promise(), OwnerWord::FREE);
-    drop(asking);
+    drop(checking_sessions);
     assert_eq!(first.promise(), owner(2).handed());
 }
 
-/// Promise (H1): nobody waits for ever for one that is not polled; what was promised to it then
-/// is asked after.
+/// Promise: no operation waits forever for one that is not polled; the promise to the latter is
+/// then checked at the lock word.
 #[test]
-fn who_waits_for_long_goes_on_beside_the_line() {
+fn long_waits_continue_outside_the_queue() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
     let mut second = pin!(locks.turn(place(), owner(2), &broken));
@@ -218,13 +220,16 @@ fn who_waits_for_long_goes_on_beside_the_line() {
     let third = farleaf_executor::block_on(third.as_mut(), || 0);
     for (mut turn, is_promised) in [(second, true), (third, false)] {
         let admission = turn.admission();
-        assert_eq!(matches!(admission, Admission::AskPromised(_)), is_promised);
+        assert_eq!(
+            matches!(admission, Admission::CheckPromised(_)),
+            is_promised
+        );
         assert!(turn.promise().is_free(), "it is in no line");
     }
     assert!(matches!(
-        locks.turn_now(place(), owner(5)).promise(),
+        locks.turn_without_waiting(place(), owner(5)).promise(),
         OwnerWord::FREE
     ));
     drop(first);
-    assert!(locks.shard(place()).lines.is_empty());
+    assert!(locks.shard(place()).queues.is_empty());
 }

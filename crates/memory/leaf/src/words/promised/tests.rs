@@ -1,29 +1,29 @@
-//! Asking after a promise (H3, H4), with what others do put between two verbs.
+//! Tests of promised locks, with writes of other sessions between two verbs.
 
 use core::cell::RefCell;
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
+use farleaf_base::{Incarnation, NodeId, SessionId, TableId};
 use farleaf_executor::RestScope;
 use farleaf_fabric::{BatchError, Counters, VerbKind};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{alive_word, fenced_word};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{Incarnation, NodeId, SessionId, TableId};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session::{alive_word, fenced_word};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use super::*;
-use crate::LeafGeometry;
+use crate::words::LeafGeometry;
 
-/// Words of a region with one chunk.
+/// Words of a node's memory with one chunk.
 const WORD_COUNT: usize = 3 << 17;
-/// Polls that are enough for everybody who does not wait for ever.
+/// Number of polls that suffices unless an operation waits forever.
 const POLL_COUNT: u32 = 100_000;
 
-/// What others write, words and values, and before which word is read for the first time.
+/// Writes of other sessions (words and values), and the word before whose first read they happen.
 type Others = (u64, Vec<(u64, u64)>);
 
-/// Memory that others write to at one moment.
+/// Memory that other sessions write to at one moment.
 struct Scripted {
     words: RefCell<Vec<u64>>,
     counters: Counters,
@@ -70,7 +70,7 @@ impl Endpoint for Scripted {
         &self.counters
     }
 
-    fn region_word_count(&self, _: NodeId) -> Option<u64> {
+    fn memory_word_count(&self, _: NodeId) -> Option<u64> {
         Some(WORD_COUNT as u64)
     }
 }
@@ -83,7 +83,7 @@ fn owner(number: u16) -> OwnerWord {
     OwnerWord::new(session(number), Incarnation::new(u64::from(number)))
 }
 
-/// One leaf, and the sessions 1 to 3, which are alive.
+/// One leaf, and the live sessions 1 to 3.
 struct Stage {
     endpoint: Scripted,
     layout: PoolLayout,
@@ -93,7 +93,7 @@ struct Stage {
 impl Stage {
     fn new(lock: OwnerWord) -> Self {
         let superblock = Superblock::new(WORD_COUNT as u64 * 8, 1).expect("large enough");
-        let layout = PoolLayout::from(RegionLayout {
+        let layout = PoolLayout::from(NodeLayout {
             node: NodeId(0),
             superblock,
         });
@@ -130,7 +130,7 @@ impl Stage {
         self.layout.session(session(number)).index()
     }
 
-    /// Others write these words before one of them is read.
+    /// Schedules writes of other sessions before the first read of a word.
     fn before_read_of(&self, word: u64, writes: &[(u64, u64)]) {
         *self.endpoint.others.borrow_mut() = Some((word, writes.to_vec()));
     }
@@ -139,8 +139,8 @@ impl Stage {
         OwnerWord::from_word(self.endpoint.words.borrow()[self.lock() as usize])
     }
 
-    /// What comes of it that session 1 has promised the lock to session 2; `None`: nothing, for so
-    /// long.
+    /// Returns the outcome for session 2 of a promise by session 1; `None` if it still waits after
+    /// all polls.
     fn asked(&self, broken: &Cell<bool>) -> Option<Result<(), LeafError>> {
         let access = LeafAccess {
             endpoint: &self.endpoint,
@@ -171,7 +171,7 @@ const fn fenced(number: u16) -> u64 {
     fenced_word(Incarnation::new(number as u64))
 }
 
-/// Promise (H3): a promise that was kept is the session's lock, with the flag.
+/// Promise: a kept promise is the session's lock, with the flag.
 #[test]
 fn a_promise_that_was_kept_is_a_lock() {
     let stage = Stage::new(owner(2).handed());
@@ -180,7 +180,7 @@ fn a_promise_that_was_kept_is_a_lock() {
     assert_eq!((stage.owner(), broken.get()), (owner(2).handed(), false));
 }
 
-/// Promise (H3): the lock of a promiser that is fenced, and whose batch never came, is recovered.
+/// Promise: the lock of a fenced promiser whose batch never took effect is recovered.
 #[test]
 fn a_promise_that_dies_with_its_session_is_void() {
     for word in [owner(1), owner(1).handed()] {
@@ -193,8 +193,8 @@ fn a_promise_that_dies_with_its_session_is_void() {
     }
 }
 
-/// Promise (H3): a batch that takes effect between a look at the lock word and the end of its
-/// session keeps the promise. (The session took it for void, and waited for itself for ever.)
+/// Promise: a batch that takes effect between a read of the lock word and the end of its session
+/// keeps the promise. (The next session once took it for void, and waited forever for itself.)
 #[test]
 fn a_promise_that_is_kept_at_the_last_moment_is_a_lock() {
     let stage = Stage::new(owner(1));
@@ -206,10 +206,10 @@ fn a_promise_that_is_kept_at_the_last_moment_is_a_lock() {
     assert_eq!((stage.owner(), broken.get()), (owner(2).handed(), false));
 }
 
-/// Promise (H4): who is broken waits for no promise, nor for a lock of its own that nobody gives
-/// back any more. (It did, for ever, and could not be closed.)
+/// Promise: a broken session waits for no promise, nor for its own lock that is never released. (It
+/// once waited forever, and could not be closed.)
 #[test]
-fn a_broken_session_waits_for_nobody() {
+fn a_broken_session_does_not_wait() {
     for word in [owner(1), owner(2), owner(3)] {
         let stage = Stage::new(word);
         let broken = Cell::new(true);
@@ -221,8 +221,8 @@ fn a_broken_session_waits_for_nobody() {
     }
 }
 
-/// Promise (H4): who is cut off while the promiser's batch may still take effect has broken its
-/// session; who waits for somebody else has not.
+/// Promise: interrupting an operation breaks its session if the promiser's batch may still take
+/// effect, but not if it waits for another owner.
 #[test]
 fn only_an_open_promise_is_critical() {
     for (word, is_critical) in [(owner(1), true), (owner(3), false)] {

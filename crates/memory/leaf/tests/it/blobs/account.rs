@@ -1,22 +1,22 @@
-//! The checker: every piece and every chunk of the table is free, referred to, or held by somebody
-//! who lives; and what is referred to is whole.
+//! Checker: every piece and every chunk of the table is free, referred to, or held by a live
+//! session; and what is referred to is intact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farleaf_block::{
-    BODY_WORD, BlockAccess, Copied, FatPointer, Form, HOLDER_WORD, SHAPE_WORD, SizeClass,
-};
+use farleaf_base::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, crc32c_bytes};
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, crc32c_bytes};
+use farleaf_leaf::blobs::{
+    BODY_WORD, BlockAccess, CopyOutcome, FatPointer, Form, HOLDER_WORD, SHAPE_WORD, SizeClass,
+};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
-use crate::world::{TABLE, World, string};
+use crate::blobs::world::{TABLE, World, string};
 
 const CHUNK_SIZE_WORDS: usize = (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize;
 
-/// How many blocks there are of each kind.
+/// Numbers of blocks of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) free_pieces: u64,
@@ -24,7 +24,11 @@ pub(crate) struct Account {
     pub(crate) held: u64,
 }
 
-/// Panics if anything is unaccounted for, or accounted for twice.
+/// Checks that every piece and chunk is accounted for exactly once.
+///
+/// # Panics
+///
+/// If one is missing or counted twice.
 pub(crate) fn account(world: &World) -> Account {
     let mut account = Account::default();
     let linked = world.all_linked();
@@ -86,7 +90,7 @@ pub(crate) fn account(world: &World) -> Account {
     account
 }
 
-/// Each piece of a chunk; returns those that somebody holds.
+/// Accounts for each piece of a chunk; returns the held ones.
 fn account_pieces(
     world: &World,
     (start, class): (RemoteAddr, SizeClass),
@@ -115,7 +119,7 @@ fn account_pieces(
     held
 }
 
-/// A4.
+/// Checks that a free chunk is zeroed.
 fn check_zero(world: &World, start: RemoteAddr) {
     let words = world.words(start.word_at(0), CHUNK_SIZE_WORDS);
     assert!(
@@ -124,7 +128,7 @@ fn check_zero(world: &World, start: RemoteAddr) {
     );
 }
 
-/// What nobody refers to has a living holder, or it has leaked.
+/// Checks that an unreferenced block has a live holder; otherwise it has leaked.
 fn check_held(world: &World, place: RemoteAddr) -> u64 {
     let holder = OwnerWord::from_word(world.word(place.word_at(HOLDER_WORD)));
     assert!(
@@ -134,7 +138,7 @@ fn check_held(world: &World, place: RemoteAddr) -> u64 {
     1
 }
 
-/// The parts of lists, which are referred to through these.
+/// Returns the parts of lists that the page refers to.
 fn parts_of(world: &World, linked: &[FatPointer]) -> BTreeSet<RemoteAddr> {
     let mut parts = BTreeSet::new();
     for list in linked {
@@ -148,7 +152,7 @@ fn parts_of(world: &World, linked: &[FatPointer]) -> BTreeSet<RemoteAddr> {
     parts
 }
 
-/// The parts of what somebody holds, if it is a list: in limbo it holds them.
+/// Returns the parts of a held block, if it is a list: in limbo it holds them.
 fn parts_of_held(world: &World, place: RemoteAddr) -> Vec<RemoteAddr> {
     let shape = world.word(place.word_at(SHAPE_WORD));
     let (role, is_list) = (shape >> 48 & 0x1F, shape >> 53 & 1 == 1);
@@ -167,7 +171,11 @@ fn parts_at(world: &World, list: RemoteAddr) -> Vec<RemoteAddr> {
     places.collect()
 }
 
-/// Panics if a block that is referred to is not what was written.
+/// Checks that a block that is referred to is as written.
+///
+/// # Panics
+///
+/// If it is not.
 pub(crate) fn check_whole(world: &World, pointer: FatPointer) {
     let place = pointer.place();
     let size = world.word(place.word_at(SHAPE_WORD)) as u32;
@@ -190,7 +198,7 @@ pub(crate) fn check_whole(world: &World, pointer: FatPointer) {
     let read = block_on(read, || 0).expect("it is possible");
     assert_eq!(
         (read, found.len()),
-        (Copied::Whole, expected.len()),
+        (CopyOutcome::Whole, expected.len()),
         "{pointer}"
     );
     assert!(found == expected, "{pointer}");

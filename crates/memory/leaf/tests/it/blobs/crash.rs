@@ -1,17 +1,17 @@
-//! A session that dies at each verb of its life, and what is left of it after a sweep.
+//! Sessions that die at each verb of their life, and the state after a sweep.
 
-use farleaf_block::{BlockError, BlockStore};
+use farleaf_leaf::blobs::{BlockError, BlockStore};
 
-use crate::account::account;
-use crate::mortal::{LastWrite, Mortal};
-use crate::world::{Client, World, string};
+use crate::blobs::account::account;
+use crate::blobs::dying_endpoint::{DyingEndpoint, LastWrite};
+use crate::blobs::world::{Client, World, string};
 
 /// 3 chunks.
 const LARGE: usize = 150_000;
 
-/// A life: pieces of several sizes, extents, updates of what others have written, deletes, grace
-/// periods that pass, and an orderly end. What the living publish is published meanwhile.
-fn live(world: &World, client: &Client<Mortal>) -> Result<(), BlockError> {
+/// Runs a session's life: pieces of several sizes, extents, updates of others' strings, deletes,
+/// completed grace periods, and an orderly end. Live sessions publish meanwhile.
+fn live(world: &World, client: &Client<DyingEndpoint>) -> Result<(), BlockError> {
     client.put(world, 0, &string(1, 100))?;
     client.put(world, 0, &string(2, 100))?;
     client.put(world, 1, &string(3, 30_000))?;
@@ -36,8 +36,8 @@ fn live(world: &World, client: &Client<Mortal>) -> Result<(), BlockError> {
     client.give_back(world)
 }
 
-/// One life, that ends after so many changes; returns how many more there would have been room
-/// for, if it ended by itself.
+/// Runs one life that ends after `count` changes; returns the number of unused changes if it ended
+/// by itself.
 fn die_after(count: u64, last_write: LastWrite, is_fragmented: bool) -> Option<u64> {
     let mut world = World::new(4);
     if is_fragmented {
@@ -50,20 +50,24 @@ fn die_after(count: u64, last_write: LastWrite, is_fragmented: bool) -> Option<u
             .put(&world, key, &string(key.into(), size_bytes))
             .expect("there is room");
     }
-    let mortal = Client {
-        endpoint: Mortal::new(&world.region, count, last_write),
+    let dying_endpoint = Client {
+        endpoint: DyingEndpoint::new(&world.memory, count, last_write),
         owner: world.register(),
         store: BlockStore::new(),
     };
-    let lived = live(&world, &mortal);
-    let rest = mortal.endpoint.left();
-    assert_eq!(lived.is_err(), mortal.endpoint.is_dead(), "{lived:?}");
-    world.fence(mortal.owner);
-    drop(mortal);
+    let lived = live(&world, &dying_endpoint);
+    let rest = dying_endpoint.endpoint.left();
+    assert_eq!(
+        lived.is_err(),
+        dying_endpoint.endpoint.is_dead(),
+        "{lived:?}"
+    );
+    world.fence(dying_endpoint.owner);
+    drop(dying_endpoint);
     world.sweep_out();
     let before = account(&world);
 
-    // The others go on: with what the dead have written, and with what is free again.
+    // The others continue, with the dead session's strings and with what is free again.
     for key in 0..6 {
         other
             .put(&world, key, &string(9, 100))
@@ -109,14 +113,14 @@ fn die_everywhere(is_fragmented: bool) {
     }
 }
 
-/// Promise (BV8): whenever a session dies, all that it held or had linked is referred to, free, or
-/// held by the living, once it was swept, and what is referred to is whole.
+/// Promise: whenever a session dies, a sweep accounts for everything that it held or had linked.
+/// Each block is referred to, free, or held by a live session, and referenced blocks are intact.
 #[test]
 fn nothing_is_lost_or_freed_by_a_death_at_any_verb() {
     die_everywhere(false);
 }
 
-/// Promise (BV9): the same where large strings are lists.
+/// Promise: the same holds if large strings are lists.
 #[test]
 fn nothing_is_lost_or_freed_by_a_death_among_lists() {
     die_everywhere(true);

@@ -1,17 +1,17 @@
-//! An endpoint whose session dies at a chosen verb (F5), or loses a memory node (U4).
+//! Endpoint whose session dies at a chosen verb (FABRIC-5), or loses a memory node.
 
 use core::cell::Cell;
 use core::future::{Future, ready};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::NodeId;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb, VerbKind};
-use farleaf_types::NodeId;
 
-use crate::world::{GUEST, HOME};
+use crate::blobs::world::{GUEST, HOME};
 
-/// What of the last WRITE takes effect.
+/// Part of the last WRITE that takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastWrite {
     Nothing,
@@ -20,36 +20,36 @@ pub(crate) enum LastWrite {
     EverySecond,
 }
 
-pub(crate) struct Mortal {
-    region: Arc<MappedRegion>,
+pub(crate) struct DyingEndpoint {
+    memory: Arc<MappedMemory>,
     counters: Counters,
-    /// WRITEs and atomics that still take effect.
+    /// Number of WRITEs and atomics that still take effect.
     left: Cell<u64>,
     last_write: LastWrite,
     is_dead: Cell<bool>,
     /// Memory of the other node, if there is one.
-    guest: Option<Arc<MappedRegion>>,
+    guest: Option<Arc<MappedMemory>>,
     is_guest_lost: Cell<bool>,
 }
 
-impl Mortal {
-    /// Of a pool of two nodes. Does not die.
-    pub(crate) fn of_two(home: &Arc<MappedRegion>, guest: &Arc<MappedRegion>) -> Self {
+impl DyingEndpoint {
+    /// Creates an endpoint of a pool of two nodes that does not die.
+    pub(crate) fn of_two(home: &Arc<MappedMemory>, guest: &Arc<MappedMemory>) -> Self {
         Self {
             guest: Some(Arc::clone(guest)),
             ..Self::new(home, u64::MAX, LastWrite::Nothing)
         }
     }
 
-    /// From now on whatever goes to the other node fails.
+    /// Makes all later verbs to the other node fail.
     pub(crate) fn lose_guest(&self) {
         self.is_guest_lost.set(true);
     }
 
-    /// Dies when it has changed something so many times.
-    pub(crate) fn new(region: &Arc<MappedRegion>, left: u64, last_write: LastWrite) -> Self {
+    /// Creates an endpoint that dies after `left` changes.
+    pub(crate) fn new(memory: &Arc<MappedMemory>, left: u64, last_write: LastWrite) -> Self {
         Self {
-            region: Arc::clone(region),
+            memory: Arc::clone(memory),
             counters: Counters::default(),
             left: Cell::new(left),
             last_write,
@@ -67,9 +67,9 @@ impl Mortal {
         self.left.get()
     }
 
-    fn region_of(&self, node: NodeId) -> Option<&Arc<MappedRegion>> {
+    fn memory_of(&self, node: NodeId) -> Option<&Arc<MappedMemory>> {
         match node {
-            HOME => Some(&self.region),
+            HOME => Some(&self.memory),
             GUEST => self.guest.as_ref(),
             _ => None,
         }
@@ -77,11 +77,11 @@ impl Mortal {
 
     fn target(&self, verb: &Verb) -> &[AtomicU64] {
         let start = verb.addr.index() as usize;
-        let region = self.region_of(verb.addr.node()).expect("a known node");
-        &region.words()[start..start + verb.word_count as usize]
+        let memory = self.memory_of(verb.addr.node()).expect("a known node");
+        &memory.words()[start..start + verb.word_count as usize]
     }
 
-    /// False: it has died.
+    /// Executes a verb; returns false if the endpoint has died.
     fn execute_verb(&self, verb: &Verb, data: &mut [u64]) -> bool {
         let (target, start) = (self.target(verb), verb.start as usize);
         let order = Ordering::SeqCst;
@@ -89,7 +89,7 @@ impl Mortal {
             return false;
         }
         if verb.kind == VerbKind::Read {
-            MappedRegion::copy_out(target, &mut data[start..start + target.len()]);
+            MappedMemory::copy_out(target, &mut data[start..start + target.len()]);
             return true;
         }
         let dies = self.left.get() == 0;
@@ -138,7 +138,7 @@ impl Mortal {
     }
 }
 
-impl Endpoint for Mortal {
+impl Endpoint for DyingEndpoint {
     fn execute<'a>(
         &'a self,
         batch: &'a mut Batch,
@@ -154,7 +154,7 @@ impl Endpoint for Mortal {
         &self.counters
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        Some(self.region_of(node)?.word_count())
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        Some(self.memory_of(node)?.word_count())
     }
 }

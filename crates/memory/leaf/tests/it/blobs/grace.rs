@@ -1,13 +1,13 @@
-//! Grace periods of what a session has unlinked (BV4), and who holds what.
+//! Grace periods of unlinked blocks, and holders of blocks.
 
-use farleaf_block::{BlockStore, FatPointer, Generation, Recycled, SizeClass};
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::OperationKind;
-use farleaf_types::OwnerWord;
+use farleaf_leaf::blobs::{BlockStore, FatPointer, Generation, Recycled, SizeClass};
 
-use crate::account::{account, check_whole};
-use crate::world::{Client, HOME, World, string};
+use crate::blobs::account::{account, check_whole};
+use crate::blobs::world::{Client, HOME, World, string};
 
 fn place_of_next(world: &World, client: &Client<impl Endpoint>) -> FatPointer {
     client
@@ -16,9 +16,8 @@ fn place_of_next(world: &World, client: &Client<impl Endpoint>) -> FatPointer {
     world.linked(200).expect("just linked")
 }
 
-/// Promise (BV4): a block that was unlinked is not written anew while any session, the own one
-/// among them, has not published the number that was drawn after; then it is, with the next
-/// generation.
+/// Promise: an unlinked block is not reused while any session, including its own, has not published
+/// the number drawn afterwards; then it is reused with the next generation.
 #[test]
 fn a_block_is_written_anew_only_when_all_have_passed() {
     let mut world = World::new(3);
@@ -32,7 +31,7 @@ fn a_block_is_written_anew_only_when_all_have_passed() {
         passed_count: 0,
         waiting_count: 1,
     };
-    // Nobody has published anything yet: the number is drawn by the first of these.
+    // No session has published anything yet; the first of these draws the number.
     for _ in 0..2 {
         assert_eq!(client.recycle(&world).expect("nothing fails"), waits);
     }
@@ -57,7 +56,7 @@ fn a_block_is_written_anew_only_when_all_have_passed() {
     account(&world);
 }
 
-/// Promise (BV4): the own session's unfinished operations count, too.
+/// Promise: unfinished operations of the own session count, too.
 #[test]
 fn own_operations_are_waited_for() {
     let mut world = World::new(3);
@@ -79,7 +78,7 @@ fn own_operations_are_waited_for() {
     );
 }
 
-/// Promise: a fenced session is waited for no more.
+/// Promise: fenced sessions are not waited for.
 #[test]
 fn the_fenced_are_not_waited_for() {
     let mut world = World::new(3);
@@ -102,7 +101,7 @@ fn the_fenced_are_not_waited_for() {
     );
 }
 
-/// Promise: what is retired after a number was drawn waits for the next one.
+/// Promise: blocks retired after a number was drawn wait for the next one.
 #[test]
 fn each_number_is_for_what_was_retired_before() {
     let mut world = World::new(3);
@@ -121,12 +120,12 @@ fn each_number_is_for_what_was_retired_before() {
     assert_eq!((recycled.passed_count, recycled.waiting_count), (1, 1));
 }
 
-/// Promise: generations grow with each use, and come round.
+/// Promise: generations increase with each use, and wrap.
 #[test]
 fn generations_grow_and_come_round() {
     let mut world = World::new(3);
     let client = world.client();
-    // A chunk has one piece of this size, and the last is the first again.
+    // A chunk has one piece of this size, and the generation after the last is the first.
     let mut last: Option<FatPointer> = None;
     for round in 0..u64::from(Generation::COUNT) + 3 {
         client
@@ -145,7 +144,7 @@ fn generations_grow_and_come_round() {
     }
 }
 
-/// Promise (BV6): two sessions lease of the same chunk, and no piece is both's.
+/// Promise: if two sessions lease pieces of the same chunk, no piece belongs to both.
 #[test]
 fn two_sessions_share_a_chunk() {
     let mut world = World::new(3);
@@ -174,8 +173,8 @@ fn two_sessions_share_a_chunk() {
     assert_eq!((account.held, account.free_pieces), (3 * 64, 341 - 3 * 64));
 }
 
-/// Promise: what a session gives back is free, and the chunk, if all of it is; what others may
-/// still read stays with it, and it knows.
+/// Promise: pieces that a session gives back are free, and the chunk, if all of them are; blocks
+/// that others may still read stay held, and the session reports them.
 #[test]
 fn what_is_given_back_is_free() {
     let mut world = World::new(3);
@@ -207,9 +206,9 @@ fn what_is_given_back_is_free() {
     assert_eq!(world.free_chunk_count(), before);
 }
 
-/// Promise (BV7, BV11): pieces in a chunk that somebody else leases just then are still held; a
-/// store that takes over what another one could not give back has all of it, limbo with its number,
-/// and gives it back later.
+/// Promise: pieces in a chunk that another session leases at the moment stay held. A store that
+/// takes over the rest of another one has all of it, including limbo with its number, and gives it
+/// back later.
 #[test]
 fn what_cannot_be_given_back_is_taken_over() {
     let mut world = World::new(3);
@@ -224,7 +223,7 @@ fn what_cannot_be_given_back_is_taken_over() {
         client.delete(&world, key).expect("it is there");
     }
     client.recycle(&world).expect("nothing fails");
-    // Somebody else leases the chunk of the first one's pieces.
+    // Another session leases the chunk of the first one's pieces.
     let kept = world.linked(1).expect("linked");
     let chunk = world.layout.chunk_of(kept.place()).expect("in a chunk");
     let lease = world.layout.chunk_entry(chunk);
@@ -264,10 +263,10 @@ fn what_cannot_be_given_back_is_taken_over() {
     assert_eq!(world.free_chunk_count(), before);
 }
 
-/// Promise: what it costs. Leasing of the chunk that pieces were taken from last: two round trips;
-/// a look at the limbo: one, and none if there is nothing in it.
+/// Promise: leasing from the chunk used last costs two round trips; checking limbo costs one, or
+/// none if it is empty.
 #[test]
-fn costs_are_as_told() {
+fn costs_are_as_documented() {
     let mut world = World::new(3);
     let client = world.client();
     let class = SizeClass::from_number(1).expect("a class");
@@ -302,7 +301,7 @@ fn costs_are_as_told() {
     assert_eq!(looked.atomics - after.atomics, 1);
 }
 
-/// Promise (U4): of a lost node nothing is held any more.
+/// Promise: nothing is held on a lost node any more.
 #[test]
 fn a_lost_node_is_forgotten() {
     let mut world = World::new(3);
@@ -314,19 +313,21 @@ fn a_lost_node_is_forgotten() {
     let held = client.store.held();
     assert!(held.free_count > 0 && held.limbo_count == 1);
     client.store.forget(HOME);
-    assert_eq!(client.store.held(), farleaf_block::Held::default());
+    assert_eq!(
+        client.store.held(),
+        farleaf_leaf::blobs::StoreHoldings::default()
+    );
     let class = SizeClass::from_number(1).expect("a class");
     assert_eq!(client.store.take(HOME, class), None);
     assert!(client.store.is_empty());
 }
 
-/// Promise (BV11): who has lost track of what it holds does not say that it holds nothing, nor does
-/// a store that takes over from it.
+/// Promise: a store that has lost track is never empty, nor is a store that takes it over.
 #[test]
-fn who_has_lost_track_is_never_empty() {
+fn unknown_blocks_are_never_empty() {
     let (store, session) = (BlockStore::new(), BlockStore::new());
     assert!(store.is_empty() && session.is_empty());
-    store.lose_track();
+    store.note_unknown_blocks();
     assert!(!store.is_empty());
     session.take_over(store);
     assert!(!session.is_empty());

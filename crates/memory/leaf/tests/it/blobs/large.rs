@@ -1,17 +1,17 @@
-//! Strings of many chunks, where these are not side by side.
+//! Strings of many chunks that are not adjacent.
 
-use farleaf_block::{BlockError, Content, Copied, Form, Role};
+use farleaf_base::crc32c_bytes;
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_types::crc32c_bytes;
+use farleaf_leaf::blobs::{BlockError, Content, CopyOutcome, Form, Role};
 
-use crate::account::account;
-use crate::world::{HOME, World, string};
+use crate::blobs::account::account;
+use crate::blobs::world::{HOME, World, string};
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// Promise (BV9): 64 MiB find room in single chunks, are read as they were written, and become free
-/// again, all of them.
+/// Promise: 64 MiB fit into single chunks, are read as they were written, and become free again
+/// completely.
 #[test]
 fn the_largest_string_fits_into_single_chunks() {
     let mut world = World::new(150);
@@ -26,7 +26,7 @@ fn the_largest_string_fits_into_single_chunks() {
     let reference = (string.len() as u32, crc32c_bytes(&string));
     let access = world.access(&client);
     let read = access.read(&mut batch, pointer, reference, &mut found);
-    assert_eq!(block_on(read, || 0).expect("possible"), Copied::Whole);
+    assert_eq!(block_on(read, || 0).expect("possible"), CopyOutcome::Whole);
     assert!(found == string);
     assert_eq!(account(&world).linked, 1);
     assert!(
@@ -43,8 +43,8 @@ fn the_largest_string_fits_into_single_chunks() {
     assert_eq!(world.free_chunk_count(), before);
 }
 
-/// Promise: where a string finds no room in however many pieces, the error says how much was asked
-/// for, and nothing of it stays claimed.
+/// Promise: if a string does not fit even in several parts, the error names the requested size, and
+/// none of its chunks stay claimed.
 #[test]
 fn a_string_without_room_leaves_nothing_behind() {
     let mut world = World::new(4);
@@ -52,7 +52,7 @@ fn a_string_without_room_leaves_nothing_behind() {
     let client = world.client();
     let before = world.free_chunk_count();
     for size_bytes in [(free + 1) * 65_536, free * 65_536 - 40 * free] {
-        // The second would fit but for its list.
+        // The second string would fit without its list.
         let error = client
             .put(&world, 1, &string(1, size_bytes))
             .expect_err("no room");
@@ -71,8 +71,8 @@ fn a_string_without_room_leaves_nothing_behind() {
     account(&world);
 }
 
-/// Promise: an extent that was passed by all is written anew, if it has as many chunks; and what a
-/// session keeps for that is no reason to have no room.
+/// Promise: an extent that all sessions have passed is reused, if the number of chunks is the same;
+/// extents kept for this never cause a full pool.
 #[test]
 fn extents_are_written_anew() {
     let mut world = World::new(3);

@@ -1,36 +1,36 @@
-//! What a session holds on several nodes of which one is lost (U4).
+//! Blocks that a session holds on several nodes, one of which is lost.
 
-use farleaf_block::{BlockStore, Content, FatPointer, Role, SizeClass};
+use farleaf_base::NodeId;
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
-use farleaf_types::NodeId;
+use farleaf_leaf::blobs::{BlockStore, Content, FatPointer, Role, SizeClass};
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 
-use crate::mortal::Mortal;
-use crate::world::{Client, GUEST, HOME, World, string};
+use crate::blobs::dying_endpoint::DyingEndpoint;
+use crate::blobs::world::{Client, GUEST, HOME, World, string};
 
-/// Takes two chunks.
+/// Size of a string that takes two chunks.
 const EXTENT_SIZE_BYTES: usize = 100_000;
-/// Takes a chunk that is one piece.
+/// Size of a string that takes a chunk as a single piece.
 const PIECE_SIZE_BYTES: usize = 60_000;
 
-/// A session of a pool of two nodes.
-fn client(world: &mut World) -> Client<Mortal> {
+/// Returns a session of a pool of two nodes.
+fn client(world: &mut World) -> Client<DyingEndpoint> {
     let guest = world.add_guest(3);
     Client {
-        endpoint: Mortal::of_two(&world.region, &guest),
+        endpoint: DyingEndpoint::of_two(&world.memory, &guest),
         owner: world.register(),
         store: BlockStore::new(),
     }
 }
 
-/// Writes blocks to which nothing refers on a node, until so many are written or one cannot be.
+/// Writes unreferenced blocks on a node, until `count` are written or one fails.
 fn write(
     world: &World,
-    client: &Client<Mortal>,
+    client: &Client<DyingEndpoint>,
     node: NodeId,
     (count, size_bytes): (usize, usize),
-) -> Result<Vec<FatPointer>, farleaf_block::BlockError> {
+) -> Result<Vec<FatPointer>, farleaf_leaf::blobs::BlockError> {
     let string = string(1, size_bytes);
     let content = Content::new(Role::Value, &[1], &string)?;
     let (access, mut batch) = (world.access(client), Batch::new());
@@ -44,7 +44,11 @@ fn write(
 }
 
 /// Writes an extent on each of these nodes, and puts it back.
-fn put_extents_back(world: &World, client: &Client<Mortal>, nodes: [NodeId; 2]) -> Vec<FatPointer> {
+fn put_extents_back(
+    world: &World,
+    client: &Client<DyingEndpoint>,
+    nodes: [NodeId; 2],
+) -> Vec<FatPointer> {
     let extents = nodes.map(|node| write(world, client, node, (1, EXTENT_SIZE_BYTES)));
     let extents = extents.map(|written| written.expect("there is room")[0]);
     for extent in extents {
@@ -59,9 +63,8 @@ fn purpose(world: &World, pointer: FatPointer) -> Option<ChunkPurpose> {
     ChunkEntry::decode(&entry).purpose
 }
 
-/// Promise (BV7, U4): giving back does not stop at what is on a lost node: all that lies elsewhere
-/// is free, pieces, extents that are kept and what is in limbo, and the session holds nothing and
-/// knows it.
+/// Promise: giving back does not stop at a lost node. Everything elsewhere becomes free: pieces,
+/// kept extents and limbo. The session holds nothing and reports so.
 #[test]
 fn what_lies_elsewhere_is_given_back() {
     for nodes in [[HOME, GUEST], [GUEST, HOME]] {
@@ -105,8 +108,8 @@ fn what_lies_elsewhere_is_given_back() {
     }
 }
 
-/// Promise (U4): where extents that are kept have to make room, one on a lost node fails nothing,
-/// and none that lies elsewhere is forgotten.
+/// Promise: if kept extents must be freed for space, one on a lost node causes no error, and none
+/// elsewhere is forgotten.
 #[test]
 fn room_is_made_of_what_lies_elsewhere() {
     for nodes in [[HOME, GUEST], [GUEST, HOME]] {

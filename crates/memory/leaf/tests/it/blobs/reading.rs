@@ -1,19 +1,19 @@
-//! Reading strings back.
+//! Reading of strings.
 
-use farleaf_block::{BlockError, Content, Copied, FatPointer, Form, Generation, Role};
+use farleaf_base::{NodeId, RemoteAddr, crc32c_bytes};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{NodeId, RemoteAddr, crc32c_bytes};
+use farleaf_leaf::blobs::{BlockError, Content, CopyOutcome, FatPointer, Form, Generation, Role};
 use proptest::prelude::*;
 
-use crate::world::{Client, HOME, World, string};
+use crate::blobs::world::{Client, HOME, World, string};
 
 fn read_back(
     world: &World,
     client: &Client<impl Endpoint>,
     pointer: FatPointer,
     (size_bytes, crc): (u32, u32),
-) -> Result<(Copied, Vec<u8>), BlockError> {
+) -> Result<(CopyOutcome, Vec<u8>), BlockError> {
     let access = world.access(client);
     let (mut batch, mut found) = (Batch::new(), b"before".to_vec());
     let read = access.read(&mut batch, pointer, (size_bytes, crc), &mut found);
@@ -21,7 +21,7 @@ fn read_back(
     assert!(found.starts_with(b"before"), "the buffer is appended to");
     let found = found.split_off(6);
 
-    // The same by a batch of the caller's, where it can.
+    // The same string by a batch of the caller's, if possible.
     batch.clear();
     if let Some(posted) = access.post_read(&mut batch, pointer, size_bytes)? {
         let mut at_once = Vec::new();
@@ -35,8 +35,8 @@ fn read_back(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Promise: strings of all sizes are read as they were written, with whatever locator; with
-    /// another sum, they have changed, and the buffer is as before.
+    /// Promise: strings of all sizes are read as they were written, with any locator; with another
+    /// checksum they count as changed, and the buffer is unchanged.
     #[test]
     fn strings_are_read_as_they_were_written(
         size_bytes in prop_oneof![
@@ -61,13 +61,13 @@ proptest! {
         let pointer = block_on(written, || 0).expect("there is room");
         let (size, crc) = (size_bytes as u32, crc32c_bytes(&string));
         let read = read_back(&world, &client, pointer, (size, crc)).expect("possible");
-        prop_assert_eq!(read, (Copied::Whole, string.clone()));
+        prop_assert_eq!(read, (CopyOutcome::Whole, string.clone()));
         let read = read_back(&world, &client, pointer, (size, !crc)).expect("possible");
-        prop_assert_eq!(read, (Copied::Changed, Vec::new()));
+        prop_assert_eq!(read, (CopyOutcome::Changed, Vec::new()));
     }
 
-    /// Promise: whatever a page says, reading and unlinking end with what is there, with "changed",
-    /// or with an error that says that it cannot be; no verb goes out of the region.
+    /// Promise: for any reference, reading and unlinking return the string, "changed", or an error
+    /// that it is impossible; no verb leaves the memory.
     #[test]
     fn any_reference_is_survived(
         word: u64,
@@ -85,7 +85,7 @@ proptest! {
         for word in [word, code << 40 | block, code << 40 | block & !1023] {
             let Some(pointer) = FatPointer::from_word(word) else { continue };
             match read_back(&world, &client, pointer, (size, 5)) {
-                Ok((copied, _)) => prop_assert_eq!(copied, Copied::Changed),
+                Ok((copied, _)) => prop_assert_eq!(copied, CopyOutcome::Changed),
                 Err(error) => {
                     let is_told = matches!(error, BlockError::Impossible { .. });
                     prop_assert!(is_told, "{}", error);
@@ -99,10 +99,10 @@ proptest! {
     }
 }
 
-/// Promise: a reference to a node that is not known, to between two pieces, or to a string that
-/// does not fit, names the table and the place.
+/// Promise: errors of references to an unknown node, between two pieces, or to a string that does
+/// not fit name the table and the place.
 #[test]
-fn impossible_references_are_told() {
+fn impossible_references_are_reported() {
     let mut world = World::new(3);
     let client = world.client();
     client

@@ -1,17 +1,17 @@
-//! Many sessions at random: writers that die, readers that hold on to what they have seen.
+//! Many random sessions: writers that die, and readers that keep references.
 
-use farleaf_block::sweep::BlockSweeper;
-use farleaf_block::{BlockStore, FatPointer};
+use farleaf_base::OwnerWord;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_types::OwnerWord;
+use farleaf_leaf::blobs::sweep::BlockSweeper;
+use farleaf_leaf::blobs::{BlockStore, FatPointer};
 use proptest::prelude::*;
 
-use crate::account::{account, check_whole};
-use crate::world::{Client, World, string};
+use crate::blobs::account::{account, check_whole};
+use crate::blobs::world::{Client, World, string};
 
 const SIZES: [usize; 6] = [10, 200, 5_000, 20_000, 62_000, 140_000];
 
-/// What a session's unfinished operation has seen.
+/// Reference that a session's unfinished operation has read.
 struct Reader {
     owner: OwnerWord,
     seen: Option<FatPointer>,
@@ -35,12 +35,12 @@ fn step(
         }
         4 => client.delete(world, key).expect("nothing fails"),
         5 | 6 => drop(client.recycle(world).expect("nothing fails")),
-        // An operation ends: what it had seen may be written anew from now on.
+        // An operation ends: its reference may be reused from now on.
         7 => {
             reader.seen = None;
             world.publish(reader.owner);
         }
-        // Another begins: what its session has published by then is no later than its beginning.
+        // An operation begins: the number that its session has published is from before it.
         8 => reader.seen = reader.seen.or_else(|| world.linked(key)),
         9 => drop(world.sweep(sweeper)),
         10 => client.give_back(world).expect("nothing fails"),
@@ -68,8 +68,9 @@ fn step(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Promise (BV4, BV8): whatever writers do, and whenever they die, what an unfinished operation
-    /// has seen stays as it is, and in the end all is referred to, free, or held by the living.
+    /// Promise: whatever writers do and whenever they die, a block that an unfinished operation has
+    /// seen does not change. In the end every block is referred to, free, or held by a live
+    /// session.
     #[test]
     fn nothing_that_is_being_read_is_written_anew(
         steps in proptest::collection::vec((0_u8..12, 0_usize..6, 0_u8..12, 0_usize..6), 1..120),

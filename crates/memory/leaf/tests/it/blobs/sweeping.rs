@@ -1,22 +1,22 @@
-//! The sweep of what the dead held (BV8).
+//! Sweep of the blocks of dead sessions.
 
 use std::cell::RefCell;
 
-use farleaf_block::sweep::{Answer, BlockSweepReport, BlockSweeper};
-use farleaf_block::{BODY_WORD, FatPointer, Form, HOLDER_WORD, Role, SETTLED, Site};
+use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_leaf::blobs::sweep::{BlockSweepReport, BlockSweeper, ReferenceAnswer};
+use farleaf_leaf::blobs::{BODY_WORD, FatPointer, Form, HOLDER_WORD, Role, SETTLED, Site};
+use farleaf_pool::allocation::ChunkAllocator;
 
-use crate::account::{account, check_whole};
-use crate::world::{World, string};
+use crate::blobs::account::{account, check_whole};
+use crate::blobs::world::{World, string};
 
 fn holder(world: &World, pointer: FatPointer) -> u64 {
     world.word(pointer.place().word_at(HOLDER_WORD))
 }
 
-/// Promise: what is referred to is settled, and is not looked at again; what is not is taken over,
-/// and free when all have passed. Who asks gets pointer, role and locator as they were written.
+/// Promise: referenced blocks are settled and not checked again; others are taken over, and freed
+/// when all sessions have passed. Questions carry pointer, role and locator as written.
 #[test]
 fn linked_is_settled_and_unlinked_is_freed() {
     let mut world = World::new(3);
@@ -43,8 +43,8 @@ fn linked_is_settled_and_unlinked_is_freed() {
             .borrow_mut()
             .push((question.pointer, question.locator.to_vec()));
         match question.locator {
-            [1] => Answer::Unreferred,
-            _ => Answer::Referred,
+            [1] => ReferenceAnswer::Unreferred,
+            _ => ReferenceAnswer::Referred,
         }
     });
     let asked = asked.into_inner();
@@ -54,7 +54,7 @@ fn linked_is_settled_and_unlinked_is_freed() {
         .collect();
     assert_eq!(asked, expected);
     assert_eq!((report.settled_count, report.unknown_count), (2, 0));
-    // The one, and 61 pieces that it had not written to.
+    // The one block, and 61 pieces that were never written.
     assert_eq!((report.taken_count, report.waiting_count), (62, 62));
     assert_eq!(holder(&world, pointers[0]), SETTLED);
     assert_eq!(holder(&world, pointers[1]), world.node.word());
@@ -76,7 +76,8 @@ fn linked_is_settled_and_unlinked_is_freed() {
     );
 }
 
-/// Promise (BV3): a settled block that is unlinked is its unlinker's, whatever the sweep thought.
+/// Promise: a settled block that is unlinked belongs to its unlinker, whatever the sweep found
+/// before.
 #[test]
 fn a_settled_block_can_be_unlinked() {
     let mut world = World::new(3);
@@ -84,14 +85,14 @@ fn a_settled_block_can_be_unlinked() {
     dead.put(&world, 1, &string(1, 100)).expect("there is room");
     world.fence(dead.owner);
     let sweeper = BlockSweeper::new();
-    // The page is asked for, and the block is unlinked before the holder is swapped.
+    // The block is unlinked after the question and before the holder is swapped.
     let pointer = world.linked(1).expect("linked");
     let report = world.sweep_with(&sweeper, |question| {
         if question.pointer != pointer {
-            return Answer::Unreferred;
+            return ReferenceAnswer::Unreferred;
         }
         other.delete(&world, 1).expect("it is there");
-        Answer::Referred
+        ReferenceAnswer::Referred
     });
     assert_eq!((report.settled_count, report.taken_count), (0, 63));
     assert_eq!(holder(&world, pointer), other.owner.word());
@@ -104,7 +105,7 @@ fn a_settled_block_can_be_unlinked() {
     assert_eq!(account(&world).held, 0);
 }
 
-/// Promise (W6, W7): what nobody can tell stays as it is, and is asked for again.
+/// Promise: a block with an unknown answer stays unchanged and is checked again.
 #[test]
 fn what_cannot_be_told_stays() {
     let mut world = World::new(3);
@@ -114,7 +115,7 @@ fn what_cannot_be_told_stays() {
     world.fence(dead.owner);
     let sweeper = BlockSweeper::new();
     for _ in 0..2 {
-        let report = world.sweep_with(&sweeper, |_| Answer::Unknown);
+        let report = world.sweep_with(&sweeper, |_| ReferenceAnswer::Unknown);
         assert_eq!(report.unknown_count, 1);
         assert_eq!(holder(&world, pointer), dead.owner.word());
         world.publish_all();
@@ -123,7 +124,7 @@ fn what_cannot_be_told_stays() {
     assert_eq!(account(&world).linked, 1);
 }
 
-/// Promise (W5): what a node's sweep had taken over, and has forgotten, is found by the next.
+/// Promise: blocks that a node's sweep had taken over and forgotten are found by the next one.
 #[test]
 fn what_a_sweep_forgot_is_found_again() {
     let mut world = World::new(3);
@@ -140,8 +141,8 @@ fn what_a_sweep_forgot_is_found_again() {
     assert_eq!((account.linked, account.held), (1, 0));
 }
 
-/// Promise (BV9): a part whose list has gone before it is nobody's, also while the words of that
-/// list still lie in a piece that is free.
+/// Promise: a part whose list was freed before it is free, even while the list's words are still in
+/// a free piece.
 #[test]
 fn a_part_that_outlives_its_list_is_freed() {
     let mut world = World::new(4);
@@ -155,7 +156,7 @@ fn a_part_that_outlives_its_list_is_freed() {
     assert!(matches!(list.form(), Form::List(_)), "{list}");
     let part = RemoteAddr::from_word(world.word(list.place().word_at(BODY_WORD + 1)));
     let chunk = world.layout.chunk_of(part.place()).expect("in a chunk");
-    // Somebody looks at the part's chunk just when it is to be free.
+    // Another session leases the part's chunk when it is to be freed.
     let endpoint = world.endpoint();
     let allocator = ChunkAllocator::new(&endpoint, &world.layout, world.node);
     let taken = block_on(allocator.take_over(chunk, OwnerWord::FREE), || 0);
@@ -168,7 +169,7 @@ fn a_part_that_outlives_its_list_is_freed() {
         (dead.store.held().free_count, dead.store.held().limbo_count),
         (0, 1)
     );
-    block_on(allocator.let_go(chunk), || 0).expect("nothing fails");
+    block_on(allocator.release_chunk(chunk), || 0).expect("nothing fails");
     let site = Site::of(&world.layout, list).expect("possible");
     let chunks = world.chunks();
     let entry = chunks.iter().find(|(index, _)| *index == site.chunk);
@@ -179,10 +180,10 @@ fn a_part_that_outlives_its_list_is_freed() {
     account(&world);
 }
 
-/// Promise (S4): the sweep says for which number its blocks wait when a session has kept it from
-/// being reached for so many sweeps in a row, and no longer once that has passed.
+/// Promise: the sweep reports the number that its blocks wait for, if a session has delayed it for
+/// that many successive sweeps. It stops reporting once the number has passed.
 #[test]
-fn who_is_waited_for_long_is_told() {
+fn long_waits_are_reported() {
     let mut world = World::new(3);
     let silent = world.client();
     let dead = world.client();

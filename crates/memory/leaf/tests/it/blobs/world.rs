@@ -1,34 +1,36 @@
-//! A region with sessions, and a "page" of pointers that a test's table consists of.
+//! Node memory with sessions, and a "page" of pointers that represents a test's table.
 
 use std::sync::Arc;
 
-use farleaf_block::sweep::{Answer, BlockSweepReport, BlockSweeper, Question};
-use farleaf_block::{BlockAccess, BlockError, BlockStore, Content, FatPointer, Role, Room};
+use farleaf_base::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::members::{Member, MemberState};
-use farleaf_region::session::{alive_word, fenced_word, published_addr};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId, WordAddr};
+use farleaf_leaf::blobs::sweep::{BlockSweepReport, BlockSweeper, ReferenceAnswer, ReferenceQuery};
+use farleaf_leaf::blobs::{
+    BlockAccess, BlockError, BlockStore, Content, FatPointer, Role, SpaceNeed,
+};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::members::{Member, MemberState};
+use farleaf_pool::session::{alive_word, fenced_word, published_addr};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 pub(crate) const TABLE: TableId = TableId(7);
 pub(crate) const HOME: NodeId = NodeId(0);
 pub(crate) const GUEST: NodeId = NodeId(1);
-/// Places of the page: a key is one byte.
+/// Number of places of the page: a key is one byte.
 pub(crate) const KEY_COUNT: u64 = 256;
 
 pub(crate) struct World {
-    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) layout: PoolLayout,
     pub(crate) node: OwnerWord,
     page: RemoteAddr,
     sessions: Vec<OwnerWord>,
 }
 
-/// A session, alive or not, with what it holds.
+/// Session, alive or not, with its store.
 pub(crate) struct Client<E> {
     pub(crate) endpoint: E,
     pub(crate) owner: OwnerWord,
@@ -38,14 +40,14 @@ pub(crate) struct Client<E> {
 impl World {
     pub(crate) fn new(size_mib: u64) -> Self {
         let size_bytes = size_mib << 20;
-        let region = Arc::new(MappedRegion::anonymous(size_bytes).expect("memory"));
+        let memory = Arc::new(MappedMemory::anonymous(size_bytes).expect("memory"));
         let superblock = Superblock::new(size_bytes, 1).expect("large enough");
-        let layout = PoolLayout::from(RegionLayout {
+        let layout = PoolLayout::from(NodeLayout {
             node: HOME,
             superblock,
         });
         let mut world = Self {
-            region,
+            memory,
             layout,
             node: OwnerWord::FREE,
             page: RemoteAddr::NULL,
@@ -59,23 +61,23 @@ impl World {
         world
     }
 
-    /// Memory of another node of the pool, which only [`Mortal::of_two`] reaches.
+    /// Adds memory of another node of the pool, which only [`DyingEndpoint::of_two`] reaches.
     ///
-    /// [`Mortal::of_two`]: crate::mortal::Mortal::of_two
-    pub(crate) fn add_guest(&self, size_mib: u64) -> Arc<MappedRegion> {
+    /// [`DyingEndpoint::of_two`]: crate::blobs::mortal::Mortal::of_two
+    pub(crate) fn add_guest(&self, size_mib: u64) -> Arc<MappedMemory> {
         let size_bytes = size_mib << 20;
-        let layout = RegionLayout {
+        let layout = NodeLayout {
             node: GUEST,
             superblock: Superblock::new(size_bytes, 1).expect("large enough"),
         };
         let address = "guest".to_owned();
         let member = Member { layout, address };
         self.layout.members().learn(member, MemberState::Active);
-        Arc::new(MappedRegion::anonymous(size_bytes).expect("memory"))
+        Arc::new(MappedMemory::anonymous(size_bytes).expect("memory"))
     }
 
     pub(crate) fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(Arc::clone(&self.region))
+        MappedEndpoint::new(Arc::clone(&self.memory))
     }
 
     pub(crate) fn register(&mut self) -> OwnerWord {
@@ -89,7 +91,7 @@ impl World {
         owner
     }
 
-    /// The number of a session that is fenced is given to another one (S2).
+    /// Registers another session with the number of a fenced one.
     pub(crate) fn register_again(&mut self, fenced: OwnerWord) -> OwnerWord {
         let (session, incarnation) = fenced.holder().expect("a session");
         let incarnation = Incarnation::new(incarnation.number() + 1000);
@@ -120,14 +122,14 @@ impl World {
         &self.sessions
     }
 
-    /// The session has no operation under way.
+    /// Publishes for a session, which has no operation in progress.
     pub(crate) fn publish(&self, owner: OwnerWord) {
         let (session, _) = owner.holder().expect("a session");
         let sequence = self.word(self.layout.sequence());
         self.write(published_addr(&self.layout, session), &[sequence]);
     }
 
-    /// Nobody has, the node included, which publishes between its sweeps.
+    /// Publishes for all sessions, including the node, which publishes between its sweeps.
     pub(crate) fn publish_all(&self) {
         self.sessions.iter().for_each(|owner| self.publish(*owner));
     }
@@ -149,7 +151,7 @@ impl World {
         self.endpoint().execute_now(&mut batch).expect("inside");
     }
 
-    /// A chunk that nobody leases, for something else.
+    /// Adds an unleased chunk for another purpose.
     pub(crate) fn add_chunk(&self, purpose: ChunkPurpose, table: TableId) -> ChunkRange {
         let endpoint = self.endpoint();
         let allocator = ChunkAllocator::new(&endpoint, &self.layout, self.node);
@@ -159,7 +161,7 @@ impl World {
         range
     }
 
-    /// Leaves no two free chunks side by side, but in the reserve; returns how many are free.
+    /// Leaves no two adjacent free chunks outside the reserve; returns the number of free chunks.
     pub(crate) fn fragment(&self) -> u64 {
         let endpoint = self.endpoint();
         let allocator = ChunkAllocator::new(&endpoint, &self.layout, self.node);
@@ -193,10 +195,7 @@ impl World {
 
     pub(crate) fn chunks(
         &self,
-    ) -> Vec<(
-        farleaf_region::ChunkIndex,
-        farleaf_region::chunk::ChunkEntry,
-    )> {
+    ) -> Vec<(farleaf_pool::ChunkIndex, farleaf_pool::chunk::ChunkEntry)> {
         let endpoint = self.endpoint();
         let allocator = ChunkAllocator::new(&endpoint, &self.layout, self.node);
         let table = block_on(allocator.entries(), || 0).expect("nothing fails");
@@ -218,7 +217,7 @@ impl World {
         FatPointer::from_word(self.word(self.slot(key)))
     }
 
-    /// All that the page refers to.
+    /// Returns all pointers of the page.
     pub(crate) fn all_linked(&self) -> Vec<FatPointer> {
         let words = self.words(self.page.word_at(0), KEY_COUNT as usize);
         words
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    /// One sweep by the node, which asks the page.
+    /// Runs one sweep of the node, which asks the page.
     pub(crate) fn sweep(&self, sweeper: &BlockSweeper) -> BlockSweepReport {
         self.sweep_with(sweeper, |question| {
             let [key] = question.locator else {
@@ -244,9 +243,9 @@ impl World {
             };
             let linked = self.linked(*key);
             if linked == Some(question.pointer) {
-                Answer::Referred
+                ReferenceAnswer::Referred
             } else {
-                Answer::Unreferred
+                ReferenceAnswer::Unreferred
             }
         })
     }
@@ -254,7 +253,7 @@ impl World {
     pub(crate) fn sweep_with(
         &self,
         sweeper: &BlockSweeper,
-        answer: impl Fn(Question<'_>) -> Answer,
+        answer: impl Fn(ReferenceQuery<'_>) -> ReferenceAnswer,
     ) -> BlockSweepReport {
         let endpoint = self.endpoint();
         let access = BlockAccess {
@@ -263,11 +262,11 @@ impl World {
             table: TABLE,
             owner: self.node,
         };
-        let asks = async |question: Question<'_>| Ok::<_, BlockError>(answer(question));
+        let asks = async |question: ReferenceQuery<'_>| Ok::<_, BlockError>(answer(question));
         block_on(sweeper.sweep(&access, asks), || 0).expect("nothing fails")
     }
 
-    /// Sweeps, and lets all living sessions go on, until nothing waits any more.
+    /// Sweeps, and lets all live sessions publish, until nothing waits any more.
     pub(crate) fn sweep_out(&self) -> BlockSweepReport {
         self.leave_free_chunks();
         let sweeper = BlockSweeper::new();
@@ -285,7 +284,7 @@ impl World {
         panic!("sweeping does not end: {sum:?}");
     }
 
-    /// What the node's sweep of chunks does with those that the dead had only just claimed.
+    /// Frees chunks that dead sessions had only claimed, as the node's sweep of chunks does.
     fn leave_free_chunks(&self) {
         let endpoint = self.endpoint();
         let allocator = ChunkAllocator::new(&endpoint, &self.layout, self.node);
@@ -305,7 +304,7 @@ impl World {
 }
 
 impl<E: Endpoint> Client<E> {
-    /// Writes a string and makes the page refer to it; unlinks what it referred to.
+    /// Writes a string and makes the page refer to it; unlinks the previous one.
     pub(crate) fn put(&self, world: &World, key: u8, string: &[u8]) -> Result<(), BlockError> {
         block_on(self.put_async(world, key, string), || 0)
     }
@@ -316,19 +315,19 @@ impl<E: Endpoint> Client<E> {
         let content = Content::new(Role::Value, &locator, string)?;
         let mut batch = Batch::new();
         let pointer = match content.room() {
-            Room::Piece(class) => loop {
+            SpaceNeed::Piece(class) => loop {
                 if let Some(pointer) = self.store.take(HOME, class) {
                     break pointer;
                 }
                 self.store.lease_more(&access, HOME, class).await?;
             },
-            Room::Chunks(_) => {
+            SpaceNeed::Chunks(_) => {
                 let written = self.store.write_ahead(&access, &mut batch, HOME, &content);
                 written.await?
             }
         };
         batch.clear();
-        if matches!(content.room(), Room::Piece(_)) {
+        if matches!(content.room(), SpaceNeed::Piece(_)) {
             access.post_write(&mut batch, pointer, &content);
         }
         self.link(world, batch, key, pointer.word()).await
@@ -359,7 +358,10 @@ impl<E: Endpoint> Client<E> {
         Ok(())
     }
 
-    pub(crate) fn recycle(&self, world: &World) -> Result<farleaf_block::Recycled, BlockError> {
+    pub(crate) fn recycle(
+        &self,
+        world: &World,
+    ) -> Result<farleaf_leaf::blobs::Recycled, BlockError> {
         block_on(self.store.recycle(&world.access(self)), || 0)
     }
 
@@ -368,7 +370,7 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// A string that tells by itself whether it is whole: all bytes follow from the first eight.
+/// Returns a string whose bytes all follow from the first eight, so that corruption is detectable.
 pub(crate) fn string(seed: u64, size_bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut words = Vec::with_capacity(size_bytes / 8 + 1);

@@ -1,12 +1,13 @@
-//! Pages whose bytes were changed at random, with the checksum that they had or, as of a node that
-//! lies, with the right one.
+//! Pages with randomly changed bytes, and the old checksum or, as from a malicious node, a valid
+//! one.
 
-use farleaf_fabric::fuzzing::{Random, run};
-use farleaf_page::{Outside, PageBuffer, PageGeometry, PageImage};
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
+use farleaf_leaf::strings::{Outside, PageBuffer, PageGeometry, PageImage};
 
-use crate::totality::{ADDR, TABLE, ask, change, keys, sample, strings};
+use crate::strings::totality::{ADDR, TABLE, ask, change, keys, sample, strings};
 
-/// The words, changed, in the same number.
+/// Returns a changed copy of the words.
 fn changed(random: &mut Random, words: &[u64]) -> Vec<u64> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     random.mutate(&mut bytes);
@@ -15,8 +16,8 @@ fn changed(random: &mut Random, words: &[u64]) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Promise: whatever a page says, every question about it has an answer, and if it counts as a page
-/// it can be changed in every way.
+/// Promise: every function returns for any words, and words that pass as a page can be changed in
+/// every way.
 #[test]
 fn fuzz_pages() {
     run("pages", |random| {

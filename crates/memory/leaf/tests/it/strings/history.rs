@@ -1,23 +1,23 @@
-//! Long random histories of tables, of keys of many kinds, against a model (BP1 to BP6).
+//! Long random histories of tables, with many kinds of keys, compared with a model.
 
-use farleaf_page::PageGeometry;
+use farleaf_leaf::strings::PageGeometry;
 
-use crate::table::{Held, Table};
+use crate::strings::table::{ModelValue, Table};
 
-/// How keys look.
+/// Kind of keys.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
-    /// A few bytes of a small alphabet, the empty key among them.
+    /// A few bytes of a small alphabet, including the empty key.
     Short,
-    /// A number, with a common beginning of some bytes.
+    /// Number with a common prefix of some bytes.
     Numbers,
-    /// Ascending numbers.
+    /// Ascending number.
     Ascending,
-    /// Two or three long beginnings, of more than a prefix in the page has room for.
+    /// One of two or three long beginnings, longer than an inline prefix.
     Folders,
-    /// Often longer than an eighth of a page, with much in common, up to the longest.
+    /// Often longer than an eighth of a page, with common beginnings, up to the maximum.
     Long,
-    /// As long as they may be in a page, or shorter, and so are values.
+    /// As long as allowed in a page, or shorter; values likewise.
     Large,
 }
 
@@ -57,7 +57,7 @@ fn key(table: &mut Table, keys: Keys, step: usize) -> Vec<u8> {
     }
 }
 
-fn value(table: &mut Table, are_large: bool) -> Held {
+fn value(table: &mut Table, are_large: bool) -> ModelValue {
     let largest = table.geometry.value_size_bytes_max();
     let size_bytes = match table.below(40) {
         _ if are_large => largest - table.below(largest) * table.below(3) / 2,
@@ -68,9 +68,9 @@ fn value(table: &mut Table, are_large: bool) -> Held {
     };
     let bytes: Vec<u8> = (0..size_bytes).map(|_| table.below(256) as u8).collect();
     if table.geometry.is_value_inline(size_bytes, largest) {
-        Held::Inline(bytes)
+        ModelValue::Inline(bytes)
     } else {
-        Held::Outside(table.block(&bytes))
+        ModelValue::Outside(table.block(&bytes))
     }
 }
 
@@ -82,7 +82,7 @@ fn live(size_bytes: u64, keys: Keys, step_count: usize, crash_period: u64) -> Ta
         match table.below(20) {
             0 => table.merge(&key),
             1..=5 => {
-                // One that is there, mostly.
+                // Mostly an existing key.
                 let known = table.model.range(key.clone()..).next();
                 let known = known.map_or(key, |(known, _)| known.clone());
                 table.delete(&known);
@@ -108,8 +108,8 @@ fn live(size_bytes: u64, keys: Keys, step_count: usize, crash_period: u64) -> Ta
 
 const SIZES: [u64; 3] = [512, 1024, 2048];
 
-/// Short keys: after every change the table lists what the model does, and after every crash of a
-/// change, and of a recovery, what it listed before or after.
+/// Tests short keys: after every change, the table lists what the model does. After every crash of
+/// a change or a recovery, it lists the contents before or after.
 #[test]
 fn short_keys() {
     for size_bytes in SIZES {
@@ -123,7 +123,7 @@ fn short_keys() {
     }
 }
 
-/// Keys with a common beginning, which becomes the prefix.
+/// Tests keys with a common beginning, which becomes the prefix.
 #[test]
 fn numbered_keys() {
     for size_bytes in SIZES {
@@ -135,7 +135,7 @@ fn numbered_keys() {
     }
 }
 
-/// Appends.
+/// Tests appends.
 #[test]
 fn ascending_keys() {
     for size_bytes in SIZES {
@@ -144,7 +144,7 @@ fn ascending_keys() {
     }
 }
 
-/// Prefixes of more than 32 bytes, which are outside.
+/// Tests prefixes of more than 32 bytes, which are outside.
 #[test]
 fn keys_in_deep_folders() {
     for size_bytes in SIZES {
@@ -160,7 +160,7 @@ fn keys_in_deep_folders() {
     }
 }
 
-/// Keys and fences outside.
+/// Tests outside keys and fences.
 #[test]
 fn long_keys() {
     for size_bytes in SIZES {
@@ -169,7 +169,7 @@ fn long_keys() {
     }
 }
 
-/// Records of which few have room in a page, each as large as a page by itself has room for.
+/// Tests records of which few fit into a page, up to the largest that fits by itself.
 #[test]
 fn large_records() {
     let mut unput_count = 0;

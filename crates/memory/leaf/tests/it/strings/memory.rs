@@ -1,14 +1,15 @@
-//! Far memory as a map of words, batches on it, and what a crash leaves of a batch (F5).
+//! Far memory as a map of words, batches on it, and the effects of a crash during a batch
+//! (FABRIC-5).
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{RemoteAddr, WordAddr};
 use farleaf_fabric::{Batch, VerbKind};
-use farleaf_page::{PageGeometry, PageImage};
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_leaf::strings::{PageGeometry, PageImage};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// Words that were written; all others are 0.
+/// Written words; all others are 0.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory(BTreeMap<WordAddr, u64>);
 
@@ -18,7 +19,7 @@ pub(crate) struct Write {
     words: Vec<u64>,
 }
 
-/// The WRITEs of a batch that has no other verbs.
+/// Returns the WRITEs of a batch that has no other verbs.
 pub(crate) fn writes_of(batch: &mut Batch) -> Vec<Write> {
     let (verbs, words, _) = batch.parts_mut();
     let write = |verb: &farleaf_fabric::Verb| {
@@ -41,7 +42,7 @@ impl Memory {
         self.0.insert(addr, word);
     }
 
-    /// The words of a page's image.
+    /// Returns the words of a page's image.
     pub(crate) fn image_words(&self, geometry: PageGeometry, page: RemoteAddr) -> Vec<u64> {
         let words = 1..geometry.page_size_words();
         words
@@ -57,7 +58,8 @@ impl Memory {
         }
     }
 
-    /// F5: every prefix of the WRITEs; and, where the next one has several words, some of those.
+    /// Returns the memories after every prefix of the WRITEs, plus some words of the next WRITE
+    /// (FABRIC-5).
     pub(crate) fn crashed(&self, writes: &[Write], rng: &mut Xoshiro256PlusPlus) -> Vec<Self> {
         let mut states = Vec::new();
         let mut memory = self.clone();
@@ -81,7 +83,7 @@ impl Memory {
     }
 }
 
-/// Looks at words as an image.
+/// Interprets words as an image.
 pub(crate) fn image(geometry: PageGeometry, words: &[u64]) -> PageImage<'_> {
     PageImage::new(geometry, words)
 }

@@ -1,5 +1,5 @@
-//! Pages as a whole: long histories against a model, with a crash at every verb and in the midst of
-//! every WRITE; and any words at all, also for long (`fuzz`).
+//! Tests of whole pages: long histories compared with a model, with a crash at every verb and
+//! within every WRITE; and arbitrary words, also in long runs (`fuzz`).
 
 mod fuzz;
 mod history;

@@ -1,14 +1,14 @@
-//! Recovery of what a crash has left (D8), and a walk over all that a table lists.
+//! Recovery after a crash (LEAF-8), and a walk over everything that a table lists.
 
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::Batch;
-use farleaf_page::{Fence, PageBuffer, PageImage, Repair};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{Fence, PageBuffer, PageImage, Repair};
 
-use crate::memory::{Memory, image, writes_of};
-use crate::table::{Held, Model, TABLE, Table};
+use crate::strings::memory::{Memory, image, writes_of};
+use crate::strings::table::{Model, ModelValue, TABLE, Table};
 
 impl Table {
-    /// What a crash in the recovery of the first page that needs one leaves.
+    /// Returns the memories after a crash during the recovery of the first page that needs one.
     pub(crate) fn recoveries(&self, memory: &Memory) -> Vec<Memory> {
         let mut addr = self.first;
         let mut rng = self.rng.clone();
@@ -25,7 +25,7 @@ impl Table {
         }
     }
 
-    /// D8 for one page that a dead owner holds.
+    /// Returns the recovery of one page that a dead owner holds (LEAF-8).
     pub(crate) fn recovery(&self, memory: &Memory, addr: RemoteAddr) -> Batch {
         let mut batch = Batch::new();
         let words = memory.image_words(self.geometry, addr);
@@ -45,7 +45,7 @@ impl Table {
             change.repair(&mut batch, &mut buffer, &repair.expect("it was no damage"));
             return batch;
         }
-        // About to be retired with its neighbour, which was already?
+        // Was the page about to be retired together with its neighbor, which already is?
         if !page.is_retired() && !link.is_null() && neighbour.is_retired() {
             let successor = self.successor(memory, link);
             let words = memory.image_words(self.geometry, successor);
@@ -63,7 +63,7 @@ impl Table {
         batch
     }
 
-    /// The page that took a retired one's place in the end.
+    /// Returns the page that finally replaced a retired one.
     pub(crate) fn successor(&self, memory: &Memory, retired: RemoteAddr) -> RemoteAddr {
         let mut addr = retired;
         loop {
@@ -76,13 +76,13 @@ impl Table {
         }
     }
 
-    /// All that the table lists, page by page, each recovered if it needs to be. Checks that the
-    /// pages cover all keys, and list what they cover.
+    /// Returns everything that the table lists, recovering pages as needed. Checks that the pages
+    /// cover all keys, and list only what they cover.
     pub(crate) fn walk(&self, memory: &mut Memory) -> Model {
         self.walk_pages(memory).0
     }
 
-    /// The same, and which pages these are.
+    /// Walks as [`walk`](Self::walk) does, and also returns the pages.
     pub(crate) fn walk_pages(&self, memory: &mut Memory) -> (Model, Vec<RemoteAddr>) {
         let mut pages = Vec::new();
         let (mut addr, mut cursor, mut listed) = (self.first, Fence::START, Model::new());
@@ -114,7 +114,7 @@ impl Table {
                 );
                 assert!(previous.is_none_or(|previous| previous < key));
                 previous = Some(key.clone());
-                listed.insert(key, Held::of(page.value(slot)));
+                listed.insert(key, ModelValue::of(page.value(slot)));
             }
             if high.is_end() {
                 return (listed, pages);
@@ -123,7 +123,8 @@ impl Table {
         }
     }
 
-    /// Whether a page that the walk has left out has a successor: else two pages would cover a key.
+    /// Returns whether a page that the walk skipped has a successor; otherwise two pages would
+    /// cover a key.
     pub(crate) fn is_retired(&self, memory: &mut Memory, addr: RemoteAddr) -> bool {
         if memory.word(self.geometry.lock(addr)) != 0 {
             let mut batch = self.recovery(memory, addr);

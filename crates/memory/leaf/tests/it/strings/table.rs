@@ -1,30 +1,30 @@
-//! A table of pages in [`Memory`]: found by following links, changed by batches that may be cut off
-//! anywhere, recovered, and compared with a model after each of these.
+//! Table of pages in [`Memory`]: found by following links, changed by batches that may be
+//! interrupted anywhere, recovered, and compared with a model after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use farleaf_base::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId};
 use farleaf_fabric::Batch;
-use farleaf_page::{
-    Fence, Found, InPlace, NewFence, NewKey, NewPage, NewPrefix, NewRecord, NotInPlace, Outside,
-    PageBuffer, PageChange, PageDraft, PageGeometry, Placement, Reference, Room, Source,
-    SplitRequest, Value, plan_merge, plan_rewrite,
+use farleaf_leaf::strings::{
+    Fence, FitOutcome, Found, InPlace, KeyPlacement, MoveSource, NewFence, NewKey, NewPage,
+    NewPrefix, NewRecord, NotInPlace, Outside, PageBuffer, PageChange, PageDraft, PageGeometry,
+    Reference, SplitRequest, Value, plan_merge, plan_rewrite,
 };
-use farleaf_types::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::memory::{Memory, Write, image, writes_of};
+use crate::strings::memory::{Memory, Write, image, writes_of};
 
 pub(crate) const TABLE: TableId = TableId(7);
 
-/// A value as the model has it.
+/// Value in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum ModelValue {
     Inline(Vec<u8>),
     Outside(Reference),
 }
 
-impl Held {
+impl ModelValue {
     pub(crate) fn of(value: Value<'_>) -> Self {
         match value {
             Value::Inline(bytes) => Self::Inline(bytes.to_vec()),
@@ -40,11 +40,11 @@ impl Held {
     }
 }
 
-pub(crate) type Model = BTreeMap<Vec<u8>, Held>;
+pub(crate) type Model = BTreeMap<Vec<u8>, ModelValue>;
 
-/// How often what happened.
+/// Counts of events.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct EventCounts {
     pub(crate) moves: usize,
     pub(crate) splits: usize,
     pub(crate) left_puts: usize,
@@ -64,10 +64,10 @@ pub(crate) struct Table {
     pub(crate) outside: Outside,
     pub(crate) model: Model,
     pub(crate) rng: Xoshiro256PlusPlus,
-    pub(crate) tally: Tally,
-    /// One in so many changes is cut off at every place.
+    pub(crate) tally: EventCounts,
+    /// Period of changes that are interrupted at every place.
     pub(crate) crash_period: u64,
-    /// References that pages ought to name.
+    /// References that pages should have.
     named: BTreeSet<Reference>,
     pub(crate) first: RemoteAddr,
     next_block: u64,
@@ -85,7 +85,7 @@ impl Table {
             outside: Outside::new(),
             model: Model::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
-            tally: Tally::default(),
+            tally: EventCounts::default(),
             crash_period,
             named: BTreeSet::new(),
             first: RemoteAddr::new(NodeId(0), 64),
@@ -134,7 +134,7 @@ impl Table {
         reference
     }
 
-    /// Locks a page that was read: what changes it may be cut off.
+    /// Locks a page that was read, because its change may be interrupted.
     fn lock(&mut self, addr: RemoteAddr) -> PageBuffer {
         let lock = self.geometry.lock(addr);
         assert_eq!(self.memory.word(lock), 0, "nobody holds it");
@@ -147,7 +147,7 @@ impl Table {
         PageBuffer::copy_of(image(self.geometry, &words))
     }
 
-    /// The page that covers a key, by links to the right alone.
+    /// Returns the page that covers a key, found by links to the right alone.
     fn find(&self, key: &[u8]) -> RemoteAddr {
         let mut addr = self.first;
         loop {
@@ -156,15 +156,15 @@ impl Table {
             assert!(image.is_intact(addr, TABLE), "{addr} is torn");
             addr = match image.placement(key, &self.outside) {
                 _ if image.is_retired() => image.link().place(),
-                Placement::Here => return addr,
-                Placement::Right => image.link(),
+                KeyPlacement::Here => return addr,
+                KeyPlacement::Right => image.link(),
                 other => panic!("{other:?} from {addr}, though all strings were read"),
             };
         }
     }
 
-    /// Posts a batch that brings the table from one model to the next; now and then it is cut off
-    /// everywhere before.
+    /// Posts a batch that leads the table from one model to the next, after simulating
+    /// interruptions at every place from time to time.
     fn post(&mut self, batch: &mut Batch, next: Model) {
         let writes = writes_of(batch);
         batch.clear();
@@ -175,14 +175,14 @@ impl Table {
         self.model = next;
     }
 
-    /// Posts a batch that nothing reachable tells of.
+    /// Posts a batch that changes nothing reachable.
     fn post_unseen(&mut self, batch: &mut Batch) {
         let model = self.model.clone();
         self.post(batch, model);
     }
 
     fn cut_off(&mut self, writes: &[Write], next: &Model) {
-        // Of the walk, for which locks are as if nobody had died.
+        // The pages of a walk that treats locks as if no session had died.
         let (_, pages) = self.walk_pages(&mut self.memory.clone());
         for crashed in self.memory.crashed(writes, &mut self.rng) {
             self.tally.crashes += 1;
@@ -198,7 +198,7 @@ impl Table {
                 listed == self.model || listed == *next,
                 "a crash left neither what was, nor what was to be"
             );
-            // Recovery may be cut off as well, and by its own WRITEs alone.
+            // Recovery may be interrupted as well, within its own WRITEs.
             for again in self.recoveries(&crashed) {
                 let mut again = again;
                 assert_eq!(self.walk(&mut again), listed);
@@ -206,7 +206,7 @@ impl Table {
         }
     }
 
-    /// Compares the table with the model, and what its pages name with what they ought to.
+    /// Compares the table with the model, and its pages' references with the expected ones.
     pub(crate) fn check(&mut self) {
         let mut memory = self.memory.clone();
         assert_eq!(self.walk(&mut memory), self.model);
@@ -233,8 +233,8 @@ impl Table {
             let Found::Record(slot) = image.find(key, &self.outside) else {
                 panic!("a listed key was not found");
             };
-            assert_eq!(Held::of(image.value(slot)), self.model[key]);
-            // Without a look outside the page has at least a guess.
+            assert_eq!(ModelValue::of(image.value(slot)), self.model[key]);
+            // Without reading outside strings, the page has at least candidates.
             match image.find(key, &Outside::new()) {
                 Found::Record(found) => assert_eq!(found, slot),
                 Found::Unsure(slots) => {
@@ -272,8 +272,8 @@ impl Table {
         assert_eq!(self.page(addr), page, "the buffer is what far memory holds");
     }
 
-    pub(crate) fn put(&mut self, key: &[u8], value: &Held) {
-        // As often as a rewrite leaves the record out.
+    pub(crate) fn put(&mut self, key: &[u8], value: &ModelValue) {
+        // Repeat as often as a rewrite leaves the record out.
         for _ in 0..3 {
             if self.put_once(key, value) {
                 return;
@@ -283,7 +283,7 @@ impl Table {
         panic!("the record finds no room, however often pages are split");
     }
 
-    fn put_once(&mut self, key: &[u8], value: &Held) -> bool {
+    fn put_once(&mut self, key: &[u8], value: &ModelValue) -> bool {
         let addr = self.find(key);
         let mut page = self.lock(addr);
         let mut next = self.model.clone();
@@ -314,7 +314,7 @@ impl Table {
             }
             Found::Unsure(_) => panic!("all was read"),
         };
-        if room == Room::Enough {
+        if room == FitOutcome::Enough {
             if let Some(reference) = freed {
                 assert!(self.named.remove(&reference));
             }
@@ -332,7 +332,7 @@ impl Table {
         is_put
     }
 
-    /// Splits or rewrites a locked page; says whether the record is in it then.
+    /// Splits or rewrites a locked page; returns whether the record is in it then.
     fn make_room(
         &mut self,
         addr: RemoteAddr,
@@ -391,7 +391,7 @@ impl Table {
         let mut plan = plan.expect("there is always a cut");
         self.give(&mut plan.left);
         let mut batch = Batch::new();
-        let mut source = Source {
+        let mut source = MoveSource {
             addr,
             page: page.clone(),
         };
@@ -427,7 +427,7 @@ impl Table {
         plan.is_put
     }
 
-    /// On the same node, so that a move is one batch.
+    /// Allocates a page on the same node, so that a move is one batch.
     fn new_page_beside(&mut self, addr: RemoteAddr) -> RemoteAddr {
         self.next_block += self.geometry.stride_blocks();
         RemoteAddr::new(addr.node(), self.next_block)
@@ -445,7 +445,7 @@ impl Table {
         assert!(draft.wanted().is_empty() && draft.fits());
     }
 
-    /// Makes one of the page of a key and the one right of it, if they have room in one.
+    /// Merges the page of a key with its right neighbor, if they fit into one.
     pub(crate) fn merge(&mut self, key: &[u8]) {
         let left = self.find(key);
         let right = self.page(left).image().link();
@@ -453,7 +453,7 @@ impl Table {
             return;
         }
         let right = self.successor(&self.memory, right.place());
-        // The left one is to link to the right one (M1).
+        // The left page must link to the right one before they are moved.
         let mut left_page = self.lock(left);
         let mut batch = Batch::new();
         self.change(left).relink(&mut batch, &mut left_page, right);
@@ -472,7 +472,7 @@ impl Table {
         self.tally.merges += 1;
         self.give(&mut plan.page);
         let mut merged = plan.page.build(images[1].link());
-        let mut sources = [(left, &pages[0]), (right, &pages[1])].map(|(addr, page)| Source {
+        let mut sources = [(left, &pages[0]), (right, &pages[1])].map(|(addr, page)| MoveSource {
             addr,
             page: page.clone(),
         });
@@ -486,7 +486,7 @@ impl Table {
     }
 }
 
-fn record<'a>(key: &'a [u8], block: Option<Reference>, value: &'a Held) -> NewRecord<'a> {
+fn record<'a>(key: &'a [u8], block: Option<Reference>, value: &'a ModelValue) -> NewRecord<'a> {
     NewRecord {
         key: match block {
             None => NewKey::Inline(key),

@@ -1,18 +1,18 @@
-//! Whatever words come from far memory, with a right checksum or without, everything answers.
+//! Every function returns for any words in far memory, with a valid checksum or not.
 
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::Batch;
-use farleaf_page::{
-    Fence, InPlace, NewFence, NewKey, NewPage, NewPrefix, NewRecord, Outside, PageBuffer,
-    PageChange, PageGeometry, PageImage, Placement, Reference, Repair, SplitRequest, Value,
+use farleaf_leaf::strings::{
+    Fence, InPlace, KeyPlacement, NewFence, NewKey, NewPage, NewPrefix, NewRecord, Outside,
+    PageBuffer, PageChange, PageGeometry, PageImage, Reference, Repair, SplitRequest, Value,
     plan_merge, plan_rewrite,
 };
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
 use proptest::prelude::*;
 
 pub(crate) const ADDR: RemoteAddr = RemoteAddr::new(NodeId(0), 64);
 pub(crate) const TABLE: TableId = TableId(1);
 
-/// Two keys that are outside, and the prefix of a page.
+/// Bytes of two outside keys, and of a page's prefix.
 const LONG: [u8; 600] = [b'p'; 600];
 
 fn reference(string: &[u8], block: u64) -> Reference {
@@ -30,7 +30,7 @@ pub(crate) fn strings() -> Outside {
     outside
 }
 
-/// A page with everything: inline or not.
+/// Returns a page with all kinds of contents, inline or outside.
 pub(crate) fn sample(geometry: PageGeometry, is_outside: bool, record_count: usize) -> PageBuffer {
     let keys: Vec<Vec<u8>> = (0..record_count)
         .map(|number| [&LONG[..40], format!("{number:03}").as_bytes()].concat())
@@ -71,7 +71,7 @@ pub(crate) fn sample(geometry: PageGeometry, is_outside: bool, record_count: usi
     PageBuffer::build(geometry, &page, &records).expect("these have room")
 }
 
-/// Asks an image everything, intact or not.
+/// Calls every query of an image, intact or not.
 pub(crate) fn ask(image: PageImage<'_>, keys: &[&[u8]], outside: &Outside) {
     for key in keys {
         let _ = (image.placement(key, outside), image.find(key, outside));
@@ -113,7 +113,7 @@ pub(crate) fn change(page: &PageBuffer, keys: &[&[u8]], outside: &Outside) {
     let image = page.image();
     let mut batch = Batch::new();
     for key in keys {
-        if image.placement(key, outside) != Placement::Here {
+        if image.placement(key, outside) != KeyPlacement::Here {
             continue;
         }
         let suffix_size_bytes = key.len() - image.prefix_size_bytes();
@@ -173,7 +173,7 @@ pub(crate) fn keys() -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    /// Random words are no page, and all questions have answers.
+    /// Random words are not a page, and all queries return.
     #[test]
     fn any_words_can_be_looked_at(
         geometry in sizes(),
@@ -187,15 +187,15 @@ proptest! {
         ask(image, &keys, &if is_read { strings() } else { Outside::new() });
     }
 
-    /// A page with some words that are not its own, and a right checksum: it is looked at, and if
-    /// its words are such that it counts as a page, it is changed in every way.
+    /// A page with some foreign words and a valid checksum can be queried, and changed in every way
+    /// if it passes as a page.
     #[test]
     fn mutated_words_with_a_right_checksum_are_survived(
         geometry in sizes(),
         is_outside: bool,
         is_read in prop::bool::weighted(0.8),
         record_count in 0_usize..6,
-        // Header, slots and heap alike; single bits more often than whole words.
+        // Change header, slots and heap alike, and single bits more often than whole words.
         changes in prop::collection::vec((0_usize..255, any::<u64>(), 0_u32..64, 0..8_u8), 0..5),
     ) {
         let page = sample(geometry, is_outside, record_count);
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// The sample is a page, so that the test above changes something.
+/// The sample is a page, so the test above does change something.
 #[test]
 fn the_sample_is_a_page() {
     for size_bytes in [512, 1024, 2048] {
@@ -234,7 +234,7 @@ fn the_sample_is_a_page() {
             let keys = keys();
             let here = keys
                 .iter()
-                .filter(|key| page.image().placement(key, &strings()) == Placement::Here);
+                .filter(|key| page.image().placement(key, &strings()) == KeyPlacement::Here);
             assert!(here.count() > 1);
         }
     }

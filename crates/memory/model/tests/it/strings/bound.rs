@@ -1,4 +1,4 @@
-//! The bound: every trained fence within epsilon, no ties, no leaf left out.
+//! Error bound: every trained fence is within epsilon, without ties, and no leaf is left out.
 
 use farleaf_model::rounding_tolerance;
 use farleaf_model::strings::{Alphabet, LineSegment, LineSegmentBuilder};
@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use crate::strings::samples::{Sample, all_shapes, segments_of, strings};
 
-/// Each segment stands for the next leaves, all are covered, fences begin with its prefix, ascend
-/// strictly in coordinates and are predicted within `error_max`, which keeps the bound; stored
-/// parts make the same segment.
+/// Checks that the segments represent all leaves in order, and that their fences have the prefix
+/// and strictly ascending coordinates. Fences are predicted within `error_max`, which respects the
+/// bound. Stored parts make the same segment.
 fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> Vec<LineSegment> {
     let segments = segments_of(fences, epsilon, leaf_count_max);
     let context = format!("{name}, epsilon {epsilon}, at most {leaf_count_max} leaves");
@@ -63,7 +63,7 @@ fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> V
     segments
 }
 
-/// Keys of every shape keep the bound, for every epsilon and cap.
+/// Keys of every shape respect the bound, for every epsilon and limit.
 #[test]
 fn bound_holds_on_all_shapes() {
     for (name, keys) in all_shapes(2000) {
@@ -79,15 +79,16 @@ fn bound_holds_on_all_shapes() {
 }
 
 proptest! {
-    /// So do random strings, with runs of the extreme bytes and prefixes of each other among them.
+    /// Random strings respect the bound, including runs of extreme bytes and prefixes of each
+    /// other.
     #[test]
     fn bound_holds_on_random_strings(fences in strings(80), epsilon in 0.0..8.0) {
         check("random", &fences, epsilon, 64);
     }
 }
 
-/// Decimal numbers, evenly spaced, are one line however many digits change, and hexadecimal and
-/// binary ones are, each in its own alphabet; in another they are not.
+/// Evenly spaced decimal numbers are one line however many digits change; hexadecimal and binary
+/// numbers are, too, each in its own alphabet but not in another.
 #[test]
 fn even_numbers_are_one_line_in_their_own_alphabet() {
     let numbers = || (0..3000_u64).map(|index| index * 7);
@@ -134,7 +135,7 @@ fn even_numbers_are_one_line_in_their_own_alphabet() {
     }
 }
 
-/// The builder takes smaller fences again once it has finished.
+/// A finished builder accepts smaller fences again.
 #[test]
 fn finish_makes_ready_for_new_input() {
     let mut builder = LineSegmentBuilder::new(1.0, 3);
@@ -158,7 +159,7 @@ fn finish_makes_ready_for_new_input() {
     );
 }
 
-/// Fences that do not ascend are a broken invariant of the caller.
+/// Fences that do not ascend violate the caller's contract and panic.
 #[test]
 #[should_panic(expected = "not greater than the one before")]
 fn equal_fences_are_refused() {

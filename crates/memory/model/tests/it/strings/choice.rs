@@ -1,4 +1,4 @@
-//! Lines are kept where they are good, and fences are taken where they are not.
+//! Lines are used where they are good, and fences elsewhere.
 
 use farleaf_model::strings::{Residuals, StringDirectory, StringSegment, StringSegmentBuilder};
 use proptest::prelude::*;
@@ -7,13 +7,13 @@ use rand_xoshiro::rand_core::Rng;
 use crate::keys::prng;
 use crate::strings::samples::{Sample, all_shapes, strings};
 
-/// Words of a few syllables under folders of a few words: clusters within clusters.
+/// Words of a few syllables in folders of a few words: clusters within clusters.
 fn text(count: usize) -> Vec<Vec<u8>> {
     const SYLLABLES: [&str; 12] = [
         "ba", "berg", "de", "san", "ta", "ville", "ri", "o", "new", "ing", "ham", "st",
     ];
     let prng = &mut prng(5);
-    // Of two draws the lesser: some are frequent.
+    // The smaller of two draws makes some words frequent.
     let mut word = |syllable_count: u64| -> String {
         let mut draw = |end: u64| (prng.next_u64() % end).min(prng.next_u64() % end);
         let count = 1 + draw(syllable_count);
@@ -27,8 +27,8 @@ fn text(count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// The sizes of a directory of lines and one of what is chosen, and of how many keys each names one
-/// leaf or two, the right one among them.
+/// Returns for a directory of lines, and for one of chosen kinds: its size, and the numbers of keys
+/// for which it names one leaf or two, including the right one.
 fn compare(keys: &[Vec<u8>], record_count: usize) -> [(usize, usize, usize); 2] {
     let sample = Sample::new(keys, record_count);
     [sample.lines(2.67, 4096), sample.chosen(2.67, 4096)].map(|segments| {
@@ -46,7 +46,7 @@ fn compare(keys: &[Vec<u8>], record_count: usize) -> [(usize, usize, usize); 2] 
     })
 }
 
-/// Text is found at once, nearly always, by fewer bytes than lines take.
+/// Text is nearly always found at once, with fewer bytes than lines take.
 #[test]
 fn text_is_front_coded() {
     let keys = text(60_000);
@@ -63,7 +63,7 @@ fn text_is_front_coded() {
     }
 }
 
-/// Hashes, counters and identifiers stay with the very lines that they would have anyhow.
+/// Hashes, counters and identifiers get the same lines as without the choice.
 #[test]
 fn numbers_stay_lines() {
     for (name, keys) in &all_shapes(50_000)[..7] {
@@ -72,7 +72,7 @@ fn numbers_stay_lines() {
             let (lines, chosen) = (sample.lines(epsilon, 4096), sample.chosen(epsilon, 4096));
             let coded = chosen.iter().filter(|segment| segment.is_front_coded());
             let leaves: u32 = coded.map(StringSegment::leaf_count).sum();
-            // A few leaves at an end, or where digits become more.
+            // A few leaves at an end, or where the number of digits grows.
             assert!(
                 leaves as usize * 200 <= sample.fences.len() + 400,
                 "{name}, {record_count} records: {leaves} of {} leaves, {} against {} segments",
@@ -84,7 +84,7 @@ fn numbers_stay_lines() {
     }
 }
 
-/// Where keys become others, so do segments.
+/// Where the kind of keys changes, so does the kind of segments.
 #[test]
 fn kinds_take_turns() {
     let numbers = |letter: char| (0..5000).map(move |n| format!("{letter}{n:06}").into_bytes());
@@ -115,8 +115,8 @@ fn kinds_take_turns() {
 }
 
 proptest! {
-    /// Segments stand for all leaves in order, none is larger than it may be, and of two that are
-    /// front-coded and side by side the first one is full.
+    /// Segments represent all leaves in order and respect the size limit; of two adjacent
+    /// front-coded ones the first is full.
     #[test]
     fn segments_cover_all_leaves(fences in strings(200), leaf_count_max in 1_u32..40) {
         let mut builder = StringSegmentBuilder::new(2.67, leaf_count_max);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::strings::samples::{string, strings};
 
 proptest! {
-    /// Of two strings, the greater one has no smaller coordinate, in any alphabet.
+    /// The greater of two strings has no smaller coordinate, in any alphabet.
     #[test]
     fn coordinates_are_monotone(strings in strings(60)) {
         for alphabet in Alphabet::ALL {
@@ -18,9 +18,9 @@ proptest! {
         }
     }
 
-    /// Nor has it behind a prefix, or a smaller position, whatever the line: with any parts that
-    /// are not refused, any strings, and any unit; and whatever the line and its residuals are, a
-    /// leaf of it is located.
+    /// The greater string has no smaller coordinate behind a prefix, and no smaller position on any
+    /// line: for any valid parts, strings and unit. For any line and residuals, one of its leaves
+    /// is located.
     #[test]
     fn positions_are_monotone(
         strings in strings(40),
@@ -71,8 +71,8 @@ proptest! {
         }
     }
 
-    /// Strings of an alphabet's own bytes, as many as fit, each have a coordinate of their own, in
-    /// their order.
+    /// Strings of an alphabet's own bytes, as many as fit, have distinct coordinates, in their
+    /// order.
     #[test]
     fn listed_bytes_are_told_apart(
         left in prop::collection::vec(b'0'..=b'9', 8),

@@ -1,4 +1,4 @@
-//! Front-coded segments: the right leaf of every key, and nothing but what was written is read.
+//! Front-coded segments: every key leads to the right leaf, and invalid data are rejected.
 
 use farleaf_model::strings::{
     FrontCodedSegment, FrontCodedSegmentParts, Residuals, StringDirectory, StringModelError,
@@ -21,7 +21,7 @@ fn parts(segment: &FrontCodedSegment) -> FrontCodedSegmentParts {
     }
 }
 
-/// Keys at a fence and as near to it as keys can be.
+/// Returns keys at a fence and as near to it as possible.
 fn near(fence: &[u8]) -> Vec<Vec<u8>> {
     let behind = |byte| [fence, &[byte]].concat();
     let mut near = vec![fence.to_vec(), behind(0), behind(0xff)];
@@ -36,8 +36,8 @@ fn near(fence: &[u8]) -> Vec<Vec<u8>> {
     near
 }
 
-/// A segment alone, read back, and as one of a directory says of each key what a search in all
-/// fences says.
+/// Checks that a segment alone, read back, and in a directory finds the same leaf of each key as a
+/// search in all fences.
 fn check<'a>(fences: &[Vec<u8>], keys: impl IntoIterator<Item = &'a Vec<u8>>) {
     let segment = encode(fences);
     assert_eq!(segment.leaf_count() as usize, fences.len());
@@ -60,7 +60,7 @@ fn check<'a>(fences: &[Vec<u8>], keys: impl IntoIterator<Item = &'a Vec<u8>>) {
     }
 }
 
-/// Keys of every shape, and the empty one.
+/// Tests keys of every shape, and the empty one.
 #[test]
 fn every_shape_is_found() {
     for (_, keys) in all_shapes(2000) {
@@ -73,8 +73,8 @@ fn every_shape_is_found() {
 }
 
 proptest! {
-    /// Random strings, with runs of the extreme bytes and prefixes of each other among them:
-    /// present, absent, before the first, behind the last.
+    /// Tests random strings, including runs of extreme bytes and prefixes of each other: present,
+    /// absent, before the first, behind the last.
     #[test]
     fn random_strings_are_found(
         fences in strings(120),
@@ -84,7 +84,7 @@ proptest! {
         check(&fences, near.iter().chain(&others).chain([&Vec::new()]));
     }
 
-    /// Long common prefixes, that of all and those of neighbours, and long suffixes.
+    /// Tests long common prefixes, of all fences and of neighbors, and long suffixes.
     #[test]
     fn long_strings_are_found(
         tails in strings(50),
@@ -100,8 +100,8 @@ proptest! {
         check(&fences, near.iter().chain(&fences));
     }
 
-    /// Whatever bytes are said to be entries, they are refused or are those of ascending fences,
-    /// and any key then is in a leaf that there is.
+    /// Any bytes are rejected as entries, or are those of ascending fences, and any key is then in
+    /// an existing leaf.
     #[test]
     fn changed_entries_are_refused_or_right(
         fences in strings(80),
@@ -146,7 +146,7 @@ fn check_any(parts: &FrontCodedSegmentParts, keys: &[Vec<u8>]) {
     assert!(leaves.iter().all(|leaf| *leaf < parts.leaf_count));
 }
 
-/// Keys that differ in their last bytes only, so many that nothing but these tells them apart.
+/// Many keys that differ only in their last bytes are distinguished.
 #[test]
 fn last_bytes_tell_keys_apart() {
     let key = |number: u32| [&[b'k'; 1000][..], &number.to_be_bytes()].concat();
@@ -163,7 +163,7 @@ fn last_bytes_tell_keys_apart() {
     assert!(size_bytes < 3 * fences.len(), "{size_bytes} B");
 }
 
-/// What is wrong is said, with the leaf at which it is.
+/// Errors describe the fault and name the leaf.
 #[test]
 fn parts_are_checked() {
     let segment = encode(&[
@@ -222,7 +222,7 @@ fn parts_are_checked() {
     ));
 }
 
-/// Numbers beyond four bits, of one byte and more.
+/// Tests numbers beyond four bits, of one byte and more.
 #[test]
 fn long_sizes_are_read() {
     for size in [14, 15, 16, 14 + 128, 15 + 128, 4096] {

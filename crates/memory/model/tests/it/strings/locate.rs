@@ -1,4 +1,4 @@
-//! Leaves are found, and never further off than the bound.
+//! Leaves are found, and predictions are within the bound.
 
 use farleaf_model::strings::{
     Boundary, LineSegment, PackedBlock, Residuals, StringDirectory, StringModelError,
@@ -8,18 +8,18 @@ use proptest::prelude::*;
 
 use crate::strings::samples::{Sample, all_shapes, string, strings};
 
-/// What became of lookups of keys that are there.
+/// Results of lookups of present keys.
 #[derive(Debug, Default)]
-struct Tally {
+struct LookupCounts {
     single: usize,
     pair: usize,
     wrong: usize,
 }
 
-/// Locates every key and those besides: all within the predicted range, which has the leaf, give or
-/// take a leaf at each end; of a pair at least one of the two is.
-fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Tally {
-    let mut tally = Tally::default();
+/// Locates every key and the others. All must be within the predicted range, which contains the
+/// leaf, plus or minus a leaf at each end; of a pair, at least one must be.
+fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> LookupCounts {
+    let mut tally = LookupCounts::default();
     let leaf_of = |key: &Vec<u8>| sample.fences.partition_point(|fence| fence <= key) as u32 - 1;
     for (index, key) in sample.keys.iter().chain(others).enumerate() {
         let leaf = leaf_of(key);
@@ -48,7 +48,7 @@ fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Ta
     tally
 }
 
-/// The line of a segment that is one.
+/// Returns the line of a segment that is one.
 fn line(segment: &StringSegment) -> &LineSegment {
     match segment {
         StringSegment::Line(line) => line,
@@ -56,7 +56,7 @@ fn line(segment: &StringSegment) -> &LineSegment {
     }
 }
 
-/// Directories of each kind of segments and residuals.
+/// Returns directories of each kind of segments and residuals.
 fn directories(sample: &Sample, epsilon: f64) -> Vec<StringDirectory> {
     let kinds = [sample.lines(epsilon, 4096), sample.chosen(epsilon, 100)];
     let of_kind = |segments: &Vec<StringSegment>| {
@@ -85,9 +85,10 @@ fn locate_keeps_the_bound_on_all_shapes() {
     }
 }
 
-/// A pair reaches two leaves below the range where a gap between keys is wide: the threshold that
-/// the key is held back by is near the far end of the gap, and the leaf below it has none. Found by
-/// [`locate_keeps_the_bound_on_random_strings`], which claimed the bound for both of a pair.
+/// A pair reaches two leaves below the range if a gap between keys is wide. The threshold that
+/// holds back the key is near the far end of the gap, and the leaf below it has none. Found by
+/// [`locate_keeps_the_bound_on_random_strings`], which required the bound for both leaves of a
+/// pair.
 #[test]
 fn a_pair_keeps_the_bound_by_one_of_its_leaves() {
     let mut keys: Vec<Vec<u8>> = (0..10).map(|count| vec![0; count]).collect();
@@ -105,7 +106,7 @@ fn a_pair_keeps_the_bound_by_one_of_its_leaves() {
 }
 
 proptest! {
-    /// So are random strings, present or not.
+    /// Random strings, present or not, are located within the bound.
     #[test]
     fn locate_keeps_the_bound_on_random_strings(
         keys in strings(120),
@@ -119,8 +120,8 @@ proptest! {
         }
     }
 
-    /// Keys on both sides of a fence are located on their side by residual bytes, wherever
-    /// positions tell them apart.
+    /// Keys on both sides of a fence are located on their side by residual bytes, if their
+    /// positions differ.
     #[test]
     fn bytes_are_exact_where_positions_differ(keys in strings(120), record_count in 1_usize..5) {
         let sample = Sample::new(&keys, record_count);
@@ -136,14 +137,14 @@ proptest! {
             let position = |key| line(&segments[segment]).position(key, shift);
             if directory.segment_of(last) != segment || position(last) < position(first) {
                 let located = directory.locate(first);
-                // At a threshold a key may be on either side: both leaves are said.
+                // At a threshold a key may be on either side: both leaves are returned.
                 prop_assert!(located.leaf as usize + usize::from(located.also.is_some()) >= leaf);
                 prop_assert!((directory.locate(last).leaf as usize) < leaf);
             }
         }
     }
 
-    /// Any words are blocks: whatever they are, a leaf of the segment is located.
+    /// Any words are blocks, and lead to an existing leaf of the segment.
     #[test]
     fn any_blocks_and_residuals_locate_some_leaf(
         keys in strings(100),
@@ -170,8 +171,8 @@ proptest! {
     }
 }
 
-/// Of fences alone, with no key known on either side, residuals of both kinds keep the bound, and
-/// fences are located in their own leaves by bytes wherever positions tell them apart.
+/// With fences alone, without known keys on either side, residuals of both kinds respect the bound.
+/// Bytes locate fences in their own leaves if positions differ.
 #[test]
 fn fences_alone_are_enough() {
     for (name, keys) in all_shapes(2000) {
@@ -209,8 +210,8 @@ fn fences_alone_are_enough() {
     }
 }
 
-/// One record a leaf, keys of YCSB: at most 0.6 bytes of metadata for each, all counted; of 1000
-/// gets, 40 read a second leaf, and 2 are predicted wrong, at the most.
+/// With one record per leaf and keys of YCSB, all metadata take at most 0.6 bytes per record. Of
+/// 1000 gets, at most 40 read a second leaf, and at most 2 are predicted wrong.
 #[test]
 fn single_records_take_half_a_byte() {
     let shapes = all_shapes(200_000);
@@ -231,8 +232,8 @@ fn single_records_take_half_a_byte() {
     }
 }
 
-/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right, in one
-/// leaf or in two beside each other.
+/// With six records and one byte per leaf, at least 98 % of keys are located right, in one leaf or
+/// in two adjacent ones.
 #[test]
 fn six_records_take_a_third_of_a_byte() {
     let (name, keys) = &all_shapes(100_000)[0];
@@ -249,7 +250,7 @@ fn six_records_take_a_third_of_a_byte() {
     );
 }
 
-/// What does not fit together is refused, and says what was expected.
+/// Inconsistent parts are rejected with an error that names the expected value.
 #[test]
 fn directories_are_checked() {
     let sample = Sample::new(&all_shapes(100)[0].1, 1);
@@ -289,7 +290,7 @@ fn directories_are_checked() {
     );
 }
 
-/// The numbers of segments and leaves lead to each other.
+/// The numbers of segments and leaves map to each other.
 #[test]
 fn segments_and_leaves_are_numbered() {
     let sample = Sample::new(&all_shapes(2000)[0].1, 1);

@@ -1,4 +1,4 @@
-//! Models over strings: coordinates are monotone, the bound holds, routes are exact, leaves are
+//! Models over strings: coordinates are monotone, the bound holds, routes are exact, and leaves are
 //! found.
 
 mod bound;

@@ -1,4 +1,4 @@
-//! Routes are a plain binary search.
+//! Routes equal a plain binary search.
 
 use farleaf_model::strings::{StringModelError, StringRoutes};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn expected(fences: &[Vec<u8>], key: &[u8]) -> usize {
         .saturating_sub(1)
 }
 
-/// Looks for each key, and for what is right before and right behind it.
+/// Searches for each key, and for the keys directly before and behind it.
 fn check<'a>(fences: &[Vec<u8>], keys: impl IntoIterator<Item = &'a Vec<u8>>) {
     let borrowed: Vec<&[u8]> = fences.iter().map(|fence| &**fence).collect();
     let routes = StringRoutes::build(&borrowed).expect("ascending");
@@ -35,7 +35,7 @@ fn check<'a>(fences: &[Vec<u8>], keys: impl IntoIterator<Item = &'a Vec<u8>>) {
 }
 
 proptest! {
-    /// Random fences, random keys, fences as keys; with a common prefix and without.
+    /// Tests random fences, random keys, and fences as keys; with a common prefix and without.
     #[test]
     fn routes_equal_a_binary_search(
         mut fences in strings(60),
@@ -54,7 +54,7 @@ proptest! {
     }
 }
 
-/// So do many, and long ones whose heads are equal.
+/// Tests many fences, and long ones whose heads are equal.
 #[test]
 fn routes_of_all_shapes_are_exact() {
     for (_, keys) in all_shapes(3000) {
@@ -63,7 +63,7 @@ fn routes_of_all_shapes_are_exact() {
     }
 }
 
-/// What does not ascend, or is empty, is refused.
+/// Fences that are missing or do not ascend are rejected.
 #[test]
 fn fences_out_of_order_are_refused() {
     let build = |fences: &[&[u8]]| StringRoutes::build(fences).map(|_| ());

@@ -1,4 +1,4 @@
-//! Strings of the shapes that keys have, and of those that they should not have.
+//! Strings of the shapes that keys have, and of unfavorable shapes.
 
 use farleaf_model::strings::{
     Boundary, LineSegment, LineSegmentBuilder, Residuals, StringSegment, StringSegmentBuilder,
@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::Rng;
 
 use crate::keys::prng;
 
-/// A piece of a string: runs of the extremes, digits, text, anything.
+/// Piece of a string: runs of the extremes, digits, text, anything.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         (0_usize..12).prop_map(|count| vec![0; count]),
@@ -26,7 +26,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A string of a few pieces; often one begins with another.
+/// String of a few pieces; often one begins with another.
 pub(super) fn string() -> impl Strategy<Value = Vec<u8>> {
     vec(piece(), 0..4).prop_map(|pieces| pieces.concat())
 }
@@ -36,7 +36,7 @@ pub(super) fn strings(count_max: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
     btree_set(string(), 1..count_max).prop_map(|strings| strings.into_iter().collect())
 }
 
-/// Every shape, by name, with about `count` ascending keys each.
+/// Returns every shape, by name, with about `count` ascending keys each.
 pub(super) fn all_shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let prng = &mut prng(11);
     let mut draw = |key: &mut dyn FnMut(u64, u64) -> Vec<u8>| -> Vec<Vec<u8>> {
@@ -104,13 +104,12 @@ fn identifier(random: u64) -> Vec<u8> {
     digits.map(|digit| LISTED[digit as usize]).collect()
 }
 
-/// Keys in leaves: what a training sees.
+/// Keys in leaves, as a training sees them.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) record_count: usize,
-    /// The lower fence of each leaf: the empty string, then the shortest that tells the leaves
-    /// apart.
+    /// Lower fence of each leaf: the empty string, then the shortest that separates the leaves.
     pub(super) fences: Vec<Vec<u8>>,
 }
 
@@ -129,13 +128,13 @@ impl Sample {
         }
     }
 
-    /// Lines, whatever suits.
+    /// Returns segments of lines only.
     pub(super) fn lines(&self, epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
         let lines = segments_of(&self.fences, epsilon, leaf_count_max);
         lines.into_iter().map(StringSegment::from).collect()
     }
 
-    /// The boundaries of so many leaves from `first_leaf` on.
+    /// Returns the boundaries of `leaf_count` leaves from `first_leaf` on.
     fn boundaries(&self, first_leaf: usize, leaf_count: u32) -> Vec<Boundary<'_>> {
         let leaves = first_leaf..first_leaf + leaf_count as usize;
         let boundary = |leaf: usize| {
@@ -149,7 +148,7 @@ impl Sample {
         leaves.map(boundary).collect()
     }
 
-    /// Segments of either kind.
+    /// Returns segments of either kind.
     pub(super) fn chosen(&self, epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
         let mut builder = StringSegmentBuilder::new(epsilon, leaf_count_max);
         let mut segments = Vec::new();
@@ -161,7 +160,7 @@ impl Sample {
         segments
     }
 
-    /// Residuals of the kind of `none_yet` for segments of either kind.
+    /// Returns residuals of the kind of `none_yet` for segments of either kind.
     pub(super) fn residuals(
         &self,
         segments: &[StringSegment],

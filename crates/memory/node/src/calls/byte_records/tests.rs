@@ -5,7 +5,7 @@ fn put<'a>(records: &ByteTableRecords, key: &'a [u8], value: &[u8]) -> Change<'a
     Change {
         key,
         condition: Condition::Always,
-        value: Some(Offer::new(value, records.room())),
+        value: Some(OfferedValue::new(value, records.room())),
         wants_previous: false,
         room_bytes: 100,
     }
@@ -27,14 +27,14 @@ fn find(records: &ByteTableRecords, key: &[u8]) -> Option<Vec<u8>> {
     found.map(|(value, _)| value.bytes().to_vec())
 }
 
-fn records_with(size_bytes_max: u64) -> (Arc<Room>, ByteTableRecords) {
-    let room = Arc::new(Room::new(size_bytes_max));
+fn records_with(size_bytes_max: u64) -> (Arc<MemoryLimit>, ByteTableRecords) {
+    let room = Arc::new(MemoryLimit::new(size_bytes_max));
     let records = ByteTableRecords::new(Arc::clone(&room));
     (room, records)
 }
 
-/// Promise (J7): threads that change the same keys, by compare-and-swap and by writes that only one
-/// of them can win, lose nothing, and all of the room is given back in the end.
+/// Promise: threads that change the same keys, by compare-and-swap and by writes of which only one
+/// can succeed, lose no change, and all reserved memory is released in the end.
 #[test]
 fn threads_lose_nothing() {
     const THREAD_COUNT: u64 = 4;
@@ -92,8 +92,8 @@ fn add_one(records: &ByteTableRecords, key: &[u8]) {
     }
 }
 
-/// Promise (J9): a value that takes another's place has that one's room, unless somebody holds it;
-/// one that is held counts until it is let go; nothing changes where there is no room.
+/// Promise: a replacing value takes over the share of the replaced one, unless a holder keeps that.
+/// A held value counts until it is released. A refused write changes nothing.
 #[test]
 fn room_is_that_of_who_holds_it() {
     let one = 1 + 1_000 + RECORD_SIZE_BYTES;
@@ -133,8 +133,8 @@ fn room_is_that_of_who_holds_it() {
     assert_eq!(room.size_bytes(), 0);
 }
 
-/// Promise: a scan has the records of its range in its order, from either end, as many as are asked
-/// for and as there is room for; and ranges that have no key are no harm.
+/// Promise: a scan returns the records of its range in its order, from either end, as many as
+/// requested and as fit. Ranges without keys are accepted.
 #[test]
 fn scans_are_of_their_range() {
     let (_, records) = records_with(1 << 20);

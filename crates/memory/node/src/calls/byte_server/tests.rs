@@ -1,6 +1,6 @@
 use super::*;
+use farleaf_base::{Incarnation, SessionId};
 use farleaf_index::rpc::bytes::MESSAGE_SIZE_BYTES_MAX;
-use farleaf_types::{Incarnation, SessionId};
 
 fn owner(number: u16) -> OwnerWord {
     let session = SessionId::new(number).expect("a number");
@@ -15,12 +15,12 @@ fn room(number: u64, size_bytes: usize) -> ReplyRoom {
 }
 
 fn tables() -> (ByteTables, Arc<ServedByteTable>) {
-    let tables = ByteTables::new(Arc::new(Room::new(1 << 20)));
+    let tables = ByteTables::new(Arc::new(MemoryLimit::new(1 << 20)));
     let table = tables.add(TableId(3), 0);
     (tables, table)
 }
 
-fn put<'a>(key: &'a [u8], value: Sent<'a>) -> ByteRequest<'a> {
+fn put<'a>(key: &'a [u8], value: SentValue<'a>) -> ByteRequest<'a> {
     let change = ByteChange {
         key,
         condition: ByteCondition::Always,
@@ -33,15 +33,20 @@ fn put<'a>(key: &'a [u8], value: Sent<'a>) -> ByteRequest<'a> {
     }
 }
 
-/// Promise (J8): a value of which a reply had the beginning is read to its end as it was found,
-/// though its key has another one by then; and is then held no longer.
+/// Promise: a value of which a reply contained the beginning is read to its end as found,
+/// even if its key has another value by then, and is released afterwards.
 #[test]
 fn what_was_found_is_read_to_its_end() {
     let (tables, table) = tables();
     let session = owner(1);
     let mut bytes = Vec::new();
     let value: Vec<u8> = (0..1_000_u32).map(|byte| byte as u8).collect();
-    tables.execute(&table, session, put(b"k", Sent::Here(&value)), &mut bytes);
+    tables.execute(
+        &table,
+        session,
+        put(b"k", SentValue::Here(&value)),
+        &mut bytes,
+    );
     let get = ByteRequest::Get {
         keys: vec![b"k", b"k"],
         room: room(7, 500),
@@ -57,7 +62,12 @@ fn what_was_found_is_read_to_its_end() {
         other => panic!("{other:?}"),
     };
     assert!(bytes.len() <= 500 && read.len() > 400);
-    tables.execute(&table, session, put(b"k", Sent::Here(b"new")), &mut bytes);
+    tables.execute(
+        &table,
+        session,
+        put(b"k", SentValue::Here(b"new")),
+        &mut bytes,
+    );
     while read.len() < 1_000 {
         let request = ByteRequest::Read {
             offset: read.len() as u32,
@@ -82,8 +92,8 @@ fn what_was_found_is_read_to_its_end() {
     );
 }
 
-/// Promise: whatever a session asks for, of what it has not begun or of what another has, is
-/// answered with what is wrong, and changes nothing.
+/// Promise: every request about a transfer that the session has not begun, or that belongs to
+/// another session, gets an error and changes nothing.
 #[test]
 fn what_was_not_begun_is_refused() {
     let (tables, table) = tables();
@@ -98,7 +108,7 @@ fn what_was_not_begun_is_refused() {
     tables.execute(&table, other, stage, &mut bytes);
     assert_eq!(ByteReply::decode(&bytes), Ok(ByteReply::Count(3)));
     for request in [
-        put(b"k", Sent::Staged(7)),
+        put(b"k", SentValue::Staged(7)),
         ByteRequest::Read {
             offset: 0,
             room: room(7, 100),
@@ -115,7 +125,7 @@ fn what_was_not_begun_is_refused() {
         },
         ByteRequest::LoadPart {
             number: 8,
-            records: vec![(b"k", Sent::Staged(7))],
+            records: vec![(b"k", SentValue::Staged(7))],
         },
     ] {
         let text = format!("{request:?}");
@@ -125,13 +135,13 @@ fn what_was_not_begun_is_refused() {
     }
     tables.execute(&table, session, ByteRequest::Count, &mut bytes);
     assert_eq!(ByteReply::decode(&bytes), Ok(ByteReply::Count(0)));
-    tables.execute(&table, other, put(b"k", Sent::Staged(7)), &mut bytes);
+    tables.execute(&table, other, put(b"k", SentValue::Staged(7)), &mut bytes);
     tables.execute(&table, session, ByteRequest::Count, &mut bytes);
     assert_eq!(ByteReply::decode(&bytes), Ok(ByteReply::Count(1)));
 }
 
-/// Promise: no reply is longer than what is asked for, unless a key alone is, however long values
-/// and keys are; and a reply with room for nothing still goes on.
+/// Promise: no reply is longer than requested, unless a single key is, however long values and keys
+/// are. A reply with space for nothing still makes progress.
 #[test]
 fn replies_have_room() {
     let (tables, table) = tables();
@@ -139,7 +149,7 @@ fn replies_have_room() {
     let mut bytes = Vec::new();
     for number in 0..40_usize {
         let (key, value) = (vec![number as u8; number * 100 + 1], vec![1; number * 300]);
-        let request = put(&key, Sent::Here(&value));
+        let request = put(&key, SentValue::Here(&value));
         tables.execute(&table, session, request, &mut bytes);
     }
     for room_bytes in [0, 16, 100, 5_000, MESSAGE_SIZE_BYTES_MAX] {

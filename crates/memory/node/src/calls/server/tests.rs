@@ -1,27 +1,27 @@
 use super::*;
+use farleaf_base::{Incarnation, SessionId};
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, RequestHead, Sent};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, RequestHead, SentValue};
 use farleaf_index::rpc::{BadWords, Change};
-use farleaf_region::catalog::TableRecord;
-use farleaf_types::{Incarnation, SessionId};
+use farleaf_pool::catalog::TableRecord;
 
-use crate::sessions::format_region;
+use crate::sessions::format_memory;
 
-/// Has nobody: no request here needs a worker.
-struct Nobody;
+/// Employer without sessions: no request here needs a worker.
+struct NoSessions;
 
-impl Employer for Nobody {
+impl SessionFactory for NoSessions {
     type Endpoint = MappedEndpoint;
 
-    fn hire(&self) -> Result<(MappedEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(MappedEndpoint, OwnerWord), String> {
         Err("there is nobody".to_owned())
     }
 
-    fn dismiss(&self, _owner: OwnerWord) {}
+    fn end_worker_session(&self, _owner: OwnerWord) {}
 }
 
-/// A region whose catalog has these tables.
+/// Memory of a node whose catalog contains these tables.
 struct Scene {
     endpoint: MappedEndpoint,
     layout: PoolLayout,
@@ -34,14 +34,14 @@ const PAGES: TableId = TableId(3);
 
 impl Scene {
     fn new() -> Self {
-        let region = Arc::new(MappedRegion::anonymous(4 << 20).expect("memory"));
-        let layout = PoolLayout::from(format_region(&region).expect("large enough"));
-        let endpoint = MappedEndpoint::new(region);
+        let memory = Arc::new(MappedMemory::anonymous(4 << 20).expect("memory"));
+        let layout = PoolLayout::from(format_memory(&memory).expect("large enough"));
+        let endpoint = MappedEndpoint::new(memory);
         let bytes = TableKind::Bytes {
             page_size_blocks: 16,
             inline_value_size_bytes: 128,
         };
-        // Nobody looks at what it names.
+        // No test reads what the root names.
         let root = RemoteAddr::from_word(1);
         for (index, (id, kind, layer)) in (0..).zip([
             (WORDS, TableKind::Words { slots: 8 }, LayerKind::Rpc),
@@ -62,7 +62,7 @@ impl Scene {
             let mut batch = Batch::new();
             batch.write(entry.offset(1), &record.encode_body(root));
             batch.write_word(entry, live_word(id));
-            block_on(endpoint.execute(&mut batch), || 0).expect("inside the region");
+            block_on(endpoint.execute(&mut batch), || 0).expect("inside the memory");
         }
         Self {
             endpoint,
@@ -73,7 +73,7 @@ impl Scene {
 
     fn serve(&self, request: &[u8]) -> Result<Vec<u8>, String> {
         let tables = Arc::clone(self.server.leaves());
-        let worker = Worker::new(Nobody, self.layout.clone(), tables);
+        let worker = Worker::new(NoSessions, self.layout.clone(), tables);
         let session = SessionId::new(1).expect("a number");
         let session = OwnerWord::new(session, Incarnation::new(1));
         let way = (&self.endpoint, &self.layout);
@@ -81,18 +81,18 @@ impl Scene {
         block_on(served, || 0)
     }
 
-    fn ask(&self, table: TableId, request: &Request) -> Reply {
+    fn ask(&self, table: TableId, request: &WordRequest) -> WordReply {
         let mut bytes = Vec::new();
         request.encode(table, &mut bytes);
         let reply = self.serve(&bytes).expect("a reply");
-        Reply::decode(&reply).expect("a reply about words")
+        WordReply::decode(&reply).expect("a reply about words")
     }
 
     fn ask_bytes(&self, table: TableId, request: &ByteRequest<'_>) -> Vec<u8> {
         self.ask_behind(table, 1, request)
     }
 
-    /// The same by a session that has nothing open below this number.
+    /// Sends a request of a session that has no transfer below this number.
     fn ask_behind(&self, table: TableId, lowest_open: u64, request: &ByteRequest<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         request.encode(RequestHead { table, lowest_open }, &mut bytes);
@@ -104,7 +104,7 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> ByteRequest<'a> {
     let change = ByteChange {
         key,
         condition: ByteCondition::Always,
-        value: Some(Sent::Here(value)),
+        value: Some(SentValue::Here(value)),
         wants_previous: false,
     };
     let room = ReplyRoom {
@@ -114,25 +114,28 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> ByteRequest<'a> {
     ByteRequest::Change { change, room }
 }
 
-/// Promise: a request about words to a table of byte strings, the other way round, or to a table
-/// that is not the node's, is answered with what is wrong, whichever came first; and what is right
-/// goes on.
+/// Promise: a request about words to a table of byte strings, the reverse, and a request to a table
+/// that the node does not hold all get an error, in any order. Valid requests still work.
 #[test]
 fn tables_of_another_kind_are_told() {
     for strings_come_first in [false, true] {
         let scene = Scene::new();
         let failed = |failure| Ok(ByteReply::Failed(failure));
-        let put_words = Request::Change(5, Change::Put(6));
+        let put_words = WordRequest::Change(5, Change::Put(6));
         if strings_come_first {
             scene.ask_bytes(STRINGS, &put(b"key", b"value"));
         }
-        for request in [&put_words, &Request::Count, &Request::LoadDrop { load: 1 }] {
+        for request in [
+            &put_words,
+            &WordRequest::Count,
+            &WordRequest::LoadDrop { load: 1 },
+        ] {
             let told = scene.ask(STRINGS, request);
-            assert_eq!(told, Reply::Failed(Failure::OfOtherKind), "{request:?}");
+            assert_eq!(told, WordReply::Failed(Failure::OfOtherKind), "{request:?}");
             let told = scene.ask(PAGES, request);
-            assert_eq!(told, Reply::Failed(Failure::OfLeaves));
+            assert_eq!(told, WordReply::Failed(Failure::OfLeaves));
             let told = scene.ask(TableId(9), request);
-            assert_eq!(told, Reply::Failed(Failure::Dropped));
+            assert_eq!(told, WordReply::Failed(Failure::Dropped));
         }
         scene.ask(WORDS, &put_words);
         for request in [put(b"key", b"value"), ByteRequest::Forget { number: 1 }] {
@@ -146,11 +149,14 @@ fn tables_of_another_kind_are_told() {
         scene.ask_bytes(STRINGS, &put(b"key", b"value"));
         let count = scene.ask_bytes(STRINGS, &ByteRequest::Count);
         assert_eq!(ByteReply::decode(&count), Ok(ByteReply::Count(1)));
-        assert_eq!(scene.ask(WORDS, &Request::Get(5)), Reply::Found(Some(6)));
+        assert_eq!(
+            scene.ask(WORDS, &WordRequest::Get(5)),
+            WordReply::Found(Some(6))
+        );
     }
 }
 
-/// Promise: what is no request of either kind is refused in words.
+/// Promise: an invalid request gets an error message.
 #[test]
 fn what_is_no_request_is_refused() {
     let scene = Scene::new();
@@ -159,13 +165,13 @@ fn what_is_no_request_is_refused() {
         assert!(refused.starts_with("the session has sent "), "{refused}");
     }
     let text = |bad: BadWords| format!("the session has sent {}", bad.text());
-    let bad = Request::decode(&[]).expect_err("nothing");
+    let bad = WordRequest::decode(&[]).expect_err("nothing");
     assert_eq!(scene.serve(&[]), Err(text(bad)));
 }
 
-/// Promise (J10): what an operation had staged that was dropped takes no room behind the session's
-/// next request, whichever table that is about; and a part of it that is executed behind that one
-/// is refused and takes none. What is held of a value that was read goes likewise.
+/// Promise: data staged by a dropped operation takes no memory after the session's next request,
+/// whichever table that is about. A part of it that is executed later is refused and takes no
+/// memory. The same holds for a value that was held for reading.
 #[test]
 fn dropped_operations_leave_no_room_taken() {
     let scene = Scene::new();
@@ -178,10 +184,10 @@ fn dropped_operations_leave_no_room_taken() {
     };
     let refused = Ok(ByteReply::Failed(Failure::Unsound));
     for table in [STRINGS, WORDS, PAGES, TableId(9)] {
-        // Each round is another session's, whose numbers begin anew.
+        // Each round is another session, whose numbers begin anew.
         let scene_session = SessionId::new(1).expect("a number");
         let session = OwnerWord::new(scene_session, Incarnation::new(1));
-        scene.server.forget_session(session);
+        scene.server.drop_session(session);
         scene.ask_behind(STRINGS, 1, &stage(1));
         scene.ask_behind(STRINGS, 1, &stage(2));
         assert_eq!(size_bytes(), 20_000);

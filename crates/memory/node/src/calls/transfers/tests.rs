@@ -1,26 +1,27 @@
 use super::*;
-use farleaf_types::{Incarnation, SessionId};
+use farleaf_base::{Incarnation, SessionId};
 
 fn owner(number: u16) -> OwnerWord {
     let session = SessionId::new(number).expect("a number");
     OwnerWord::new(session, Incarnation::new(1))
 }
 
-fn of(session: u16, table: u32, number: u64) -> Of {
-    Of {
+fn of(session: u16, table: u32, number: u64) -> TransferId {
+    TransferId {
         session: owner(session),
         table: TableId(table),
         number,
     }
 }
 
-/// Promise (J8): a value is whole when its parts have come in order, of one session and one table;
-/// anything else is refused, and takes no room when it is forgotten.
+/// Promise: a value is complete when its parts have arrived in order, from one session and for one
+/// table. Anything else is refused, and takes no memory once it is dropped.
 #[test]
 fn parts_make_a_value() {
-    let room = Arc::new(Room::new(100));
+    let room = Arc::new(MemoryLimit::new(100));
     let transfers = Transfers::default();
-    let stage = |of: Of, offset: u32, part: &[u8]| transfers.stage(of, (offset, 6), part, &room);
+    let stage =
+        |of: TransferId, offset: u32, part: &[u8]| transfers.stage(of, (offset, 6), part, &room);
     let own = of(1, 1, 7);
     assert_eq!(stage(own, 0, b"abc"), Ok(3));
     assert_eq!(room.size_bytes(), 6, "all of it, with the first part");
@@ -44,14 +45,16 @@ fn parts_make_a_value() {
     assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
 }
 
-/// Promise (J8): records of a load ascend over all its parts, and it is whole only if their number
-/// is what its session says.
+/// Promise: records of a load ascend over all its parts, and it is complete only if their number
+/// matches that of its session.
 #[test]
 fn parts_make_a_load() {
-    let room = Arc::new(Room::new(10_000));
+    let room = Arc::new(MemoryLimit::new(10_000));
     let transfers = Transfers::default();
-    let load = |of: Of, keys: &[&'static [u8]]| {
-        let records = keys.iter().map(|key| (*key, Offer::new(b"value", &room)));
+    let load = |of: TransferId, keys: &[&'static [u8]]| {
+        let records = keys
+            .iter()
+            .map(|key| (*key, OfferedValue::new(b"value", &room)));
         transfers.load(of, records.collect())
     };
     let own = of(1, 1, 7);
@@ -72,13 +75,14 @@ fn parts_make_a_load() {
     assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
 }
 
-/// Promise (J8): a session has no more under way than it can need, and what it used least lately
-/// goes first; all of a session's goes with it, all of a table's with that, and nobody else's.
+/// Promise: a session has no more transfers than it can need, and the least recently used one is
+/// dropped first. All transfers of a session end with it, and all of a table with the table, but no
+/// others.
 #[test]
 fn what_is_given_up_goes() {
-    let room = Arc::new(Room::new(1 << 20));
+    let room = Arc::new(MemoryLimit::new(1 << 20));
     let transfers = Transfers::default();
-    let begin = |of: Of| transfers.stage(of, (0, 10), b"a", &room).expect("room");
+    let begin = |of: TransferId| transfers.stage(of, (0, 10), b"a", &room).expect("room");
     begin(of(2, 1, 0));
     for number in 0..COUNT_MAX as u64 {
         begin(of(1, 1, number));
@@ -95,36 +99,36 @@ fn what_is_given_up_goes() {
     transfers.forget_all(|_, table| table == TableId(1));
     assert_eq!(transfers.count(), 1);
     begin(of(2, 1, 0));
-    transfers.forget_session(owner(1));
+    transfers.drop_session(owner(1));
     assert!(transfers.find(of(1, 2, 1_000)).is_none());
     assert!(transfers.find(of(2, 1, 0)).is_some());
     transfers.forget(owner(2), 0);
     assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
 }
 
-/// Promise (J10): what is below the lowest number that a session has open goes, of that session
-/// alone, and does not begin again, however late it comes; what a session has said does not hold
-/// for another one.
+/// Promise: transfers below the lowest number that a session uses are dropped, of that session
+/// only, and do not begin again, however late their requests arrive. A session's statement does not
+/// apply to others.
 #[test]
 fn what_is_below_goes_and_stays_away() {
-    let room = Arc::new(Room::new(1 << 20));
+    let room = Arc::new(MemoryLimit::new(1 << 20));
     let transfers = Transfers::default();
-    let begin = |of: Of| transfers.stage(of, (0, 10), b"a", &room);
+    let begin = |of: TransferId| transfers.stage(of, (0, 10), b"a", &room);
     for of in [of(1, 1, 5), of(1, 2, 6), of(1, 1, 7), of(2, 1, 5)] {
         assert_eq!(begin(of), Ok(1));
     }
     transfers.forget_below(owner(1), 7);
     assert_eq!((room.size_bytes(), transfers.count()), (20, 2));
-    // What was said before may be executed later.
+    // An earlier statement may be executed later.
     transfers.forget_below(owner(1), 3);
     assert_eq!(begin(of(1, 1, 6)), Err(Failure::Unsound));
-    let records = vec![(&b"key"[..], Offer::new(b"value", &room))];
+    let records = vec![(&b"key"[..], OfferedValue::new(b"value", &room))];
     assert_eq!(transfers.load(of(1, 1, 6), records), Err(Failure::Unsound));
     assert_eq!((room.size_bytes(), transfers.count()), (20, 2));
     assert_eq!(begin(of(1, 1, 7)), Ok(1), "it is open");
     assert_eq!(begin(of(2, 1, 4)), Ok(1), "another session");
-    transfers.forget_session(owner(1));
-    transfers.forget_session(owner(2));
+    transfers.drop_session(owner(1));
+    transfers.drop_session(owner(2));
     assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
     assert!(transfers.entries().lowest_open.is_empty());
 }

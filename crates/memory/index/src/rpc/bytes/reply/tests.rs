@@ -1,9 +1,9 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A reply whose strings are its own; a value with how much of it is not there.
+/// Reply that owns its strings, and how many bytes of a value are missing.
 #[derive(Clone, Debug)]
-enum Own {
+enum OwnedReply {
     Values(Vec<Option<Vec<u8>>>, u32),
     Changed(bool, bool, Option<Vec<u8>>, u32),
     Records(Vec<(Vec<u8>, Vec<u8>)>, u32, bool),
@@ -12,14 +12,14 @@ enum Own {
     Failed(usize),
 }
 
-fn found(here: &[u8], missing: u32) -> Found<'_> {
-    Found {
+fn found(here: &[u8], missing: u32) -> FoundValue<'_> {
+    FoundValue {
         here,
         whole_size_bytes: here.len() as u32 + missing,
     }
 }
 
-impl Own {
+impl OwnedReply {
     fn reply(&self) -> ByteReply<'_> {
         match self {
             Self::Values(values, missing) => {
@@ -53,25 +53,27 @@ impl Own {
     }
 }
 
-fn replies() -> impl Strategy<Value = Own> {
+fn replies() -> impl Strategy<Value = OwnedReply> {
     let string = || proptest::collection::vec(any::<u8>(), 0..40);
     let missing = || prop_oneof![Just(0), 0..1_u32 << 25];
     let maybe = || proptest::option::of(string());
     prop_oneof![
         (proptest::collection::vec(maybe(), 1..9), missing())
-            .prop_map(|(values, missing)| Own::Values(values, missing)),
+            .prop_map(|(values, missing)| OwnedReply::Values(values, missing)),
         (any::<bool>(), any::<bool>(), maybe(), missing()).prop_map(
-            |(is_done, was, previous, missing)| Own::Changed(is_done, was, previous, missing)
+            |(is_done, was, previous, missing)| OwnedReply::Changed(
+                is_done, was, previous, missing
+            )
         ),
         (
             proptest::collection::vec((string(), string()), 0..9),
             missing(),
             any::<bool>()
         )
-            .prop_map(|(records, missing, is_end)| Own::Records(records, missing, is_end)),
-        any::<u64>().prop_map(Own::Count),
-        proptest::collection::vec(any::<u8>(), 1..40).prop_map(Own::Part),
-        (0..Failure::ALL.len()).prop_map(Own::Failed),
+            .prop_map(|(records, missing, is_end)| OwnedReply::Records(records, missing, is_end)),
+        any::<u64>().prop_map(OwnedReply::Count),
+        proptest::collection::vec(any::<u8>(), 1..40).prop_map(OwnedReply::Part),
+        (0..Failure::ALL.len()).prop_map(OwnedReply::Failed),
     ]
 }
 
@@ -79,12 +81,12 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The format: a later version that changes it must say so.
+/// Format: a later version that changes it must have another number.
 #[test]
 fn bytes_are_golden() {
     let mut bytes = Vec::new();
     let records = vec![
-        (&b"a"[..], Found::whole(b"")),
+        (&b"a"[..], FoundValue::whole(b"")),
         (b"b", found(b"12345678", 100)),
     ];
     let is_end = true;
@@ -104,8 +106,8 @@ fn bytes_are_golden() {
     assert_eq!(bytes, bytes_of(&[8]));
 }
 
-/// Promise: values that are longer than any, that are not as long as they say, or have something
-/// behind what is cut off are refused.
+/// Checks that values are rejected if they are too long, not as long as they say, or partial and
+/// not the last one.
 #[test]
 fn what_is_no_reply_is_refused() {
     let of = |shape: u64, count: u64| shape << 16 | count << 32;
@@ -139,7 +141,8 @@ fn what_is_no_reply_is_refused() {
 }
 
 proptest! {
-    /// Promise: every reply comes back as it was, and none that is cut or longer is taken.
+    /// Checks that every reply is decoded as encoded, and that truncated or longer ones are
+    /// rejected.
     #[test]
     fn replies_come_back(own in replies()) {
         let reply = own.reply();
@@ -151,7 +154,8 @@ proptest! {
         prop_assert!(ByteReply::decode(&bytes).is_err());
     }
 
-    /// Promise: any bytes are a reply or an error, and a reply is written as it was read.
+    /// Checks that decoding any bytes returns a reply or an error, and that a decoded reply is
+    /// encoded to the same bytes.
     #[test]
     fn any_bytes_can_be_read(
         head in prop_oneof![Just(0), 0..10_u64],

@@ -1,9 +1,9 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A request whose strings are its own.
+/// Request that owns its strings.
 #[derive(Clone, Debug)]
-enum Own {
+enum OwnedRequest {
     Get(Vec<Vec<u8>>),
     Change(Vec<u8>, u8, Option<OwnSent>, Option<OwnSent>, bool),
     Scan(Vec<u8>, Option<Vec<u8>>, bool, bool, u32),
@@ -22,15 +22,15 @@ enum OwnSent {
 }
 
 impl OwnSent {
-    fn sent(&self) -> Sent<'_> {
+    fn sent(&self) -> SentValue<'_> {
         match self {
-            Self::Here(value) => Sent::Here(value),
-            Self::Staged(number) => Sent::Staged(*number),
+            Self::Here(value) => SentValue::Here(value),
+            Self::Staged(number) => SentValue::Staged(*number),
         }
     }
 }
 
-impl Own {
+impl OwnedRequest {
     fn request(&self, number: u64, room: u32) -> ByteRequest<'_> {
         let size_bytes = room;
         let room = ReplyRoom { number, size_bytes };
@@ -95,7 +95,7 @@ fn string() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..40)
 }
 
-fn requests() -> impl Strategy<Value = Own> {
+fn requests() -> impl Strategy<Value = OwnedRequest> {
     let sent = prop_oneof![
         string().prop_map(OwnSent::Here),
         any::<u64>().prop_map(OwnSent::Staged),
@@ -103,9 +103,9 @@ fn requests() -> impl Strategy<Value = Own> {
     let maybe = proptest::option::of(sent.clone());
     let records = proptest::collection::btree_map(string(), sent, 1..9);
     prop_oneof![
-        proptest::collection::vec(string(), 1..9).prop_map(Own::Get),
+        proptest::collection::vec(string(), 1..9).prop_map(OwnedRequest::Get),
         (string(), 0..4_u8, maybe.clone(), maybe, any::<bool>()).prop_map(
-            |(key, condition, value, expected, wants)| Own::Change(
+            |(key, condition, value, expected, wants)| OwnedRequest::Change(
                 key, condition, value, expected, wants
             )
         ),
@@ -116,20 +116,20 @@ fn requests() -> impl Strategy<Value = Own> {
             any::<bool>(),
             any::<u32>()
         )
-            .prop_map(|(start, end, descends, of_keys, limit)| Own::Scan(
+            .prop_map(|(start, end, descends, of_keys, limit)| OwnedRequest::Scan(
                 start, end, descends, of_keys, limit
             )),
-        Just(Own::Count),
-        any::<u32>().prop_map(Own::Read),
+        Just(OwnedRequest::Count),
+        any::<u32>().prop_map(OwnedRequest::Read),
         (
             0..1_u32 << 25,
             proptest::collection::vec(any::<u8>(), 1..90),
             0..1_u32 << 25
         )
-            .prop_map(|(offset, part, rest)| Own::Stage(offset, part, rest)),
-        records.prop_map(|records| Own::LoadPart(records.into_iter().collect())),
-        any::<u64>().prop_map(Own::LoadCommit),
-        Just(Own::Forget),
+            .prop_map(|(offset, part, rest)| OwnedRequest::Stage(offset, part, rest)),
+        records.prop_map(|records| OwnedRequest::LoadPart(records.into_iter().collect())),
+        any::<u64>().prop_map(OwnedRequest::LoadCommit),
+        Just(OwnedRequest::Forget),
     ]
 }
 
@@ -137,13 +137,13 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The format: a later version that changes it must say so.
+/// Format: a later version that changes it must have another number.
 #[test]
 fn bytes_are_golden() {
     let change = ByteChange {
         key: b"key",
-        condition: ByteCondition::IfEqual(Some(Sent::Here(b"123456789"))),
-        value: Some(Sent::Staged(7)),
+        condition: ByteCondition::IfEqual(Some(SentValue::Here(b"123456789"))),
+        value: Some(SentValue::Staged(7)),
         wants_previous: true,
     };
     let room = ReplyRoom {
@@ -174,11 +174,11 @@ fn bytes_are_golden() {
     assert_eq!(bytes, bytes_of(&words));
     assert!(ByteRequest::is_one(&bytes));
     let mut words_request = Vec::new();
-    crate::rpc::Request::Count.encode(TableId(9), &mut words_request);
+    crate::rpc::WordRequest::Count.encode(TableId(9), &mut words_request);
     assert!(!ByteRequest::is_one(&words_request));
 }
 
-/// Promise: what is too much, too little or of another version is refused.
+/// Checks that requests that are too long, too short or of another version are rejected.
 #[test]
 fn what_is_no_request_is_refused() {
     let room = 100_u64;
@@ -224,7 +224,8 @@ fn what_is_no_request_is_refused() {
 }
 
 proptest! {
-    /// Promise: every request comes back as it was, and none that is cut or longer is taken.
+    /// Checks that every request is decoded as encoded, and that truncated or longer ones are
+    /// rejected.
     #[test]
     fn requests_come_back(
         own in requests(),
@@ -245,7 +246,8 @@ proptest! {
         prop_assert!(is_load || ByteRequest::decode(&bytes).is_err());
     }
 
-    /// Promise: any bytes are a request or an error, and a request is written as it was read.
+    /// Checks that decoding any bytes returns a request or an error, and that a decoded request is
+    /// encoded to the same bytes.
     #[test]
     fn any_bytes_can_be_read(
         kind in 30..42_u64,
