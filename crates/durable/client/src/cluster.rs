@@ -1,4 +1,4 @@
-//! A client's cluster: its map, its connections, and how an operation finds its server.
+//! Client of a cluster: its map of regions, its connections, and how an operation finds its server.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,26 +14,28 @@ use farleaf_cluster::record::{TABLE_PREFIX, TableRecord, table_key};
 use farleaf_cluster::view::View;
 use farleaf_wire::{Secret, WireError};
 
-use crate::connections::{Connections, Way};
+use crate::connections::{Connections, PooledConnection};
 use crate::error::{ClientError, unknown};
 use crate::protocol::{Body, Header, Malformed, Reply, Request, Status};
 use crate::table::{Durability, PersistentTable};
 
-/// How a client works.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// What servers ask for; without one, those of this host are asked whether they have left one.
+    /// Secret of the cluster. Without one, the client uses the secret that a server on this host
+    /// has stored for its user's programs.
     pub secret: Option<Secret>,
-    /// For how long an operation looks for a server that serves its key, while there is none.
+    /// Longest time for which an operation is retried while its region has no primary.
     pub patience: Duration,
-    /// For how long a connection is tried.
+    /// Timeout for connecting to a server.
     pub connect_timeout: Duration,
-    /// For how long an answer is waited for.
+    /// Timeout for a server's reply.
     pub answer_timeout: Duration,
 }
 
 impl Default for ClientOptions {
-    /// No secret; 30 s of patience; 2 s for a connection, 10 s for an answer.
+    /// Returns options without a secret, with 30 s of patience, 2 s for connecting and 10 s for a
+    /// reply.
     fn default() -> Self {
         Self {
             secret: None,
@@ -44,20 +46,20 @@ impl Default for ClientOptions {
     }
 }
 
-/// The least and the longest time between two tries.
-const REST: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// Shortest and longest time between two retries.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// What a new table is like.
+/// Options of a new table.
 #[derive(Clone, Debug)]
 pub struct PersistentTableOptions {
-    /// How many servers have each record.
+    /// Number of replicas of each region.
     pub replica_count: usize,
-    /// The first keys of all regions but the first.
+    /// First keys of all regions but the first.
     pub split_keys: Vec<Vec<u8>>,
 }
 
 impl Default for PersistentTableOptions {
-    /// Three replicas, one region.
+    /// Returns options for three replicas and one region.
     fn default() -> Self {
         Self {
             replica_count: 3,
@@ -66,14 +68,14 @@ impl Default for PersistentTableOptions {
     }
 }
 
-/// The servers of a cluster, as a client sees them. Any number of threads may use it; clones are
-/// the same one.
+/// Handle of a cluster for clients. Can be used by any number of threads; clones share the same
+/// connections and map.
 #[derive(Clone)]
 pub struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterShared>,
 }
 
-struct Shared {
+struct ClusterShared {
     coordinator: Bound<SharedCoordinator>,
     map: Mutex<MapCache<Bound<SharedCoordinator>>>,
     connections: Connections,
@@ -86,41 +88,41 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Where an operation takes place.
+/// Location of an operation in a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'k> {
-    /// In the region that has a key.
+pub(crate) enum KeyLocation<'k> {
+    /// Region that contains this key.
     At(&'k [u8]),
-    /// In the region of the keys before a key, or of the last ones.
+    /// Region of the keys directly below this key, or of the largest keys if `None`.
     Below(Option<&'k [u8]>),
 }
 
-/// What a server is asked, and how its answer is read.
-pub(crate) trait Ask {
+/// Request to a server, and how its reply is read.
+pub(crate) trait RegionOperation {
     type Answer;
 
-    /// What is asked of the server that this route leads to.
+    /// Returns the request to the server of this route.
     fn body(&self, route: &Route) -> Body<'_>;
 
-    /// Reads the answer.
+    /// Reads the reply.
     fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed>;
 }
 
-/// One try.
-enum Tried<T> {
+/// Result of one attempt.
+enum Attempt<T> {
     Over(T),
-    /// Nothing was done, because of this.
-    Again(String),
+    /// The request had no effect, for this reason, and can be retried.
+    Retry(String),
 }
 
 impl Cluster {
-    /// The cluster that this coordinator knows. Nothing is asked yet.
+    /// Creates a client of this coordinator's cluster. Sends nothing yet.
     pub fn new(coordinator: SharedCoordinator, options: ClientOptions) -> Self {
         let timeouts = (options.connect_timeout, options.answer_timeout);
         let connections = Connections::new(options.secret.clone(), timeouts);
         let coordinator = Bound::to_first_seen(coordinator);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClusterShared {
                 map: Mutex::new(MapCache::new(coordinator.clone())),
                 coordinator,
                 connections,
@@ -129,14 +131,14 @@ impl Cluster {
         }
     }
 
-    /// Its coordinator, for what administrators do. It belongs to the first cluster that it was
-    /// seen to have (ID2).
+    /// Returns the coordinator, for administration. It is bound to the first cluster id that it
+    /// reports.
     pub fn coordinator(&self) -> &Bound<SharedCoordinator> {
         &self.shared.coordinator
     }
 
-    /// Makes a table, of which a master gives the regions to servers: operations wait for that.
-    /// Three round trips to the coordinator.
+    /// Creates a table. The leader then assigns its regions to servers, and operations wait for
+    /// that. Costs three round trips to the coordinator.
     ///
     /// # Errors
     /// [`ClusterError::TableExists`](farleaf_cluster::ClusterError::TableExists),
@@ -152,7 +154,7 @@ impl Cluster {
         PersistentTable::new(self.clone(), &table)
     }
 
-    /// A table that there is. Two round trips to the coordinator.
+    /// Opens an existing table. Costs two round trips to the coordinator.
     ///
     /// # Errors
     /// [`ClusterError::NoTable`](farleaf_cluster::ClusterError::NoTable), and those of the
@@ -168,20 +170,21 @@ impl Cluster {
         PersistentTable::new(self.clone(), &record.record)
     }
 
-    /// Drops a table and all its records. Its servers do that by and by.
+    /// Drops a table and all its records. The servers delete the data in the background.
     ///
     /// # Errors
-    /// As of [`open_table`](Self::open_table).
+    /// The same as those of [`open_table`](Self::open_table).
     pub fn drop_table(&self, name: &str) -> Result<(), ClientError> {
         let coordinator = &self.shared.coordinator;
         let table = admin::table_named(coordinator, name)?;
         Ok(admin::drop_table(coordinator, table)?)
     }
 
-    /// All tables that are not being dropped, by name. One round trip to the coordinator.
+    /// Returns all tables that are not being dropped, by name. Costs one round trip to the
+    /// coordinator.
     ///
     /// # Errors
-    /// Those of the coordinator.
+    /// The errors of the coordinator.
     pub fn tables(&self) -> Result<Vec<TableRecord>, ClientError> {
         use farleaf_cluster::ClusterError;
         use farleaf_cluster::coordinator::Coordinator;
@@ -201,28 +204,28 @@ impl Cluster {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the server and asks it, again and again while there is none (CP21, KQ3). One round
-    /// trip where the map is right.
-    pub(crate) fn ask<A: Ask>(
+    /// Finds the region's primary and sends it the request, and retries with backoff while there is
+    /// none (CONTROL-21). Costs one round trip if the map is up to date.
+    pub(crate) fn ask<A: RegionOperation>(
         &self,
         table: &PersistentTable,
-        place: Place<'_>,
+        place: KeyLocation<'_>,
         ask: &mut A,
     ) -> Result<A::Answer, ClientError> {
         let since = Instant::now();
-        let mut rest = REST.0;
+        let mut backoff_time = RETRY_BACKOFF.0;
         loop {
-            let last = match self.look(table, place) {
-                Ok(Lookup::Found(route)) => match self.try_at(&route, table, ask)? {
-                    Tried::Over(answer) => return Ok(answer),
-                    Tried::Again(how) => how,
+            let last = match self.find_route(table, place) {
+                Ok(Lookup::Found(route)) => match self.attempt_at(&route, table, ask)? {
+                    Attempt::Over(answer) => return Ok(answer),
+                    Attempt::Retry(how) => how,
                 },
                 Ok(Lookup::NotServed) => "its region has no primary now".to_owned(),
                 Ok(Lookup::NoTable) => {
                     let name = table.name().to_owned();
                     return Err(ClientError::TableGone { name });
                 }
-                // The coordinator may be back before our patience is at an end.
+                // The coordinator may recover before the operation times out.
                 Err(error) => error.to_string(),
             };
             let waited = since.elapsed();
@@ -230,44 +233,44 @@ impl Cluster {
                 let waited_ms = waited.as_millis() as u64;
                 return Err(ClientError::NotServed { waited_ms, last });
             }
-            thread::sleep(rest);
-            rest = (rest * 2).min(REST.1);
+            thread::sleep(backoff_time);
+            backoff_time = (backoff_time * 2).min(RETRY_BACKOFF.1);
         }
     }
 
-    fn look(
+    fn find_route(
         &self,
         table: &PersistentTable,
-        place: Place<'_>,
+        place: KeyLocation<'_>,
     ) -> Result<Lookup, farleaf_cluster::ClusterError> {
         let table: TableId = table.id();
         match place {
-            Place::At(key) => self.map().lookup(table, key),
-            Place::Below(key) => self.map().lookup_below(table, key),
+            KeyLocation::At(key) => self.map().lookup(table, key),
+            KeyLocation::Below(key) => self.map().lookup_below(table, key),
         }
     }
 
-    fn try_at<A: Ask>(
+    fn attempt_at<A: RegionOperation>(
         &self,
         route: &Route,
         table: &PersistentTable,
         ask: &mut A,
-    ) -> Result<Tried<A::Answer>, ClientError> {
+    ) -> Result<Attempt<A::Answer>, ClientError> {
         let connections = &self.shared.connections;
         let cluster = || self.shared.coordinator.cluster().and_then(ClusterId::tag);
-        let mut way = match connections.take(&route.address, cluster) {
-            Ok(way) => way,
+        let mut pooled = match connections.take(&route.address, cluster) {
+            Ok(pooled) => pooled,
             Err(error) => {
                 connections.forget(&route.address);
                 self.map().lost(route);
-                return again(error);
+                return retry_or_reject(error);
             }
         };
-        let Way {
+        let PooledConnection {
             connection,
             request,
             ..
-        } = &mut way;
+        } = &mut pooled;
         let body = ask.body(route);
         let is_read = body.is_read();
         let header = Header {
@@ -276,7 +279,7 @@ impl Cluster {
             epoch: route.epoch,
             incarnation: table.incarnation(),
             is_durable: table.durability() == Durability::Sync,
-            // Who has one replica, and says memory, means it.
+            // A table with one replica and durability `memory` accepts the risk.
             is_one_enough: table.replica_count() == 1,
         };
         Request { header, body }.encode(request);
@@ -288,47 +291,47 @@ impl Cluster {
                 connections.forget(&route.address);
                 self.map().lost(route);
                 if is_read || error.is_unsent() {
-                    return again(error);
+                    return retry_or_reject(error);
                 }
                 return Err(unknown(&server(), &error));
             }
         };
         let outcome = self.outcome(route, (bytes, table), ask);
         let outcome = outcome.map_err(|error| match error {
-            Answered::Malformed(Malformed(how)) if is_read => ClientError::Malformed {
+            ReplyError::Malformed(Malformed(how)) if is_read => ClientError::Malformed {
                 server: server(),
                 how,
             },
-            Answered::Malformed(Malformed(how)) => ClientError::OutcomeUnknown {
+            ReplyError::Malformed(Malformed(how)) => ClientError::OutcomeUnknown {
                 how: format!("{} gave no answer that can be: {how}", server()),
             },
-            Answered::Failed(how) => ClientError::Failed {
+            ReplyError::Failed(how) => ClientError::Failed {
                 server: server(),
                 how,
             },
-            Answered::Error(error) => error,
+            ReplyError::Error(error) => error,
         })?;
-        connections.give_back(&route.address, way);
+        connections.return_connection(&route.address, pooled);
         Ok(outcome)
     }
 
-    /// What an answer means.
-    fn outcome<A: Ask>(
+    /// Interprets a reply.
+    fn outcome<A: RegionOperation>(
         &self,
         route: &Route,
         (bytes, table): (&[u8], &PersistentTable),
         ask: &mut A,
-    ) -> Result<Tried<A::Answer>, Answered> {
-        let mut reply = Reply::decode(bytes).map_err(Answered::Malformed)?;
+    ) -> Result<Attempt<A::Answer>, ReplyError> {
+        let mut reply = Reply::decode(bytes).map_err(ReplyError::Malformed)?;
         match std::mem::replace(&mut reply.status, Status::Done) {
             Status::Done => {
-                let answer = ask.read(route, &mut reply).map_err(Answered::Malformed)?;
-                reply.end().map_err(Answered::Malformed)?;
-                Ok(Tried::Over(answer))
+                let answer = ask.read(route, &mut reply).map_err(ReplyError::Malformed)?;
+                reply.end().map_err(ReplyError::Malformed)?;
+                Ok(Attempt::Over(answer))
             }
             Status::Stale(stale) => {
                 let after = self.map().stale(route, stale);
-                Ok(Tried::Again(match after {
+                Ok(Attempt::Retry(match after {
                     AfterStale::LookAgain => format!(
                         "{} at {} does not serve its region, or not any more",
                         route.server, route.address
@@ -338,24 +341,24 @@ impl Cluster {
             }
             Status::OtherTable => {
                 let name = table.name().to_owned();
-                Err(Answered::Error(ClientError::OtherTable { name }))
+                Err(ReplyError::Error(ClientError::OtherTable { name }))
             }
             Status::NotNow(how) => {
-                // It may take long, and be somebody else's by then.
+                // The condition may last, and the region may move to another server meanwhile.
                 self.map().lost(route);
-                Ok(Tried::Again(how))
+                Ok(Attempt::Retry(how))
             }
-            Status::Refused(how) => Err(Answered::Error(ClientError::Refused { how })),
+            Status::Refused(how) => Err(ReplyError::Error(ClientError::Refused { how })),
             Status::Failed { is_unknown, how } if is_unknown => {
-                Err(Answered::Error(ClientError::OutcomeUnknown { how }))
+                Err(ReplyError::Error(ClientError::OutcomeUnknown { how }))
             }
-            Status::Failed { how, .. } => Err(Answered::Failed(how)),
+            Status::Failed { how, .. } => Err(ReplyError::Failed(how)),
         }
     }
 }
 
-/// What was not done may be tried again, unless it will be the same for ever.
-fn again<T>(error: WireError) -> Result<Tried<T>, ClientError> {
+/// Decides whether a request that had no effect is retried: not if the error is permanent.
+fn retry_or_reject<T>(error: WireError) -> Result<Attempt<T>, ClientError> {
     match error {
         WireError::RequestTooLarge { .. }
         | WireError::NotProven { .. }
@@ -363,12 +366,12 @@ fn again<T>(error: WireError) -> Result<Tried<T>, ClientError> {
         | WireError::Version { .. } => Err(ClientError::Refused {
             how: error.to_string(),
         }),
-        error => Ok(Tried::Again(error.to_string())),
+        error => Ok(Attempt::Retry(error.to_string())),
     }
 }
 
-/// What an answer said that is no answer.
-enum Answered {
+/// Reason why a reply has no result.
+enum ReplyError {
     Malformed(Malformed),
     Failed(String),
     Error(ClientError),

@@ -1,4 +1,4 @@
-//! Connections to servers that nobody uses at the moment.
+//! Pool of idle connections to servers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, Secret, WireError};
 
-/// So many connections to a server are kept that nobody uses.
+/// Largest number of idle connections per server.
 const IDLE_COUNT_MAX: usize = 64;
 
-/// One that was used so shortly before is not looked at, which would be a system call.
+/// A connection used within this time is reused without a check, which would cost a system call.
 const FRESH_TIME: Duration = Duration::from_millis(1);
 
-/// A connection, and the buffer of its requests.
+/// Connection with a buffer for its requests.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct PooledConnection {
     pub(crate) connection: Connection,
     pub(crate) request: Vec<u8>,
     used_at: Instant,
 }
 
 /// Connections to servers. Each is used by one thread at a time; there are as many as have been
-/// used at once.
+/// used concurrently.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    idle: Mutex<BTreeMap<String, Vec<Way>>>,
+    idle: Mutex<BTreeMap<String, Vec<PooledConnection>>>,
     options: ConnectOptions,
 }
 
@@ -42,52 +42,53 @@ impl Connections {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Way>>> {
+    fn idle(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PooledConnection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that nobody else uses: as a rule no round trip.
+    /// Returns a connection for exclusive use, usually without a round trip.
     pub(crate) fn take(
         &self,
         address: &str,
         expected: impl FnOnce() -> Option<ClusterTag>,
-    ) -> Result<Way, WireError> {
+    ) -> Result<PooledConnection, WireError> {
         loop {
             let idle = self.idle().get_mut(address).and_then(Vec::pop);
-            let Some(way) = idle else {
+            let Some(pooled) = idle else {
                 break;
             };
-            // A write that is sent to a server which has ended would have an unknown outcome.
-            let is_fresh = way.used_at.elapsed() < FRESH_TIME;
-            if is_fresh || way.connection.is_usable() {
-                return Ok(way);
+            // Checked because a write sent to a server that has ended would have an unknown
+            // outcome.
+            let is_fresh = pooled.used_at.elapsed() < FRESH_TIME;
+            if is_fresh || pooled.connection.is_usable() {
+                return Ok(pooled);
             }
         }
         if let Some(expected) = expected() {
             self.options.membership.set(expected);
         }
-        Ok(Way {
+        Ok(PooledConnection {
             connection: Connection::connect(address, &self.options)?,
             request: Vec::new(),
             used_at: Instant::now(),
         })
     }
 
-    /// One that works can be used again.
-    pub(crate) fn give_back(&self, address: &str, mut way: Way) {
-        way.used_at = Instant::now();
+    /// Returns a working connection to the pool.
+    pub(crate) fn return_connection(&self, address: &str, mut pooled: PooledConnection) {
+        pooled.used_at = Instant::now();
         let mut idle = self.idle();
         match idle.get_mut(address) {
-            Some(ways) if ways.len() < IDLE_COUNT_MAX => ways.push(way),
+            Some(ways) if ways.len() < IDLE_COUNT_MAX => ways.push(pooled),
             Some(_) => {}
             None => {
-                idle.insert(address.to_owned(), vec![way]);
+                idle.insert(address.to_owned(), vec![pooled]);
             }
         }
     }
 
-    /// One to a server has failed, so the others may have, too: a write that is sent on one of
-    /// them might have an unknown outcome for nothing.
+    /// Removes all idle connections to a server after one has failed. The others may have failed,
+    /// too, and a write sent on one would needlessly have an unknown outcome.
     pub(crate) fn forget(&self, address: &str) {
         self.idle().remove(address);
     }

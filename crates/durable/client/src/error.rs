@@ -1,93 +1,94 @@
-//! What can go wrong with an operation on a persistent table.
+//! Errors of operations on persistent tables.
 
 use farleaf_cluster::ClusterError;
 use farleaf_wire::WireError;
 use thiserror::Error;
 
-/// An operation that did not come to an end.
+/// Error of an operation on a persistent table.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The coordinator, or its records.
+    /// The coordinator failed, or its records are invalid.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The table was dropped.
     #[error("there is no table {name} any more; nothing was done")]
     TableGone {
-        /// Which.
+        /// Name of the table.
         name: String,
     },
-    /// The handle is of another table than the one that is there now (ID4).
+    /// The handle belongs to an earlier table that had the same number.
     #[error(
         "table {name} was replaced: this handle belongs to an earlier table with the same number. \
          Nothing was written; open the table again."
     )]
     OtherTable {
-        /// Which.
+        /// Name of the table.
         name: String,
     },
-    /// The table was made by an older version, and its cluster is not adopted yet (ID4).
+    /// The table was created by an older version, and its cluster has not been adopted yet
+    /// (`farleaf cluster adopt`).
     #[error(
         "table {name} was created by an older version: run `farleaf cluster adopt` once, at the \
          coordinator that has always been this cluster's"
     )]
     NotAdopted {
-        /// Which.
+        /// Name of the table.
         name: String,
     },
-    /// Nobody serves the key, and did not for as long as was waited.
+    /// The key's region had no primary until the operation timed out. Nothing was done.
     #[error(
         "nobody has served the key for {waited_ms} ms: {last}; nothing was done. `farleaf cluster \
          status` says whether its servers are up, and what it waits for"
     )]
     NotServed {
-        /// For how long it was tried.
+        /// Duration of the retries in milliseconds.
         waited_ms: u64,
-        /// What was met last.
+        /// Result of the last attempt.
         last: String,
     },
-    /// A write has no answer, or one that does not tell: it is there, or not, or will be yet.
+    /// A write has no reply, or an invalid one: it may have taken effect, or may still.
     #[error("what was written may be there or not: {how}")]
     OutcomeUnknown {
-        /// What was met.
+        /// Cause of the failure.
         how: String,
     },
-    /// A server refuses the request: it always will, or its disk is full.
+    /// A server rejects the request: permanently, or because its disk is full.
     #[error("{how}; nothing was done")]
     Refused {
-        /// Why.
+        /// Reason for the rejection.
         how: String,
     },
-    /// A server could not read what it was asked for.
+    /// A server failed to read data.
     #[error("{server} could not read: {how}")]
     Failed {
-        /// Which, and where.
+        /// Number and address of the server.
         server: String,
-        /// Why.
+        /// Cause of the failure.
         how: String,
     },
-    /// What a server has answered is none of the protocol's answers.
+    /// A server sent an invalid reply.
     #[error("{server} gave no answer that can be: {how}; is it of the same version?")]
     Malformed {
-        /// Which, and where.
+        /// Number and address of the server.
         server: String,
-        /// What it is.
+        /// Problem with the reply.
         how: String,
     },
-    /// A key or a value is longer than it can be.
+    /// A key or a value is longer than the limit.
     #[error("a {what} has {size_bytes} bytes, and can have {size_bytes_max}; nothing was done")]
     TooLong {
-        /// What it is.
+        /// Part of the record that is too long: key or value.
         what: &'static str,
-        /// How long it is.
+        /// Size of the key or value in bytes.
         size_bytes: usize,
-        /// How long it can be.
+        /// Largest allowed size in bytes.
         size_bytes_max: usize,
     },
 }
 
 impl ClientError {
-    /// The same, of a call that has several parts, when the first ones were done.
+    /// Converts the error of a later part of an operation whose first parts have taken effect.
     pub(crate) fn behind(self, done_count: u64) -> Self {
         if done_count == 0 {
             return self;
@@ -97,13 +98,13 @@ impl ClientError {
         }
     }
 
-    /// Whether what was asked for may have been done all the same.
+    /// Returns whether the operation may have taken effect in spite of the error.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
     }
 }
 
-/// What a failure on the way to a server means: what is asked is a read, or a write.
+/// Returns the error for a write whose connection failed after it may have been sent.
 pub(crate) fn unknown(server: &str, error: &WireError) -> ClientError {
     ClientError::OutcomeUnknown {
         how: format!("{server}: {error}"),

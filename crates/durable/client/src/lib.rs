@@ -1,26 +1,28 @@
-//! Clients of persistent tables: tables on disks, of which several servers have each record.
+//! Client of persistent tables: tables on the disks of several servers, each record on several of
+//! them.
 //!
-//! A [`Cluster`] is what a program has of the servers: a coordinator, a map of which server is
-//! primary of which keys, and connections. A [`PersistentTable`] offers what tables in far memory
-//! do: get, put, compare-and-swap, scans in both directions. Rules KQ1 to KQ5 are in
-//! `docs/persistent-tables.md`, the map's in `docs/cluster.md` (CP21).
+//! A [`Cluster`] consists of a coordinator, a map of regions and their primaries, and connections
+//! to the servers. A [`PersistentTable`] has the operations of pool tables: get, put,
+//! compare-and-swap, and scans in both directions. For the request protocol see
+//! docs/explanation/persistent-tables.md, for the map CONTROL-21 in
+//! docs/reference/control-plane.md.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `cluster` | [`Cluster`]: how an operation finds its server |
+//! | `cluster` | [`Cluster`]: finds the server of an operation |
 //! | `table` | [`PersistentTable`] |
 //! | `scan` | [`Records`] |
-//! | `asks` | what servers are asked |
-//! | `connections` | connections that nobody uses at the moment |
-//! | [`protocol`] | requests and replies as bytes |
+//! | `region_operations` | requests of operations, and how their replies are read |
+//! | `connections` | pool of idle connections |
+//! | [`protocol`] | encoding of requests and replies |
 
 #![forbid(unsafe_code)]
 
-mod asks;
 mod cluster;
 mod connections;
 mod error;
 pub mod protocol;
+mod region_operations;
 mod scan;
 mod table;
 

@@ -1,12 +1,12 @@
-//! What servers are asked, and how their answers are read.
+//! Operations of clients: the request of each, and how its reply is read.
 
 use farleaf_cluster::client::Route;
 
-use crate::cluster::Ask;
+use crate::cluster::RegionOperation;
 use crate::protocol::{Body, Condition, Malformed, Reply};
 use crate::table::Record;
 
-/// The last of sorted keys that a region has, and those before.
+/// Returns the leading keys of a sorted list that are in a route's region.
 fn within<'k, T>(route: &Route, sorted: &'k [T], key: impl Fn(&T) -> &[u8]) -> &'k [T] {
     let Some(to) = &route.to else {
         return sorted;
@@ -14,12 +14,12 @@ fn within<'k, T>(route: &Route, sorted: &'k [T], key: impl Fn(&T) -> &[u8]) -> &
     &sorted[..sorted.partition_point(|it| key(it) < to.0.as_slice())]
 }
 
-/// The values of the first keys; they are sorted.
+/// Reads the values of the first keys of a sorted list.
 pub(crate) struct Get<'k> {
     pub(crate) keys: &'k [&'k [u8]],
 }
 
-impl Ask for Get<'_> {
+impl RegionOperation for Get<'_> {
     type Answer = Vec<Option<Vec<u8>>>;
 
     fn body(&self, route: &Route) -> Body<'_> {
@@ -29,7 +29,7 @@ impl Ask for Get<'_> {
     fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
         let asked_count = within(route, self.keys, |key| key).len();
         let count = reply.count as usize;
-        // A server that has read much answers for the first ones alone.
+        // A server that has read many bytes replies with the first values only.
         if count == 0 || count > asked_count {
             return Err(Malformed(format!(
                 "{count} values are told, and {asked_count} were asked for"
@@ -40,13 +40,13 @@ impl Ask for Get<'_> {
     }
 }
 
-/// The first records are written; they are sorted.
+/// Writes the first records of a sorted list.
 pub(crate) struct Write<'k> {
     pub(crate) records: &'k [(&'k [u8], Option<&'k [u8]>)],
 }
 
-impl Ask for Write<'_> {
-    /// How many were.
+impl RegionOperation for Write<'_> {
+    /// Number of records written.
     type Answer = usize;
 
     fn body(&self, route: &Route) -> Body<'_> {
@@ -58,7 +58,7 @@ impl Ask for Write<'_> {
     }
 }
 
-/// A key is written, if something holds.
+/// Writes a key if a condition holds.
 pub(crate) struct Exchange<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) condition: Condition<'k>,
@@ -66,15 +66,15 @@ pub(crate) struct Exchange<'k> {
     pub(crate) returns_previous: bool,
 }
 
-/// What came of it.
+/// Result of an exchange.
 #[derive(Clone, Debug)]
-pub(crate) struct Exchanged {
+pub(crate) struct ExchangeResult {
     pub(crate) is_done: bool,
     pub(crate) previous: Option<Vec<u8>>,
 }
 
-impl Ask for Exchange<'_> {
-    type Answer = Exchanged;
+impl RegionOperation for Exchange<'_> {
+    type Answer = ExchangeResult;
 
     fn body(&self, _: &Route) -> Body<'_> {
         Body::Exchange {
@@ -85,23 +85,23 @@ impl Ask for Exchange<'_> {
         }
     }
 
-    fn read(&mut self, _: &Route, reply: &mut Reply<'_>) -> Result<Exchanged, Malformed> {
-        Ok(Exchanged {
+    fn read(&mut self, _: &Route, reply: &mut Reply<'_>) -> Result<ExchangeResult, Malformed> {
+        Ok(ExchangeResult {
             is_done: reply.code != 0,
             previous: reply.value()?.map(<[u8]>::to_vec),
         })
     }
 }
 
-/// A part of a range goes.
+/// Deletes the keys of a range within one region.
 pub(crate) struct DeleteRange<'k> {
     pub(crate) lower: &'k [u8],
     pub(crate) upper: Option<&'k [u8]>,
     pub(crate) count_max: u32,
 }
 
-impl Ask for DeleteRange<'_> {
-    /// How many keys have gone, and from where on others may be there.
+impl RegionOperation for DeleteRange<'_> {
+    /// Number of deleted keys, and the first key that may be left, if any.
     type Answer = (u32, Option<Vec<u8>>);
 
     fn body(&self, _: &Route) -> Body<'_> {
@@ -122,7 +122,7 @@ impl Ask for DeleteRange<'_> {
     }
 }
 
-/// A part of a scan: of one region.
+/// Reads a part of a scan within one region.
 pub(crate) struct ScanPart<'k> {
     pub(crate) lower: &'k [u8],
     pub(crate) upper: Option<&'k [u8]>,
@@ -131,8 +131,8 @@ pub(crate) struct ScanPart<'k> {
     pub(crate) keys_only: bool,
 }
 
-impl Ask for ScanPart<'_> {
-    /// The records, whether the region may have more of them, and where that is.
+impl RegionOperation for ScanPart<'_> {
+    /// Records, whether the region may have more of them, and the region's route.
     type Answer = (Vec<Record>, bool, Route);
 
     fn body(&self, _: &Route) -> Body<'_> {

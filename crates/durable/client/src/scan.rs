@@ -1,21 +1,21 @@
-//! Many records in their order, in both directions, over all regions, read ahead.
+//! Iterator over the records of all regions in key order, in both directions, with read-ahead.
 
 use std::collections::VecDeque;
 
-use crate::asks::ScanPart;
-use crate::cluster::Place;
+use crate::cluster::KeyLocation;
 use crate::error::ClientError;
+use crate::region_operations::ScanPart;
 use crate::table::{PersistentTable, Record};
 
-/// Records asked for with the first read; and at the most, as later ones ask for more.
+/// Records that the first read requests, and most that a later read requests; the number grows.
 const FIRST_COUNT: u32 = 64;
 const COUNT_MAX: u32 = 8192;
 
-/// The records of a range. After an error it has ended.
+/// Iterator over the records of a range. It ends after an error.
 #[derive(Debug)]
 pub struct Records {
     table: PersistentTable,
-    /// What is still to be read; `None` for the lower one: nothing is.
+    /// Bounds of the range that is still to be read; nothing is left if the lower one is `None`.
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     is_descending: bool,
@@ -43,14 +43,14 @@ impl Records {
         }
     }
 
-    /// The same records without their values: those are not read.
+    /// Returns the same iterator with empty values; the servers do not read the values.
     #[must_use]
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// No more are read ahead than so many in all.
+    /// Limits the number of records that are read ahead in all.
     #[must_use]
     pub(crate) fn at_most(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
@@ -58,12 +58,12 @@ impl Records {
         self
     }
 
-    /// One round trip.
+    /// Reads the next records in one round trip.
     fn read_more(&mut self, lower: &[u8]) -> Result<(), ClientError> {
         let place = if self.is_descending {
-            Place::Below(self.upper.as_deref())
+            KeyLocation::Below(self.upper.as_deref())
         } else {
-            Place::At(lower)
+            KeyLocation::At(lower)
         };
         let mut part = ScanPart {
             lower,
@@ -82,7 +82,7 @@ impl Records {
         self.read.extend(records);
         match (self.is_descending, last.filter(|_| has_more)) {
             (false, Some(mut last)) => {
-                // The least key behind it.
+                // The smallest key behind the last one.
                 last.push(0);
                 self.lower = Some(last);
             }

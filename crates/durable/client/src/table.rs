@@ -7,71 +7,72 @@ use farleaf_cluster::client::Route;
 use farleaf_cluster::ids::{TableId, TableIncarnation};
 use farleaf_cluster::record::TableRecord;
 
-use crate::asks::{DeleteRange, Exchange, Exchanged, Get, ScanPart, Write};
-use crate::cluster::{Cluster, Place};
+use crate::cluster::{Cluster, KeyLocation};
 use crate::error::ClientError;
 use crate::protocol::{Condition, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+use crate::region_operations::{DeleteRange, Exchange, ExchangeResult, Get, ScanPart, Write};
 use crate::scan::Records;
 
-/// A key and its value.
+/// Key with its value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// The key.
+    /// Key of the record.
     pub key: Vec<u8>,
-    /// Its value.
+    /// Value of the record.
     pub value: Vec<u8>,
 }
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When all of its region's servers have it in memory: it is lost only if all of them are, at
-    /// once.
+    /// When all replicas of its region have it in memory. The write is lost only if all of them
+    /// fail at once.
     Memory,
-    /// When it is on the disks of all of them, too.
+    /// When it is also on the disks of all replicas.
     Sync,
 }
 
-/// What an insert found.
+/// Result of an insert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Insertion {
     /// The key was absent and has the value now.
     Inserted,
-    /// The key was present, with this value, which it still has.
+    /// The key was present, with this value, which is unchanged.
     AlreadyPresent(Vec<u8>),
 }
 
-/// What a compare-and-swap found.
+/// Result of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// What was expected; it has been replaced.
+    /// The value was as expected and has been replaced.
     Swapped,
-    /// This; nothing has changed.
+    /// The value was this one; nothing has changed.
     Differs(Option<Vec<u8>>),
 }
 
-/// So many keys, or bytes of records, are asked for or written by one request.
+/// Most keys, and most bytes of records, that one request reads or writes.
 const REQUEST_COUNT: usize = 4096;
 const REQUEST_SIZE_BYTES: usize = 1 << 20;
 
-/// An ordered map from byte strings to byte strings that lies on disks, and on several servers:
-/// keys of 0 to 4,096 bytes, in the order of unsigned bytes, and values of 0 to 64 MiB.
+/// Ordered map from byte strings to byte strings on the disks of several servers. Keys have 0 to
+/// 4,096 bytes and sort as unsigned bytes; values have 0 to 64 MiB.
 ///
-/// Any number of threads may use it; clones are the same one. A get, a put, a delete, an exchange
-/// is linearizable, each by itself. Writes of several records are acknowledged together, and are
-/// not one: some may be there and others not, if there is an error. A scan is not a snapshot: it
-/// sees each record as it is at some moment while the scan runs.
+/// Can be used by any number of threads; clones are the same table. Each get, put, delete and
+/// exchange is linearizable. A write of several records is acknowledged as a whole but not atomic:
+/// after an error some records may be written and others not. A scan is not a snapshot: it sees
+/// each record at some moment during the scan.
 ///
-/// An operation waits, up to the [`patience`](crate::ClientOptions::patience), while its key has
-/// no primary. A write whose connection fails before its answer is
-/// [`OutcomeUnknown`](ClientError::OutcomeUnknown), and is not tried again: another client's write
-/// might be undone by that.
+/// While a key's region has no primary, an operation waits up to the
+/// [`patience`](crate::ClientOptions::patience). If a connection fails before a write's reply, the
+/// result is [`OutcomeUnknown`](ClientError::OutcomeUnknown). The client does not retry it, because
+/// that might undo another client's write.
 #[derive(Clone)]
 pub struct PersistentTable {
     cluster: Cluster,
     name: Arc<str>,
     id: TableId,
-    /// Which creation of a table it is, so that it never is another one (ID4).
+    /// Incarnation of the table, so that the handle never refers to a later table of the same
+    /// number.
     incarnation: TableIncarnation,
     replica_count: usize,
     durability: Durability,
@@ -109,64 +110,64 @@ impl PersistentTable {
         })
     }
 
-    /// Which creation of a table it is (ID4).
+    /// Returns the incarnation, which tells the table apart from others that have the same number.
     pub fn incarnation(&self) -> TableIncarnation {
         self.incarnation
     }
 
-    /// The same table, whose writes are acknowledged at another moment. Without this, it is
-    /// [`Memory`](Durability::Memory) where there are several replicas, and
-    /// [`Sync`](Durability::Sync) where there is one.
+    /// Returns the same table with another durability of its writes. The default is
+    /// [`Memory`](Durability::Memory) with several replicas, and [`Sync`](Durability::Sync) with
+    /// one.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Its name.
+    /// Returns the table's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number.
+    /// Returns the table's number.
     pub fn id(&self) -> TableId {
         self.id
     }
 
-    /// How many servers have each record.
+    /// Returns the number of replicas of each region.
     pub fn replica_count(&self) -> usize {
         self.replica_count
     }
 
-    /// When a write is acknowledged.
+    /// Returns when a write is acknowledged.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    pub(crate) fn ask<A: crate::cluster::Ask>(
+    pub(crate) fn ask<A: crate::cluster::RegionOperation>(
         &self,
-        place: Place<'_>,
+        place: KeyLocation<'_>,
         ask: &mut A,
     ) -> Result<A::Answer, ClientError> {
         self.cluster.ask(self, place, ask)
     }
 
-    /// A key's value. One round trip.
+    /// Returns a key's value. Costs one round trip.
     ///
     /// # Errors
-    /// [`ClientError`]; nothing has changed.
+    /// Any [`ClientError`]; nothing has changed.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
         check_key(key)?;
         let mut ask = Get { keys: &[key] };
-        let values = self.ask(Place::At(key), &mut ask)?;
+        let values = self.ask(KeyLocation::At(key), &mut ask)?;
         Ok(values.into_iter().next().flatten())
     }
 
-    /// The values of keys. One round trip for each region that has some of them, if they are not
-    /// large; keys may be in any order.
+    /// Returns the values of keys, which may be in any order. Costs one round trip for each region
+    /// that has some of them; large values take more.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -179,7 +180,7 @@ impl PersistentTable {
         let mut done_count = 0;
         while done_count < sorted.len() {
             let rest = &sorted[done_count..sorted.len().min(done_count + REQUEST_COUNT)];
-            let got = self.ask(Place::At(rest[0]), &mut Get { keys: rest })?;
+            let got = self.ask(KeyLocation::At(rest[0]), &mut Get { keys: rest })?;
             for value in got {
                 values[order[done_count]] = value;
                 done_count += 1;
@@ -188,25 +189,26 @@ impl PersistentTable {
         Ok(values)
     }
 
-    /// Gives a key a value. One round trip, and one from its primary to the backups.
+    /// Writes a key. Costs one round trip, and one from the primary to its backups.
     ///
-    /// It does not tell whether the key had one: that would take a read. [`replace`](Self::replace)
-    /// does.
+    /// Does not return whether the key was present, which would cost a read;
+    /// [`replace`](Self::replace) does.
     ///
     /// # Errors
-    /// [`ClientError`]; what is [unknown](ClientError::is_outcome_unknown) may be there.
+    /// Any [`ClientError`]; the write may have taken effect if the [outcome is
+    /// unknown](ClientError::is_outcome_unknown).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ClientError> {
         check(key, value)?;
         let records = [(key, Some(value))];
-        self.ask(Place::At(key), &mut Write { records: &records })
+        self.ask(KeyLocation::At(key), &mut Write { records: &records })
             .map(drop)
     }
 
-    /// Gives keys values, in this order where a key is there twice. One round trip for each region
-    /// that some of them are in, and each 4,096 of them, or mebibyte.
+    /// Writes keys, in this order if a key occurs twice. Costs one round trip for each region that
+    /// has some of them, and for each 4,096 of them or MiB.
     ///
     /// # Errors
-    /// As of [`put`](Self::put): some may be there, and others not.
+    /// The same as those of [`put`](Self::put); some of the records may have been written.
     pub fn multi_put<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: &[(K, V)],
@@ -217,7 +219,7 @@ impl PersistentTable {
         for (key, value) in records {
             sorted.push((key.as_ref(), Some(value.as_ref())));
         }
-        // Stable: the last one of a key is the last one still.
+        // Sorted stably, so that a key's last value stays its last.
         sorted.sort_by_key(|(key, _)| *key);
         self.write_sorted(&sorted)
     }
@@ -229,7 +231,7 @@ impl PersistentTable {
         let mut done_count = 0;
         while let Some((first, _)) = records.first() {
             let part = &records[..part_count(records)];
-            let written = self.ask(Place::At(first), &mut Write { records: part });
+            let written = self.ask(KeyLocation::At(first), &mut Write { records: part });
             let written = written.map_err(|error| error.behind(done_count))?;
             done_count += written as u64;
             records = &records[written..];
@@ -237,20 +239,20 @@ impl PersistentTable {
         Ok(())
     }
 
-    /// Writes a key, and tells what it had. One round trip.
+    /// Writes a key and returns its previous value. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
         check(key, value)?;
         let exchanged = self.exchange(key, (Condition::Any, Some(value)), true)?;
         Ok(exchanged.previous)
     }
 
-    /// Writes a key if it is absent. One round trip.
+    /// Writes a key if it is absent. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Insertion, ClientError> {
         check(key, value)?;
         let exchanged = self.exchange(key, (Condition::Absent, Some(value)), true)?;
@@ -260,40 +262,40 @@ impl PersistentTable {
         })
     }
 
-    /// Writes a key if it is present; whether it was. One round trip.
+    /// Writes a key if it is present, and returns whether it was. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
         check(key, value)?;
         let exchanged = self.exchange(key, (Condition::Present, Some(value)), false)?;
         Ok(exchanged.is_done)
     }
 
-    /// Removes a key; whether it was there. One round trip.
+    /// Removes a key, and returns whether it was present. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn delete(&self, key: &[u8]) -> Result<bool, ClientError> {
         check_key(key)?;
         let exchanged = self.exchange(key, (Condition::Present, None), false)?;
         Ok(exchanged.is_done)
     }
 
-    /// Removes a key, and tells what it had. One round trip.
+    /// Removes a key, and returns its value. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
         check_key(key)?;
         let exchanged = self.exchange(key, (Condition::Present, None), true)?;
         Ok(exchanged.previous)
     }
 
-    /// Replaces a key's value, or that it is absent, if it is what is expected. One round trip.
+    /// Replaces a key's value (`None`: absent) if it is the expected one. Costs one round trip.
     ///
     /// # Errors
-    /// As of [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub fn compare_and_swap(
         &self,
         key: &[u8],
@@ -316,21 +318,21 @@ impl PersistentTable {
         key: &[u8],
         (condition, new): (Condition<'_>, Option<&[u8]>),
         returns_previous: bool,
-    ) -> Result<Exchanged, ClientError> {
+    ) -> Result<ExchangeResult, ClientError> {
         let mut ask = Exchange {
             key,
             condition,
             new,
             returns_previous,
         };
-        self.ask(Place::At(key), &mut ask)
+        self.ask(KeyLocation::At(key), &mut ask)
     }
 
-    /// Removes the keys from `start` on, inclusive, to `end`, exclusive, or to the last one; how
-    /// many there were. A round trip for each region, and each 4,096 keys.
+    /// Removes the keys from `start`, inclusive, to `end`, exclusive, or to the last key, and
+    /// returns their number. Costs a round trip for each region, and for each 4,096 keys.
     ///
     /// # Errors
-    /// As of [`put`](Self::put): some may be gone.
+    /// The same as those of [`put`](Self::put); some keys may have been removed.
     pub fn delete_range(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64, ClientError> {
         let mut from = Some(start.to_vec());
         let mut count = 0;
@@ -340,7 +342,7 @@ impl PersistentTable {
                 upper: end,
                 count_max: REQUEST_COUNT as u32,
             };
-            let deleted = self.ask(Place::At(&lower), &mut ask);
+            let deleted = self.ask(KeyLocation::At(&lower), &mut ask);
             let (deleted, next) = deleted.map_err(|error| error.behind(count))?;
             count += u64::from(deleted);
             from = next;
@@ -348,11 +350,11 @@ impl PersistentTable {
         Ok(count)
     }
 
-    /// Records from `start` on, inclusive, to `end`, exclusive, or to the last one, so many at the
-    /// most. A round trip for each region, and 4 MiB of records.
+    /// Returns at most `limit` records from `start`, inclusive, to `end`, exclusive, or to the last
+    /// record. Costs a round trip for each region, and for each 4 MiB of records.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn scan(
         &self,
         start: &[u8],
@@ -362,10 +364,10 @@ impl PersistentTable {
         self.range(start, end).at_most(limit).take(limit).collect()
     }
 
-    /// The same records from the last one on.
+    /// Returns the last records of the range, descending.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn scan_reverse(
         &self,
         start: &[u8],
@@ -376,41 +378,41 @@ impl PersistentTable {
         records.take(limit).collect()
     }
 
-    /// The records from `start` on, inclusive, to `end`, exclusive, or to the last one, ascending,
-    /// read ahead as they are asked for. Not a snapshot.
+    /// Returns an iterator over the records from `start`, inclusive, to `end`, exclusive, or to the
+    /// last record, ascending. It reads ahead on demand and is not a snapshot.
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Records {
         Records::new(self.clone(), (start, end), false)
     }
 
-    /// The records of a range, descending.
+    /// Returns an iterator over the records of a range, descending.
     pub fn range_reverse(&self, start: &[u8], end: Option<&[u8]>) -> Records {
         Records::new(self.clone(), (start, end), true)
     }
 
-    /// The records whose keys begin with a string.
+    /// Returns an iterator over the records whose keys have a prefix.
     pub fn prefix(&self, prefix: &[u8]) -> Records {
         let end = end_of_prefix(prefix);
         self.range(prefix, end.as_deref())
     }
 
-    /// Removes all keys that begin with a string; how many there were.
+    /// Removes all keys with a prefix, and returns their number.
     ///
     /// # Errors
-    /// As of [`delete_range`](Self::delete_range).
+    /// The same as those of [`delete_range`](Self::delete_range).
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<u64, ClientError> {
         self.delete_range(prefix, end_of_prefix(prefix).as_deref())
     }
 
     pub(crate) fn scan_part(
         &self,
-        place: Place<'_>,
+        place: KeyLocation<'_>,
         part: &mut ScanPart<'_>,
     ) -> Result<(Vec<Record>, bool, Route), ClientError> {
         self.ask(place, part)
     }
 }
 
-/// How many records go into one request.
+/// Returns the number of records that go into one request.
 fn part_count(records: &[(&[u8], Option<&[u8]>)]) -> usize {
     let mut size_bytes = 0;
     let fitting = records.iter().take(REQUEST_COUNT).take_while(|it| {
@@ -422,7 +424,7 @@ fn part_count(records: &[(&[u8], Option<&[u8]>)]) -> usize {
     fitting.count()
 }
 
-/// The first key behind all that begin with a string; none: there is none.
+/// Returns the first key behind all keys with a prefix; `None` if there is no such key.
 fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let place = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=place].to_vec();
@@ -454,7 +456,8 @@ fn check_size(what: &'static str, bytes: &[u8], size_bytes_max: usize) -> Result
 mod tests {
     use super::*;
 
-    /// Promise: a prefix's range ends behind the last key that begins with it, and before the next.
+    /// Promise: the range of a prefix ends behind the last key that has it, and before the next
+    /// key.
     #[test]
     fn prefixes_end() {
         assert_eq!(end_of_prefix(b"ab"), Some(b"ac".to_vec()));
@@ -463,7 +466,7 @@ mod tests {
         assert_eq!(end_of_prefix(b""), None);
     }
 
-    /// Promise: a request has one record at least, and no more than fit.
+    /// Promise: a request has at least one record, and no more than fit.
     #[test]
     fn requests_have_their_size() {
         let large = vec![0; REQUEST_SIZE_BYTES + 1];

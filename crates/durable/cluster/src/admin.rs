@@ -1,5 +1,5 @@
-//! What administrators do: they found the cluster, make and drop tables, drain servers, wish for
-//! splits and moves. None of it needs a master at that moment; what is ordered is done when there
+//! Operations of administrators: create a cluster, create and drop tables, drain servers, request
+//! splits and moves. None of them needs a master at that moment; requests are executed when there
 //! is one.
 
 use crate::coordinator::{
@@ -12,48 +12,52 @@ use crate::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use crate::record::start::REFUSAL_PREFIX;
 use crate::record::table::check_name;
 use crate::record::{
-    CLUSTER_KEY, Cluster, Drain, FORMAT_VERSION, IDS_KEY, Ids, NUMBER_END, Record, RegionRecord,
-    TableName, TableRecord, Wish, WishAnswer, WishKind, drain_key, name_key, table_key, wish_key,
+    AdminReply, AdminRequest, AdminRequestKind, CLUSTER_KEY, Cluster, Drain, FORMAT_VERSION,
+    IDS_KEY, Ids, NUMBER_END, Record, RegionRecord, TableName, TableRecord, admin_request_key,
+    drain_key, name_key, table_key,
 };
-use crate::view::{Seen, View};
+use crate::view::{RevisionedRecord, View};
 
-/// A table has so many regions at the most when it is made: they are made by one transaction, with
-/// three records more. Splits make more.
+/// Largest number of regions of a new table: one transaction creates them, with three more records.
+/// Splits can create more.
 pub const FIRST_REGION_COUNT_MAX: usize = TRANSACTION_PART_COUNT_MAX - 3;
 
-/// So many times a transaction is tried that others got in the way of.
+/// Number of attempts of a transaction that conflicts with others.
 const TRY_COUNT: usize = 16;
 
 fn random_number() -> Result<u64, ClusterError> {
     let mut bytes = [0; 8];
     let flags = rustix::rand::GetRandomFlags::empty();
     rustix::rand::getrandom(&mut bytes, flags)
-        .map_err(|error| ClusterError::NoIdentity(error.into()))?;
+        .map_err(|error| ClusterError::NoRandomId(error.into()))?;
     Ok(u64::from_le_bytes(bytes) % NUMBER_END)
 }
 
-/// One record, if it is there. One round trip.
+/// Reads one record, if it exists. Costs one round trip.
 ///
 /// # Errors
-/// Those of the coordinator, and [`ClusterError::Record`].
+/// The errors of the coordinator, and [`ClusterError::Record`].
 pub fn read<R: Record>(
     coordinator: &impl Coordinator,
     key: &str,
-) -> Result<Option<Seen<R>>, ClusterError> {
+) -> Result<Option<RevisionedRecord<R>>, ClusterError> {
     record_of(&coordinator.range(key)?.entries, key)
 }
 
-fn record_of<R: Record>(entries: &[Entry], key: &str) -> Result<Option<Seen<R>>, ClusterError> {
+fn record_of<R: Record>(
+    entries: &[Entry],
+    key: &str,
+) -> Result<Option<RevisionedRecord<R>>, ClusterError> {
     let entry = entries.iter().find(|entry| entry.key == key);
-    Ok(entry.map(Seen::decode).transpose()?)
+    Ok(entry.map(RevisionedRecord::decode).transpose()?)
 }
 
-/// Founds a cluster. Two round trips at the most.
+/// Creates a cluster. Costs at most two round trips.
 ///
 /// # Errors
 /// [`ClusterError::ClusterExists`], and those of the coordinator.
 pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
-    let drawn = ClusterId::draw().map_err(ClusterError::NoIdentity)?;
+    let drawn = ClusterId::draw().map_err(ClusterError::NoRandomId)?;
     let cluster = Cluster::new(drawn, None);
     let transaction = Transaction::new()
         .when(Compare::Created(CLUSTER_KEY.to_owned(), Revision::NEVER))
@@ -67,7 +71,7 @@ pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> 
     }
 }
 
-/// Which cluster the coordinator has. One round trip.
+/// Returns the coordinator's cluster id. Costs one round trip.
 ///
 /// # Errors
 /// [`ClusterError::NoCluster`], and those of the coordinator.
@@ -75,7 +79,7 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
     Ok(cluster(coordinator)?.cluster)
 }
 
-/// The record of the cluster that the coordinator has. One round trip.
+/// Returns the record of the coordinator's cluster. Costs one round trip.
 ///
 /// # Errors
 /// [`ClusterError::NoCluster`], and those of the coordinator.
@@ -84,9 +88,9 @@ pub fn cluster(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> 
     Ok(seen.ok_or(ClusterError::NoCluster)?.record)
 }
 
-/// Gives a cluster that an older version created a 128-bit identifier (ID1), and first its tables
-/// their incarnations (ID4). Servers whose directories have the number that the older version drew
-/// take it from there. If it is cut short, it begins anew.
+/// Gives a cluster that an older version created a 128-bit identifier, after giving its tables
+/// their incarnations. Servers whose directories have the legacy number then adopt the identifier.
+/// After an interruption, call it again.
 ///
 /// # Errors
 /// [`ClusterError::AdoptedAlready`], [`NoCluster`](ClusterError::NoCluster),
@@ -98,7 +102,7 @@ pub fn adopt(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
         return Err(ClusterError::AdoptedAlready(formerly));
     }
     adopt_tables(coordinator)?;
-    let drawn = ClusterId::draw().map_err(ClusterError::NoIdentity)?;
+    let drawn = ClusterId::draw().map_err(ClusterError::NoRandomId)?;
     let adopted = Cluster::new(drawn, Some(formerly));
     let transaction = Transaction::new()
         .when(Compare::Modified(CLUSTER_KEY.to_owned(), seen.modified))
@@ -109,7 +113,7 @@ pub fn adopt(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
     }
 }
 
-/// Gives each table without an incarnation one, which its regions carry, too: first these, in
+/// Gives an incarnation to each table without one, after its regions, which carry it, too, in
 /// parts.
 fn adopt_tables(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
     const PART_COUNT: usize = 100;
@@ -123,7 +127,7 @@ fn adopt_tables(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
         if table.record.incarnation.is_some() {
             continue;
         }
-        let drawn = TableIncarnation::draw().map_err(ClusterError::NoIdentity)?;
+        let drawn = TableIncarnation::draw().map_err(ClusterError::NoRandomId)?;
         let incarnation = Some(drawn);
         let regions = view.regions.values().filter(|it| it.record.table == number);
         let regions = regions.map(|it| {
@@ -155,9 +159,9 @@ fn adopt_tables(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Makes a table whose regions are cut at these keys, and each of which is to have so many
-/// replicas. Two round trips if nobody is in the way, of which one reads everything. A region is
-/// served when a master has given it to a server.
+/// Creates a table whose regions are cut at these keys, with this number of replicas each. Costs
+/// two round trips without conflicts; one of them reads everything. A region is served when a
+/// master has assigned it to a server.
 ///
 /// # Errors
 /// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),
@@ -177,14 +181,14 @@ pub fn create_table(
         if record_of::<TableName>(&all.entries, &name_key(name))?.is_some() {
             return Err(ClusterError::TableExists(name.to_owned()));
         }
-        let ids: Seen<Ids> =
+        let ids: RevisionedRecord<Ids> =
             record_of::<Ids>(&all.entries, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
         let view = View::of(all.revision, &all.entries);
         check_changes(&view)?;
-        if let Some((region, server)) = view.copies_in_the_way().pop_first() {
+        if let Some((region, server)) = view.blocking_copies().pop_first() {
             return Err(ClusterError::UnknownCopy { region, server });
         }
-        let incarnation = TableIncarnation::draw().map_err(ClusterError::NoIdentity)?;
+        let incarnation = TableIncarnation::draw().map_err(ClusterError::NoRandomId)?;
         let table = TableRecord {
             version: TableRecord::VERSION,
             table: ids.record.next_table,
@@ -234,7 +238,11 @@ fn check_split_keys(split_keys: &[Key]) -> Result<(), ClusterError> {
     Ok(())
 }
 
-fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -> Transaction {
+fn table_transaction(
+    table: &TableRecord,
+    ids: &RevisionedRecord<Ids>,
+    split_keys: &[Key],
+) -> Transaction {
     let mut next_region = ids.record.next_region;
     let named = TableName {
         version: FORMAT_VERSION,
@@ -261,7 +269,7 @@ fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -
     transaction.put(IDS_KEY, ids.encode())
 }
 
-/// Which table a name is. One round trip.
+/// Returns the table with a name. Costs one round trip.
 ///
 /// # Errors
 /// [`ClusterError::NoTable`], and those of the coordinator.
@@ -274,7 +282,7 @@ pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId
         .table)
 }
 
-/// Drops a table: from then on its regions go, and then its name. Four round trips.
+/// Drops a table: its regions are removed, and then its name. Costs four round trips.
 ///
 /// # Errors
 /// [`ClusterError::NotAdopted`], [`RecordsRefused`](ClusterError::RecordsRefused),
@@ -306,10 +314,10 @@ pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), 
     Err(ClusterError::Contended)
 }
 
-/// Says that a server is to have no replicas, or that it can have some again. One round trip.
+/// Starts or ends draining a server, which then gets no replicas. Costs one round trip.
 ///
 /// # Errors
-/// Those of the coordinator.
+/// The errors of the coordinator.
 pub fn set_drain(
     coordinator: &impl Coordinator,
     server: ServerId,
@@ -327,16 +335,19 @@ pub fn set_drain(
     Ok(())
 }
 
-/// A wish that was made.
+/// Number of a pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WishNumber(pub u64);
+pub struct AdminRequestNumber(pub u64);
 
-/// Wishes for something. One round trip. [`answer`] tells what comes of it.
+/// Records a request for the master. Costs one round trip. [`answer`] returns the result.
 ///
 /// # Errors
-/// Those of the coordinator.
-pub fn wish(coordinator: &impl Coordinator, kind: WishKind) -> Result<WishNumber, ClusterError> {
-    let wish = Wish {
+/// The errors of the coordinator.
+pub fn admin_request(
+    coordinator: &impl Coordinator,
+    kind: AdminRequestKind,
+) -> Result<AdminRequestNumber, ClusterError> {
+    let admin_request = AdminRequest {
         version: FORMAT_VERSION,
         kind,
         answer: None,
@@ -344,25 +355,26 @@ pub fn wish(coordinator: &impl Coordinator, kind: WishKind) -> Result<WishNumber
     for _ in 0..TRY_COUNT {
         let number = random_number()?;
         let transaction = Transaction::new()
-            .when(Compare::Created(wish_key(number), Revision::NEVER))
-            .put(wish_key(number), wish.encode());
+            .when(Compare::Created(admin_request_key(number), Revision::NEVER))
+            .put(admin_request_key(number), admin_request.encode());
         if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
-            return Ok(WishNumber(number));
+            return Ok(AdminRequestNumber(number));
         }
     }
     Err(ClusterError::Contended)
 }
 
-/// What came of a wish, if a master has looked at it; the wish is forgotten then. Two round trips.
+/// Returns the result of a request, if a master has decided it, and deletes the request. Costs two
+/// round trips.
 ///
 /// # Errors
-/// Those of the coordinator.
+/// The errors of the coordinator.
 pub fn answer(
     coordinator: &impl Coordinator,
-    number: WishNumber,
-) -> Result<Option<WishAnswer>, ClusterError> {
-    let key = wish_key(number.0);
-    let seen = read::<Wish>(coordinator, &key)?;
+    number: AdminRequestNumber,
+) -> Result<Option<AdminReply>, ClusterError> {
+    let key = admin_request_key(number.0);
+    let seen = read::<AdminRequest>(coordinator, &key)?;
     let Some(answer) = seen.and_then(|seen| seen.record.answer) else {
         return Ok(None);
     };

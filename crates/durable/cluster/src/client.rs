@@ -1,5 +1,4 @@
-//! Where clients find the primary of a key: a map that may be old, and what they do when it is
-//! (CP21).
+//! Clients' cached map from keys to primaries, and their reaction to an outdated map (CONTROL-21).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,47 +12,48 @@ use crate::view::View;
 /// The primary of a key, as far as the map knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// In which region the key is.
+    /// The region of the key.
     pub region: RegionId,
-    /// The region's first key.
+    /// First key of the region.
     pub from: Key,
-    /// The first key behind the region.
+    /// First key after the region.
     pub to: Option<Key>,
-    /// At which epoch; requests say it.
+    /// Epoch of the region, named by requests.
     pub epoch: Epoch,
-    /// Which server.
+    /// Server of the primary.
     pub server: ServerId,
-    /// Where it is.
+    /// Address of the server.
     pub address: String,
 }
 
-/// What a look at the map came to.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The primary.
     Found(Route),
-    /// Nobody serves the key now: look again later.
+    /// No server serves the key now: look up again later.
     NotServed,
-    /// There is no such table.
+    /// The table does not exist.
     NoTable,
 }
 
-/// What a server answers to a request that names a region and an epoch which are not what it is
-/// primary of: it does nothing.
+/// Reply of a server that is not primary of the requested region at the requested epoch, and so
+/// does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// The epoch of the record that the server has seen; none: it knows of no such region.
+    /// Epoch of the region's record that the server has seen; `None` if it does not know the
+    /// region.
     pub epoch: Option<Epoch>,
 }
 
-/// What a client does after it was told [`Stale`].
+/// Reaction of a client to [`Stale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterStale {
-    /// The map was old: the next look reads it anew.
+    /// The map was outdated: the next lookup reads it again.
     LookAgain,
-    /// The server is behind the map: ask it again, after a while.
+    /// The server is behind the map: retry there after a while.
     AskAgain,
 }
 
@@ -62,14 +62,14 @@ pub enum AfterStale {
 pub struct MapCache<C> {
     coordinator: C,
     tables: BTreeMap<TableId, Vec<RegionRecord>>,
-    /// Tables whose regions may be others by now.
+    /// Tables whose regions may have changed.
     suspect: BTreeSet<TableId>,
     servers: BTreeMap<ServerId, (Life, ServerRecord)>,
     round_trip_count: u64,
 }
 
 impl<C: Coordinator> MapCache<C> {
-    /// An empty one.
+    /// Creates an empty map.
     pub fn new(coordinator: C) -> Self {
         Self {
             coordinator,
@@ -80,26 +80,26 @@ impl<C: Coordinator> MapCache<C> {
         }
     }
 
-    /// Round trips to the coordinator that looks have cost.
+    /// Returns the number of round trips to the coordinator that lookups have cost.
     pub fn round_trip_count(&self) -> u64 {
         self.round_trip_count
     }
 
-    /// The primary of a key. No round trip if the map has the table; one for a table's regions
-    /// otherwise, and one for the servers if there are new ones.
+    /// Returns the primary of a key. Costs no round trip if the map has the table. Otherwise costs
+    /// one for the table's regions, and one for the servers if there are new ones.
     ///
     /// # Errors
-    /// Those of the coordinator, and [`ClusterError::Record`].
+    /// The errors of the coordinator, and [`ClusterError::Record`].
     pub fn lookup(&mut self, table: TableId, key: &[u8]) -> Result<Lookup, ClusterError> {
         let begins_before = |record: &RegionRecord| record.from.0.as_slice() <= key;
         self.lookup_at(table, begins_before, |record| record.covers(key))
     }
 
-    /// The primary of the keys before this one, or of the last ones: where a scan goes on that
-    /// descends. Costs as [`lookup`](Self::lookup) does.
+    /// Returns the primary of the keys below this one, or of the last keys: where a descending scan
+    /// continues. Costs as much as [`lookup`](Self::lookup).
     ///
     /// # Errors
-    /// As of [`lookup`](Self::lookup).
+    /// The errors of [`lookup`](Self::lookup).
     pub fn lookup_below(
         &mut self,
         table: TableId,
@@ -115,7 +115,7 @@ impl<C: Coordinator> MapCache<C> {
         self.lookup_at(table, begins_before, has_those_before)
     }
 
-    /// The last of the regions that begin before something, if it has what is looked for.
+    /// Looks up the last region that begins before the bound, if it has the key.
     fn lookup_at(
         &mut self,
         table: TableId,
@@ -133,7 +133,7 @@ impl<C: Coordinator> MapCache<C> {
                     }
                     self.tables.insert(table, regions);
                 }
-                // What it was suspected for is of one region; the others may be as they were.
+                // Only one region is suspect; the cached records of the others may still be valid.
                 Err(_) if self.tables.contains_key(&table) => {}
                 Err(error) => return Err(error),
             }
@@ -142,7 +142,7 @@ impl<C: Coordinator> MapCache<C> {
         let behind = regions.partition_point(begins_before);
         let last = behind.checked_sub(1).map(|index| &regions[index]);
         let Some(record) = last.filter(|record| has_it(record)) else {
-            // Its record is damaged, or somebody has forged a map.
+            // The region's record is damaged, or the map was forged.
             self.tables.remove(&table);
             return Ok(Lookup::NotServed);
         };
@@ -184,8 +184,8 @@ impl<C: Coordinator> MapCache<C> {
         Ok(View::of(snapshot.revision, &snapshot.entries))
     }
 
-    /// A server has said that the route is not right. No round trip; the next look has one, if the
-    /// map is still the one that the route is from.
+    /// Notes that a server rejected the route. Costs no round trip. The next lookup costs one, if
+    /// the map is still that of the route.
     pub fn stale(&mut self, route: &Route, stale: Stale) -> AfterStale {
         if stale.epoch.is_some_and(|epoch| epoch < route.epoch) {
             return AfterStale::AskAgain;
@@ -194,8 +194,8 @@ impl<C: Coordinator> MapCache<C> {
         AfterStale::LookAgain
     }
 
-    /// A server does not answer: the next look has a round trip, if the map is still the one that
-    /// the route is from.
+    /// Notes that a server does not answer. The next lookup costs a round trip, if the map is still
+    /// that of the route.
     pub fn lost(&mut self, route: &Route) {
         let is_same =
             |record: &RegionRecord| record.region == route.region && record.epoch == route.epoch;

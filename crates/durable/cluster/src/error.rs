@@ -1,4 +1,4 @@
-//! What can go wrong with a cluster.
+//! Errors of the control plane.
 
 use std::time::Duration;
 
@@ -8,124 +8,125 @@ use crate::coordinator::CoordinatorError;
 use crate::ids::{ClusterId, RegionId, ServerId, StartNonce, TableId};
 use crate::record::RecordError;
 
-/// An operating failure of the control plane.
+/// Error of the control plane.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The coordinator, or the way to it.
+    /// The coordinator, or the connection to it, failed.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
     /// A record cannot be decoded.
     #[error("{0}; it is left as it is, and what depends on it stands still")]
     Record(#[from] RecordError),
-    /// The coordinator knows no cluster.
+    /// The coordinator has no cluster.
     #[error("the coordinator knows no cluster: create one, or give the right address")]
     NoCluster,
-    /// The cluster was created by an older version, and has no 128-bit identifier (ID1).
+    /// The cluster was created by an older version, and has no 128-bit identifier.
     #[error(
         "{0} was created by an older version and has no 128-bit id, so its servers serve nothing \
          and delete nothing: run `farleaf cluster adopt` once, at the coordinator that has always \
          been this cluster's"
     )]
     NotAdopted(ClusterId),
-    /// The cluster of an older version has a 128-bit identifier by now, and the directory not yet.
+    /// The cluster was adopted and has a 128-bit identifier, but the directory still has the legacy
+    /// one.
     #[error("{formerly} was adopted as {cluster}")]
     AdoptedAs {
-        /// What it was.
+        /// Legacy identifier.
         formerly: ClusterId,
-        /// What it is.
+        /// Current identifier.
         cluster: ClusterId,
     },
-    /// The cluster has a 128-bit identifier.
+    /// The cluster already has a 128-bit identifier.
     #[error("{0} has a 128-bit id already; nothing was changed")]
     AdoptedAlready(ClusterId),
-    /// An operator would accept the loss of a start that is not lost, as far as is known (ID5).
+    /// An operator accepts the loss of a start that is not lost, as far as is known.
     #[error(
         "no server refuses the coordinator's records because of {0}, so nothing of that start is \
          known to be lost; nothing was changed. `farleaf cluster status` shows which servers refuse \
          the records, and names the start"
     )]
     StartNotLost(StartNonce),
-    /// A server refuses the coordinator's records as an older copy (ID5), so no table changes.
+    /// A server refuses the coordinator's records as an older copy, so tables cannot be changed.
     #[error(
         "{server} refuses the coordinator's records as an older copy, so nothing was changed: \
          `farleaf cluster status` says why, and what to do"
     )]
     RecordsRefused {
-        /// The first one that does.
+        /// The first such server.
         server: ServerId,
     },
-    /// There are no numbers left to skip those of records that were lost.
+    /// Not enough numbers are left to skip those of lost records.
     #[error("the numbers of tables or regions have come to their end; nothing was changed")]
     NoNumbers,
-    /// The coordinator has a cluster already.
+    /// The coordinator already has a cluster.
     #[error("the coordinator has {0} already; nothing was changed")]
     ClusterExists(ClusterId),
-    /// The coordinator has another cluster than the one that a directory belongs to.
+    /// The coordinator has another cluster than the directory.
     #[error(
         "the directory belongs to {own}, and the coordinator has {found}: give the right address, \
          or, if the directory of that coordinator was lost or replaced, put it back; no file was \
          changed"
     )]
     OtherCluster {
-        /// Whose the directory is.
+        /// Cluster of the directory.
         own: ClusterId,
-        /// What was found.
+        /// Cluster of the coordinator.
         found: ClusterId,
     },
-    /// Another server has this number, too, and keeps its lease.
+    /// Another server has the same number, and keeps its lease alive.
     #[error(
         "{server} is another server, too, which has registered at {address} and keeps its lease \
          ({waited_s} s were waited): each has a number of its own; stop one of the two, and give a \
          new directory another number (`--number`)"
     )]
     NumberTaken {
-        /// Which number.
+        /// The number.
         server: ServerId,
-        /// Where the other one says that it is reached.
+        /// Address of the other server.
         address: String,
-        /// For how long its lease was seen to go on.
+        /// Time for which the other server's lease was seen to continue, in seconds.
         waited_s: u64,
     },
-    /// A server would register with a lease that nobody would read.
+    /// The configured lease is longer than readers accept.
     #[error(
         "no lease is longer than a day, and {lease:?} is: give a shorter one; nothing was begun"
     )]
     LeaseTooLong {
-        /// How long it was to be.
+        /// Configured length.
         lease: Duration,
     },
-    /// A name is taken.
+    /// A table with this name exists.
     #[error("there is a table {0} already")]
     TableExists(String),
-    /// CP23: a server has a copy of a region that would be given its number again.
+    /// A server has a copy of a region whose number would be assigned again (CONTROL-23).
     #[error(
         "{server} has a copy of {region}, of which the coordinator has never heard: its data are \
          older than that copy, or were cut; `farleaf cluster status` says what to do; nothing was \
          changed"
     )]
     UnknownCopy {
-        /// Of which region.
+        /// The region of the copy.
         region: RegionId,
-        /// Which server.
+        /// The server.
         server: ServerId,
     },
-    /// Nothing has this name.
+    /// No table has this name.
     #[error("there is no table {0}")]
     NoTable(String),
-    /// Nothing has this number.
+    /// No table has this number.
     #[error("there is no {0}, or it is being dropped")]
     NoTableNumbered(TableId),
-    /// A server is not there.
+    /// The server does not exist.
     #[error("there is no {0}")]
     NoServer(ServerId),
-    /// A table cannot be as it was asked for.
+    /// The requested table is invalid.
     #[error("{0}")]
     BadTable(String),
-    /// No random number can be had for a cluster's id.
+    /// The operating system provides no random number for a cluster's id.
     #[error("no id can be drawn: {0}; try again")]
-    NoIdentity(#[source] std::io::Error),
-    /// Others have written the same records again and again.
+    NoRandomId(#[source] std::io::Error),
+    /// Other processes changed the same records at each attempt.
     #[error("others keep changing what is to be changed; nothing was done, try again")]
     Contended,
 }

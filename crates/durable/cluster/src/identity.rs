@@ -1,5 +1,5 @@
-//! Random 128-bit identifiers (ID1, ID4, ID5): of a cluster, of one creation of a table, of one
-//! start of a coordinator. They are written as 32 hexadecimal digits.
+//! Random 128-bit identifiers of clusters, table incarnations, and starts of a coordinator. They
+//! are written as 32 hexadecimal digits.
 
 use std::fmt;
 use std::io;
@@ -55,10 +55,10 @@ macro_rules! random_id {
         pub struct $name(pub u128);
 
         impl $name {
-            /// Draws a new one.
+            /// Draws a new identifier.
             ///
             /// # Errors
-            /// The operating system provides no random bits.
+            /// If the operating system provides no random bits.
             pub fn draw() -> io::Result<Self> {
                 draw().map(Self)
             }
@@ -94,22 +94,22 @@ macro_rules! random_id {
 }
 
 random_id!(
-    /// Identifier of one creation of a table (ID4). A table that is created later has another one,
-    /// even if it has the same name or number in another cluster.
+    /// Identifier of one creation of a table. A table created later has another one, even if it has
+    /// the same name or number in another cluster.
     TableIncarnation,
     "incarnation"
 );
 random_id!(
-    /// Random number of one start of a coordinator (ID5).
+    /// Random number of one start of a coordinator.
     StartNonce,
     "start"
 );
 
-/// Identifier of a cluster, drawn when the cluster is created (ID1).
+/// Identifier of a cluster, drawn when the cluster is created.
 ///
-/// A cluster that an older version created has a number below 2^53 instead, a *legacy* identifier:
-/// such numbers are few enough to be drawn twice. It gets a 128-bit identifier by `farleaf cluster
-/// adopt`.
+/// A cluster that an older version created has a number below 2^53 instead, a *legacy* identifier.
+/// There are so few of these that two clusters could have the same one. `farleaf cluster adopt`
+/// replaces it by a 128-bit identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
@@ -117,18 +117,18 @@ impl ClusterId {
     /// Draws the identifier of a new cluster.
     ///
     /// # Errors
-    /// The operating system provides no random bits.
+    /// If the operating system provides no random bits.
     pub fn draw() -> io::Result<Self> {
         draw().map(Self)
     }
 
-    /// The identifier as greetings carry it (W16). None: it has fewer than 128 bits, and is
-    /// compared by records alone.
+    /// Returns the identifier as greetings carry it; `None` if it is a legacy one, which is
+    /// compared by records only.
     pub fn tag(self) -> Option<ClusterTag> {
         ClusterTag::new(self.0).filter(|_| !self.is_legacy())
     }
 
-    /// The identifier alone, without the word `cluster`.
+    /// Returns the identifier alone, without the word `cluster`.
     pub fn digits(self) -> String {
         if self.is_legacy() {
             return self.0.to_string();
@@ -136,7 +136,7 @@ impl ClusterId {
         format!("{:032x}", self.0)
     }
 
-    /// Whether an older version drew it, with fewer than 128 bits.
+    /// Returns whether an older version drew it, with fewer than 128 bits.
     pub fn is_legacy(self) -> bool {
         self.0 < LEGACY_END
     }
@@ -165,7 +165,7 @@ impl Serialize for ClusterId {
 
 impl<'de> Deserialize<'de> for ClusterId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// A number, as older versions wrote it, or digits.
+        /// A number, as older versions wrote it, or hexadecimal digits.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Written {
@@ -183,7 +183,8 @@ impl<'de> Deserialize<'de> for ClusterId {
 }
 
 impl TableIncarnation {
-    /// Whether two may be of one table: what an older version has written does not say.
+    /// Returns whether two incarnations may be of one table. Records of older versions have none,
+    /// and match any.
     pub fn may_be_same(one: Option<Self>, other: Option<Self>) -> bool {
         one.is_none() || other.is_none() || one == other
     }
@@ -193,8 +194,8 @@ impl TableIncarnation {
 mod tests {
     use super::*;
 
-    /// Promise: identifiers are written as 32 digits, those of clusters of older versions as the
-    /// numbers that they were, and both are read back; anything else is refused.
+    /// Identifiers are written as 32 digits, legacy ones as numbers, and both are read back;
+    /// anything else is refused.
     #[test]
     fn identifiers_come_back() {
         let id = ClusterId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
@@ -230,7 +231,7 @@ mod tests {
         assert!(serde_json::from_str::<StartNonce>("5").is_err());
     }
 
-    /// Promise: what is drawn differs, and is no legacy identifier.
+    /// Drawn identifiers differ, and are never legacy ones.
     #[test]
     fn drawn_identifiers_differ() {
         let [one, other] = [(); 2].map(|()| ClusterId::draw().expect("random bits"));

@@ -1,4 +1,4 @@
-//! Numbers that mean different things, as different types.
+//! Identifiers and epochs, each as a type of its own.
 
 use std::fmt;
 
@@ -25,46 +25,46 @@ macro_rules! number {
 }
 
 number!(
-    /// A table, numbered from 1 on, never again.
+    /// Number of a table, from 1 on, never reused.
     TableId,
     "table"
 );
 number!(
-    /// A region, numbered from 1 on over all tables, never again.
+    /// Number of a region, from 1 on over all tables, never reused.
     RegionId,
     "region"
 );
 number!(
-    /// A server, that is, a data directory: the same after a restart.
+    /// Number of a server's data directory, unchanged by restarts.
     ServerId,
     "server"
 );
 number!(
-    /// Who may write to a region: whoever is its primary at the newest one. Each change of the
-    /// primary, or of what it is primary of, raises it by one (CP13).
+    /// Epoch of a region's configuration: only the primary of the newest epoch may write. Each
+    /// change of the primary or of its range raises it by one (CONTROL-13).
     Epoch,
     "epoch"
 );
 number!(
-    /// One copy of a region on one server, from when it is ordered until it leaves the record.
-    /// Numbered within the region, never again (CP14).
+    /// Number of one copy of a region on one server, from its order until it leaves the record.
+    /// Numbers are per region and never reused (CONTROL-14).
     ReplicaNumber,
     "replica"
 );
 
 impl Epoch {
-    /// The next one.
+    /// Returns the next epoch.
     ///
     /// # Panics
-    /// There is none: a record with such an epoch is refused when it is decoded.
+    /// If the epoch is the highest number. No record has it: decoding refuses such an epoch.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.checked_add(1).expect("epochs are below 2^53"))
     }
 }
 
-/// One life of a server: from its registration to the end of its lease. It is the revision at which
-/// its key came into being, so a life that is over never comes back (CP8).
+/// One life of a server, from its registration to the end of its lease. It is the creation revision
+/// of the server's key, so a life that is over never comes back (CONTROL-8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Life(pub Revision);

@@ -1,24 +1,23 @@
-//! How long one may act on a lease that the coordinator keeps, by one's own clock (CP9, CP10).
+//! Time for which a process may act on a lease, by its own clock (CONTROL-9, CONTROL-10).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::error::ClusterError;
+use farleaf_base::clock::Clock;
 
-/// No lease is longer: a day. A record that says so is refused by whoever reads it.
+/// Longest lease: a day. Readers refuse records with a longer one.
 pub(crate) const LEASE_TIME_MAX: Duration = Duration::from_hours(24);
 
-/// What is agreed on about leases.
+/// Parameters of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// How long a lease is: a server that is gone is taken for lost after as much.
+    /// Length of a lease: a server that does not renew it counts as lost after this time.
     pub time_to_live: Duration,
-    /// By how much a clock may be faster or slower than true time, in thousandths: the server's and
-    /// the coordinator's.
+    /// Greatest error of the server's and the coordinator's clock rates, in thousandths.
     pub clock_error_per_mille: u32,
-    /// What is left unused besides.
+    /// Additional time that is left unused.
     pub margin: Duration,
 }
 
@@ -33,7 +32,7 @@ impl Default for LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// Whether a server can register with such leases, before it does anything.
+    /// Checks that a server can register with such leases, before it does anything.
     ///
     /// # Errors
     /// [`ClusterError::LeaseTooLong`]: longer than a day.
@@ -45,40 +44,40 @@ impl LeaseTerms {
         Ok(())
     }
 
-    /// For how long after it was asked for a lease of this length may be acted on, by a clock that
-    /// may be slow while the coordinator's is fast (CP9).
+    /// Returns for how long after its request a lease may be used, if the own clock is slow and the
+    /// coordinator's is fast (CONTROL-9).
     pub fn usable(&self, time_to_live: Duration) -> Duration {
         let error = self.clock_error_per_mille.min(999);
         let usable = time_to_live * (1000 - error) / (1000 + error);
         usable.saturating_sub(self.margin)
     }
 
-    /// A lease of this length that nobody keeps alive is over after so long, though the
-    /// coordinator gives all of them their whole time again once meanwhile (CP6), and is busy.
+    /// Returns the time after which a lease without keep-alives is certainly over, even if the
+    /// coordinator is busy and renews all leases once meanwhile (CONTROL-6).
     pub fn surely_over(&self, time_to_live: Duration) -> Duration {
         const ELECTION: Duration = Duration::from_secs(1);
         let error = self.clock_error_per_mille.min(999);
         time_to_live * 2 * (1000 + error) / (1000 - error) + ELECTION
     }
 
-    /// How often a lease is asked to go on: three tries fit into the time in which it is usable.
+    /// Returns the interval of keep-alives: three attempts fit into the usable time.
     pub fn keep_alive_interval(&self) -> Duration {
         self.usable(self.time_to_live) / 4
     }
 }
 
-/// Whether a life of a server surely goes on. Clones are the same guard.
+/// Tells whether a life of a server certainly continues. Clones share their state.
 ///
-/// One belongs to one life: when that is over, it says no for ever.
+/// A guard belongs to one life and fails forever once that is over.
 #[derive(Clone, Debug)]
 pub struct LeaseGuard {
     clock: Arc<dyn Clock>,
-    /// By that clock; 0: over.
+    /// End of the usable time by that clock; 0 if the life is over.
     usable_until_ns: Arc<AtomicU64>,
 }
 
 impl LeaseGuard {
-    /// One that says yes until `usable_until` by this clock.
+    /// Creates a guard that holds until `usable_until` by this clock.
     pub(crate) fn new(clock: Arc<dyn Clock>, usable_until: Duration) -> Self {
         let guard = Self {
             clock,
@@ -88,15 +87,15 @@ impl LeaseGuard {
         guard
     }
 
-    /// Whether what has taken effect before this call may be acknowledged, and what was read before
-    /// it may be answered (CP10). One look at a clock, no lock.
+    /// Returns whether operations that took effect before this call may be acknowledged, and their
+    /// reads answered (CONTROL-10). Costs one clock access and no lock.
     pub fn may_acknowledge(&self) -> bool {
-        // Relaxed: the word stands for itself, and an older value of it is an earlier end.
+        // Relaxed: the word depends on no other data, and an older value is an earlier end.
         let until = self.usable_until_ns.load(Ordering::Relaxed);
         self.clock.now().as_nanos() < u128::from(until)
     }
 
-    /// Until when it says yes, by its clock.
+    /// Returns until when the guard holds, by its clock.
     pub fn usable_until(&self) -> Duration {
         Duration::from_nanos(self.usable_until_ns.load(Ordering::Relaxed))
     }
@@ -115,10 +114,10 @@ impl LeaseGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use farleaf_base::clock::ManualClock;
 
-    /// A slow server's clock and a fast coordinator's together never let a lease be used longer
-    /// than the coordinator keeps it (CP9), for every error.
+    /// Even with a slow server's clock and a fast coordinator's, a lease is not used longer than
+    /// the coordinator keeps it (CONTROL-9), for every clock error.
     #[test]
     fn a_lease_is_not_used_longer_than_it_is_kept() {
         for error in [0_u32, 1, 10, 50, 200] {
@@ -138,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A guard says yes until its time, can be given more, and is over for good.
+    /// A guard holds until its time, can be extended, and ends for good.
     #[test]
     fn a_guard_says_no_when_its_time_is_over() {
         let clock = ManualClock::new();
@@ -152,15 +151,15 @@ mod tests {
         assert!(!guard.may_acknowledge());
     }
 
-    /// A lease that is shorter than the margin is of no use, and no error.
+    /// A lease shorter than the margin is never usable, and is not an error.
     #[test]
     fn a_short_lease_is_never_usable() {
         let terms = LeaseTerms::default();
         assert_eq!(terms.usable(Duration::from_millis(50)), Duration::ZERO);
     }
 
-    /// Promise: a lease that the record of a server cannot name is refused where it is set, with
-    /// how long it is; a day is none of these.
+    /// A lease that a server's record cannot have is refused where it is configured, and the error
+    /// has its length; a day is accepted.
     #[test]
     fn a_lease_of_more_than_a_day_is_refused() {
         let mut terms = LeaseTerms {

@@ -1,24 +1,25 @@
-//! A key that is held by a lease: a server's registration (CP8), and the master's election (CP11).
+//! A key held with a lease: a server's registration (CONTROL-8), and the master's election
+//! (CONTROL-11).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::coordinator::{
     Compare, Coordinator, CoordinatorError, Entry, KeepAlive, LeaseId, Revision, Transaction,
     TransactionOutcome,
 };
 use crate::lease::{LeaseGuard, LeaseTerms};
 use crate::omission::{Check, Omission};
+use farleaf_base::clock::Clock;
 
-/// What a look at a tenure has changed.
+/// Result of a tick.
 #[derive(Clone, Debug)]
-pub enum TenureChange {
-    /// Nothing.
+pub enum LeasedKeyChange {
+    /// Nothing has changed.
     Unchanged,
-    /// The key is held from now on; whatever is done on its strength is done under this guard.
+    /// The key is held from now on. Everything done on its strength is done under this guard.
     Won(LeaseGuard),
-    /// It is held no more; its guard says no.
+    /// The key is no longer held; its guard fails.
     Lost,
 }
 
@@ -26,26 +27,26 @@ pub enum TenureChange {
 struct Lease {
     id: LeaseId,
     time_to_live: Duration,
-    /// When it was asked for last, by the own clock, and the coordinator said yes.
+    /// Time of the last successful request for the lease, by the own clock.
     asked_at: Duration,
 }
 
-/// Who holds a key that one waits for.
+/// Another holder of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rival {
-    /// What the key has.
+pub struct OtherHolder {
+    /// Value of the key.
     pub value: Vec<u8>,
-    /// Since when it is held.
+    /// Revision since which the key is held.
     pub since: Revision,
-    /// For how long it was seen to be, by the own clock, while the coordinator was reached. Time in
-    /// which nobody looked does not count.
+    /// Time for which the holder was seen, by the own clock, while the coordinator was reachable.
+    /// Time without checks does not count.
     pub waited: Duration,
     seen_at: Duration,
 }
 
-/// Tries to hold a key, and to keep it.
+/// Acquires a key and keeps holding it.
 #[derive(Debug)]
-pub struct Tenure {
+pub struct LeasedKey {
     key: String,
     value: Vec<u8>,
     terms: LeaseTerms,
@@ -53,13 +54,13 @@ pub struct Tenure {
     omission: Omission,
     lease: Option<Lease>,
     held: Option<(Revision, LeaseGuard)>,
-    rival: Option<Rival>,
-    is_in_touch: bool,
+    other_holder: Option<OtherHolder>,
+    is_coordinator_reachable: bool,
     next_try_at: Duration,
 }
 
-impl Tenure {
-    /// One of a key, which is to have this value.
+impl LeasedKey {
+    /// Creates the state for a key that is to have this value.
     pub fn new(key: String, value: Vec<u8>, terms: LeaseTerms, clock: Arc<dyn Clock>) -> Self {
         Self {
             key,
@@ -69,13 +70,13 @@ impl Tenure {
             omission: Omission::NONE,
             lease: None,
             held: None,
-            rival: None,
-            is_in_touch: false,
+            other_holder: None,
+            is_coordinator_reachable: false,
             next_try_at: Duration::ZERO,
         }
     }
 
-    /// With a check left out, for tests of the tests.
+    /// Leaves a check out, so that tests can verify that they notice.
     #[doc(hidden)]
     #[must_use]
     pub fn leaving_out(mut self, omission: Omission) -> Self {
@@ -83,54 +84,56 @@ impl Tenure {
         self
     }
 
-    /// Since when the key is held, as far as is known.
+    /// Returns the revision since which the key is held, as far as is known.
     pub fn held_since(&self) -> Option<Revision> {
         self.held.as_ref().map(|(created, _)| *created)
     }
 
-    /// The lease.
+    /// Returns the lease.
     pub fn lease(&self) -> Option<LeaseId> {
         self.lease.map(|lease| lease.id)
     }
 
-    /// The guard, while the key is held as far as is known.
+    /// Returns the guard, while the key is held as far as is known.
     pub fn guard(&self) -> Option<&LeaseGuard> {
         self.held.as_ref().map(|(_, guard)| guard)
     }
 
-    /// Whether the coordinator has answered when it was asked last.
-    pub fn is_in_touch(&self) -> bool {
-        self.is_in_touch
+    /// Returns whether the coordinator answered the last request.
+    pub fn is_coordinator_reachable(&self) -> bool {
+        self.is_coordinator_reachable
     }
 
-    /// Who holds the key, where somebody else does.
-    pub fn rival(&self) -> Option<&Rival> {
-        self.rival.as_ref()
+    /// Returns the other holder of the key, if there is one.
+    pub fn other_holder(&self) -> Option<&OtherHolder> {
+        self.other_holder.as_ref()
     }
 
-    /// Whether somebody else holds the key, and keeps its lease alive, which is so long, or as long
-    /// as one's own is: if nobody kept it, it would have been over for long.
-    pub fn rival_is_alive(&self, lease: Duration) -> bool {
+    /// Returns whether another holder was seen for longer than its lease lasts without keep-alives.
+    /// `lease` is the length of its lease; the own one counts if that is longer.
+    pub fn other_holder_is_alive(&self, lease: Duration) -> bool {
         let own = self.lease.map_or(Duration::ZERO, |it| it.time_to_live);
         let time_to_live = self.terms.time_to_live.max(own).max(lease);
         let over_after = self.terms.surely_over(time_to_live);
-        self.rival.as_ref().is_some_and(|it| it.waited > over_after)
+        self.other_holder
+            .as_ref()
+            .is_some_and(|it| it.waited > over_after)
     }
 
-    /// Does what is due: asks for a lease, for the key, or for the lease to go on. No round trip if
-    /// nothing is due, three at the most.
+    /// Does what is due: requests the lease, the key, or an extension of the lease. Costs no round
+    /// trip if nothing is due, at most three otherwise.
     ///
     /// # Errors
-    /// Those of the coordinator: it is tried again by a later call.
+    /// The errors of the coordinator; a later call retries.
     pub fn tick<C: Coordinator>(
         &mut self,
         coordinator: &C,
-    ) -> Result<TenureChange, CoordinatorError> {
+    ) -> Result<LeasedKeyChange, CoordinatorError> {
         let ticked = self.do_due(coordinator);
         if ticked.is_err() {
-            self.is_in_touch = false;
-            // When it is back, leases have their whole time again (CP6).
-            self.rival = None;
+            self.is_coordinator_reachable = false;
+            // When the coordinator is back, leases have their whole time again (CONTROL-6).
+            self.other_holder = None;
         }
         ticked
     }
@@ -138,10 +141,10 @@ impl Tenure {
     fn do_due<C: Coordinator>(
         &mut self,
         coordinator: &C,
-    ) -> Result<TenureChange, CoordinatorError> {
+    ) -> Result<LeasedKeyChange, CoordinatorError> {
         let Some(lease) = self.lease else {
             if self.clock.now() < self.next_try_at {
-                return Ok(TenureChange::Unchanged);
+                return Ok(LeasedKeyChange::Unchanged);
             }
             self.try_later();
             let asked_at = self.clock.now();
@@ -158,7 +161,7 @@ impl Tenure {
             self.try_later();
             let asked_at = self.clock.now();
             let kept = coordinator.keep_alive(lease.id)?;
-            self.is_in_touch = true;
+            self.is_coordinator_reachable = true;
             match kept {
                 KeepAlive::Gone => return Ok(self.lose()),
                 KeepAlive::Alive(time_to_live) => {
@@ -178,64 +181,67 @@ impl Tenure {
             self.try_later();
             return self.take(coordinator);
         }
-        Ok(TenureChange::Unchanged)
+        Ok(LeasedKeyChange::Unchanged)
     }
 
-    /// From when on a lease counts: from before it was asked for (CP9).
+    /// Returns the time from which a lease counts: before its request (CONTROL-9).
     fn asked_at(&self, before: Duration) -> Duration {
-        if self.omission.leaves_out(Check::LeaseCountsFromRequest) {
+        if self.omission.skips_check(Check::LeaseCountsFromRequest) {
             return self.clock.now();
         }
         before
     }
 
-    /// After a failure, the next try is not at once.
+    /// Delays the next attempt after a failure.
     fn try_later(&mut self) {
         self.next_try_at = self.clock.now() + self.terms.keep_alive_interval() / 4;
     }
 
-    fn take<C: Coordinator>(&mut self, coordinator: &C) -> Result<TenureChange, CoordinatorError> {
+    fn take<C: Coordinator>(
+        &mut self,
+        coordinator: &C,
+    ) -> Result<LeasedKeyChange, CoordinatorError> {
         let Some(lease) = self.lease else {
-            return Ok(TenureChange::Unchanged);
+            return Ok(LeasedKeyChange::Unchanged);
         };
         let transaction = Transaction::new()
             .when(Compare::Created(self.key.clone(), Revision::NEVER))
             .put_leased(self.key.clone(), self.value.clone(), lease.id);
         let outcome = coordinator.transact(&transaction)?;
-        self.is_in_touch = true;
+        self.is_coordinator_reachable = true;
         let created = match outcome {
             TransactionOutcome::Committed(revision) => revision,
             TransactionOutcome::LeaseGone => return Ok(self.lose()),
             TransactionOutcome::Refused => {
-                // Somebody has it: oneself, if an earlier answer was lost.
+                // The key exists. If an earlier reply was lost, this process holds it.
                 let snapshot = coordinator.range(&self.key)?;
                 let entry = snapshot.entries.into_iter().find(|it| it.key == self.key);
                 match entry {
                     Some(own) if own.lease == Some(lease.id) => own.create_revision,
                     other => {
-                        self.note_rival(other);
-                        return Ok(TenureChange::Unchanged);
+                        self.note_other_holder(other);
+                        return Ok(LeasedKeyChange::Unchanged);
                     }
                 }
             }
         };
-        self.rival = None;
+        self.other_holder = None;
         let usable_until = lease.asked_at + self.terms.usable(lease.time_to_live);
         let guard = LeaseGuard::new(self.clock.clone(), usable_until);
         self.held = Some((created, guard.clone()));
-        Ok(TenureChange::Won(guard))
+        Ok(LeasedKeyChange::Won(guard))
     }
 
-    fn note_rival(&mut self, entry: Option<Entry>) {
+    fn note_other_holder(&mut self, entry: Option<Entry>) {
         let now = self.clock.now();
         let looked_every = self.terms.keep_alive_interval();
-        let before = self.rival.take();
-        self.rival = entry.map(|entry| {
+        let before = self.other_holder.take();
+        self.other_holder = entry.map(|entry| {
             let before = before.filter(|it| it.since == entry.create_revision);
             let waited = before.map_or(Duration::ZERO, |it| {
                 it.waited + now.saturating_sub(it.seen_at).min(looked_every)
             });
-            Rival {
+            OtherHolder {
                 value: entry.value,
                 since: entry.create_revision,
                 waited,
@@ -244,22 +250,22 @@ impl Tenure {
         });
     }
 
-    /// The lease is over, as the coordinator has said.
-    pub fn lose(&mut self) -> TenureChange {
+    /// Loses the key because the coordinator reported the lease as over.
+    pub fn lose(&mut self) -> LeasedKeyChange {
         self.lease = None;
         match self.held.take() {
             Some((_, guard)) => {
                 guard.end();
-                TenureChange::Lost
+                LeasedKeyChange::Lost
             }
-            None => TenureChange::Unchanged,
+            None => LeasedKeyChange::Unchanged,
         }
     }
 
-    /// Gives the key back: others need not wait for the lease's end. One round trip.
+    /// Releases the key, so that others need not wait for the lease's end. Costs one round trip.
     ///
     /// # Errors
-    /// Those of the coordinator; the lease then ends by itself.
+    /// The errors of the coordinator; the lease then ends by itself.
     pub fn resign<C: Coordinator>(&mut self, coordinator: &C) -> Result<(), CoordinatorError> {
         let lease = self.lease;
         self.lose();

@@ -1,18 +1,20 @@
-//! The control plane of persistent tables: which server has which part of a table, who is its
-//! primary, and since when.
+//! The control plane of persistent tables: it decides which server has which part of a table, and
+//! which replica is the primary of each epoch.
 //!
-//! A table is cut by key into *regions*; each has a primary and backups on servers of a cluster.
-//! Who is what lies in a [`Coordinator`](coordinator::Coordinator), etcd or an embedded one, as
-//! records. A [`Master`](master::Master) changes them, elected among any number; an
-//! [`Agent`](agent::Agent) on each server has the server do what they say; clients read them into a
-//! [`MapCache`](client::MapCache). The rules CP1 to CP22, on which the argument stands that two
-//! primaries never both acknowledge, are in `docs/cluster.md`.
+//! A table is cut by key into *regions*; each has a primary and backups on servers of a cluster. A
+//! [`Coordinator`](coordinator::Coordinator), etcd or an embedded one, stores these assignments as
+//! records. A [`Master`](master::Master), elected among any number, changes them. An
+//! [`Agent`](agent::Agent) on each server makes the server do what they say. Clients read them into
+//! a [`MapCache`](client::MapCache).
+//!
+//! Rules CONTROL-1 to CONTROL-23, and the argument that two primaries never both acknowledge, are
+//! in `docs/reference/control-plane.md`.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use farleaf_cluster::clock::SystemClock;
+//! use farleaf_base::clock::SystemClock;
 //! use farleaf_cluster::coordinator::{Bound, Embedded};
 //! use farleaf_cluster::lease::LeaseTerms;
 //! use farleaf_cluster::master::Master;
@@ -31,40 +33,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`coordinator`] | what is needed of a coordinator; the embedded one; the suite for all |
+//! | [`coordinator`] | the trait of coordinators, the embedded one, and the suite for all |
 //! | [`record`] | keys and records, and their encoding |
 //! | [`ids`] | numbers of clusters, tables, regions, servers, epochs, replicas |
 //! | `identity` | random 128-bit identifiers |
-//! | [`clock`], [`lease`] | how long one may act on a lease |
-//! | [`tenure`] | a key that is held by a lease: registration, election |
-//! | [`view`] | the records as they were seen |
-//! | [`mod@plan`] | what the master would do next, as a pure function |
-//! | [`master`] | the master: looks, plans, writes |
+//! | [`leased_key`] | a key held with a lease: registration, election |
+//! | [`view`] | copy of the coordinator's records |
+//! | [`mod@plan`] | the master's next steps, as a pure function |
+//! | [`master`] | the master: reads, plans, writes |
 //! | [`agent`] | a region server's side |
 //! | [`client`] | the map of a client |
-//! | [`admin`] | what administrators do |
-//! | [`starts`] | starts of the coordinator, and who refuses its records |
-//! | [`omission`] | checks that tests leave out |
+//! | [`admin`] | operations of administrators |
+//! | [`starts`] | starts of the coordinator, and refusals of its records |
+//! | [`omission`] | checks that tests can leave out |
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod agent;
 pub mod client;
-pub mod clock;
 pub mod coordinator;
 pub mod error;
 mod identity;
 pub mod ids;
 pub mod lease;
+pub mod leased_key;
 pub mod master;
 pub mod omission;
 pub mod plan;
 pub mod record;
 pub mod starts;
-pub mod tenure;
 pub mod view;
 
 pub use error::ClusterError;

@@ -1,57 +1,57 @@
-//! The master: whoever holds the key `master` looks, plans, and writes (CP11).
+//! The master: the process that holds the key `master` reads, plans and writes (CONTROL-11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::coordinator::{
     Bound, Compare, Coordinator, CoordinatorError, Revision, TransactionOutcome,
 };
 use crate::ids::{RegionId, ServerId};
 use crate::lease::LeaseTerms;
+use crate::leased_key::{LeasedKey, LeasedKeyChange};
 use crate::omission::Check;
-use crate::plan::{Plan, PlanOptions, Step, Waiting, plan};
+use crate::plan::{MasterPlan, PlanOptions, PlanStep, Waiting, plan};
 use crate::record::{FORMAT_VERSION, MASTER_KEY, MasterRecord, Record};
-use crate::tenure::{Tenure, TenureChange};
 use crate::view::{Mirror, View};
+use farleaf_base::clock::Clock;
 
-/// So many leases long a server gets no other backup of a region whose primary could not keep one
-/// there, unless there is no other server.
+/// Number of leases for which a server gets no other backup of a region, after the primary could
+/// not keep one there, unless there is no other server.
 const AVOIDED_LEASE_COUNT: u32 = 6;
 
-/// One of those who would be master.
+/// A candidate for master.
 #[derive(Debug)]
 pub struct Master<C: std::fmt::Debug> {
     coordinator: Bound<C>,
     clock: Arc<dyn Clock>,
     terms: LeaseTerms,
     options: PlanOptions,
-    tenure: Tenure,
+    leased_key: LeasedKey,
     mirror: Mirror<Bound<C>>,
-    /// The revision of what was written last: nothing is planned on a view from before.
+    /// Revision of the last write; no plan uses an older view.
     written: Revision,
-    /// The view and what was avoided that nothing is to be done for.
+    /// View and avoided servers for which the last plan was empty.
     idle_at: Option<(Revision, BTreeSet<(RegionId, ServerId)>)>,
     avoided_until: BTreeMap<(RegionId, ServerId), Duration>,
     waiting: Vec<Waiting>,
-    /// Which servers refuse the records, as was logged last.
+    /// Servers that refuse the records, as logged last.
     refusing: BTreeSet<ServerId>,
-    /// How many accepted losses it knows of (ID5).
+    /// Number of accepted losses that the master knows.
     accepted_loss_count: u64,
 }
 
-/// What came of a look of the master.
+/// Result of a tick.
 #[derive(Clone, Debug, Default)]
 pub struct MasterTick {
-    /// Whether it is master, as far as it knows.
+    /// Whether this process is master, as far as it knows.
     pub is_master: bool,
-    /// What it has done.
-    pub done: Vec<Step>,
+    /// Steps that were executed.
+    pub done: Vec<PlanStep>,
 }
 
 impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
-    /// One that can be asked at this address, in words for people.
+    /// Creates a candidate; `address` is shown to people.
     pub fn new(
         coordinator: Bound<C>,
         clock: Arc<dyn Clock>,
@@ -65,7 +65,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         };
         let key = MASTER_KEY.to_owned();
         Self {
-            tenure: Tenure::new(key, record.encode(), terms, clock.clone()),
+            leased_key: LeasedKey::new(key, record.encode(), terms, clock.clone()),
             mirror: Mirror::new(coordinator.clone(), ""),
             coordinator,
             clock,
@@ -80,55 +80,55 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         }
     }
 
-    /// What it saw last.
+    /// Returns the last view.
     pub fn view(&self) -> &View {
         self.mirror.view()
     }
 
-    /// Whether the coordinator has answered when the lease was asked for last.
-    pub fn is_in_touch(&self) -> bool {
-        self.tenure.is_in_touch()
+    /// Returns whether the coordinator answered the last lease request.
+    pub fn is_coordinator_reachable(&self) -> bool {
+        self.leased_key.is_coordinator_reachable()
     }
 
-    /// What waits for servers, as of the last look.
+    /// Returns what waits for servers, as of the last plan.
     pub fn waiting(&self) -> &[Waiting] {
         &self.waiting
     }
 
-    /// Does what is due, and waits for a change to look at, for so long at the most. To be called
-    /// again and again; a few round trips if something is to be done, none if not.
+    /// Does what is due, and waits for a change at most for `timeout`. Call it repeatedly. Costs a
+    /// few round trips if there is something to do, none otherwise.
     ///
     /// # Errors
-    /// Those of the coordinator: a later call goes on.
+    /// The errors of the coordinator; a later call continues.
     pub fn tick(&mut self, timeout: Duration) -> Result<MasterTick, CoordinatorError> {
-        match self.tenure.tick(&self.coordinator)? {
-            TenureChange::Won(_) => {
-                let since = self.tenure.held_since().unwrap_or_default();
+        match self.leased_key.tick(&self.coordinator)? {
+            LeasedKeyChange::Won(_) => {
+                let since = self.leased_key.held_since().unwrap_or_default();
                 tracing::info!("master since {since}");
             }
-            TenureChange::Lost => tracing::warn!("master no more: the lease was not kept"),
-            TenureChange::Unchanged => {}
+            LeasedKeyChange::Lost => tracing::warn!("master no more: the lease was not kept"),
+            LeasedKeyChange::Unchanged => {}
         }
-        let Some(election) = self.tenure.held_since() else {
+        let Some(election) = self.leased_key.held_since() else {
             return Ok(MasterTick::default());
         };
         self.mirror.refresh(timeout)?;
-        self.forget_if_lost();
+        self.reset_if_loss_accepted();
         let mut tick = MasterTick {
             is_master: true,
             done: Vec::new(),
         };
-        let compares = !self.options.omission.leaves_out(Check::RecordIsCompared);
+        let compares = !self.options.omission.skips_check(Check::RecordIsCompared);
         if self.mirror.view().revision < self.written && compares {
-            return Ok(tick); // It would plan the same again, and be refused.
+            return Ok(tick); // The same plan would be refused again.
         }
         self.note_avoided();
-        self.tell_refusals();
+        self.log_refusals();
         let seen = (self.mirror.view().revision, self.options.avoided.clone());
         if self.idle_at.as_ref() == Some(&seen) {
             return Ok(tick);
         }
-        let Plan { steps, waiting } = plan(self.mirror.view(), &self.options);
+        let MasterPlan { steps, waiting } = plan(self.mirror.view(), &self.options);
         for waits in waiting.iter().filter(|it| !self.waiting.contains(it)) {
             tracing::warn!("{} waits for {}", waits.region, waits.what);
         }
@@ -144,8 +144,9 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         Ok(tick)
     }
 
-    /// ID5: after an operator accepted a loss, revisions of the newer records say nothing.
-    fn forget_if_lost(&mut self) {
+    /// Discards remembered revisions after an operator accepted a loss: they mean nothing for the
+    /// new records.
+    fn reset_if_loss_accepted(&mut self) {
         let count = self.coordinator.accepted_loss_count();
         if count != self.accepted_loss_count {
             self.accepted_loss_count = count;
@@ -154,8 +155,9 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         }
     }
 
-    /// Logs that nothing is planned because servers refuse the records (ID5), once for these.
-    fn tell_refusals(&mut self) {
+    /// Logs that nothing is planned because servers refuse the records, once for each set of
+    /// servers.
+    fn log_refusals(&mut self) {
         let refusing: BTreeSet<_> = self.mirror.view().refusals.keys().copied().collect();
         if refusing == self.refusing {
             return;
@@ -170,10 +172,11 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         self.refusing = refusing;
     }
 
-    /// Writes a step, if it still is master and the records are those that the step was made for.
-    fn execute(&mut self, election: Revision, step: &Step) -> Result<bool, CoordinatorError> {
+    /// Writes a step, if this process still is master and the records are those that the step was
+    /// planned on.
+    fn execute(&mut self, election: Revision, step: &PlanStep) -> Result<bool, CoordinatorError> {
         let mut transaction = step.transaction.clone();
-        if !self.options.omission.leaves_out(Check::MasterIsCompared) {
+        if !self.options.omission.skips_check(Check::MasterIsCompared) {
             transaction = transaction.when(Compare::Created(MASTER_KEY.to_owned(), election));
         }
         match self.coordinator.transact(&transaction)? {
@@ -207,12 +210,11 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         self.options.avoided = self.avoided_until.keys().copied().collect();
     }
 
-    /// Stops being master at once, so that another one need not wait for the lease's end. One
-    /// round trip.
+    /// Resigns, so that another candidate need not wait for the lease's end. Costs one round trip.
     ///
     /// # Errors
-    /// Those of the coordinator.
+    /// The errors of the coordinator.
     pub fn resign(&mut self) -> Result<(), CoordinatorError> {
-        self.tenure.resign(&self.coordinator)
+        self.leased_key.resign(&self.coordinator)
     }
 }

@@ -1,31 +1,33 @@
-//! Checks that can be left out, to see that the simulation notices: a judge who never finds anybody
-//! guilty is no judge. Nothing but tests makes an [`Omission`] other than [`Omission::NONE`].
+//! Checks of the protocol that tests can leave out, to prove that the simulation notices. Only
+//! tests create an [`Omission`] other than [`Omission::NONE`].
 
 /// A check of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// A lease counts from when it was asked for, and not from when the answer came (CP9).
+    /// A lease counts from its request, not from the reply (CONTROL-9).
     LeaseCountsFromRequest,
-    /// Only a backup in sync is promoted (CP13).
+    /// Only a backup in sync is promoted (CONTROL-13).
     PromotedWasInSync,
-    /// A transaction of the master compares that it still is master (CP11).
+    /// A transaction of the master compares that it still is master (CONTROL-11).
     MasterIsCompared,
-    /// A transaction of the master compares the record that it was made for (CP11).
+    /// A transaction of the master compares the record that it was planned on (CONTROL-11).
     RecordIsCompared,
-    /// A primary is replaced only when its life is over, or it has said that it stopped (CP13).
+    /// A primary is replaced only when its life is over, or it has reported that it stopped
+    /// (CONTROL-13).
     PrimaryIsOver,
-    /// The epoch is raised when the primary changes (CP13).
+    /// The epoch is raised when the primary changes (CONTROL-13).
     EpochIsRaised,
-    /// A region goes on after all were lost when all its members are back (CP18).
+    /// A region that lost all members continues only when all of them are back (CONTROL-18).
     AllMembersAreBack,
-    /// A backup in sync whose life is over leaves when its primary says that it has failed (CP14).
-    LossIsTold,
-    /// A backup counts as in sync when the primary of this epoch says so (CP14).
+    /// An in-sync backup whose life is over is removed only when its primary reports that it has
+    /// failed (CONTROL-14).
+    LossIsReported,
+    /// A backup counts as in sync only when the primary of this epoch reports it (CONTROL-14).
     InSyncIsReported,
-    /// A replica that broke for want of room is opened again only by a record that names it so
-    /// (CP16).
+    /// A replica that broke on a full disk is opened again only by a record that names the
+    /// reopening (CONTROL-16).
     OpenedAgainIsNamed,
-    /// Which cluster the coordinator has is compared on every contact, and not once (ID2).
+    /// The coordinator's cluster is compared on every contact, not only once.
     ClusterIsCompared,
 }
 
@@ -37,14 +39,14 @@ impl Omission {
     /// All checks are done.
     pub const NONE: Self = Self(None);
 
-    /// This one is left out.
+    /// Leaves out one check.
     #[doc(hidden)]
     pub const fn of(check: Check) -> Self {
         Self(Some(check))
     }
 
-    /// Whether it is this one.
-    pub fn leaves_out(self, check: Check) -> bool {
+    /// Returns whether this check is left out.
+    pub fn skips_check(self, check: Check) -> bool {
         self.0 == Some(check)
     }
 }

@@ -1,5 +1,6 @@
-//! Starts of the coordinator (ID5): recording them, accepting that some are lost, and recording
-//! that a server refuses the coordinator.
+//! Starts of the coordinator: recording them, accepting the loss of some, and recording that a
+//! server refuses the coordinator. See docs/reference/control-plane.md, *Older copies of the
+//! coordinator's data*.
 
 use crate::admin;
 use crate::coordinator::{
@@ -9,33 +10,35 @@ use crate::error::ClusterError;
 use crate::ids::{ServerId, StartNonce};
 use crate::record::server::cut;
 use crate::record::start::{
-    Forgiven, REFUSAL_PREFIX, REFUSAL_SIZE_BYTES_MAX, Refusal, Start, forgiven_key, refusal_key,
-    start_key,
+    AcceptedLoss, REFUSAL_PREFIX, REFUSAL_SIZE_BYTES_MAX, Refusal, Start, accepted_loss_key,
+    refusal_key, start_key,
 };
 use crate::record::{FORMAT_VERSION, IDS_KEY, Ids, Record, START_KEY, START_PREFIX};
 
-/// So many starts are kept. A member that has not been there for more of them is told that the
-/// coordinator was rolled back.
+/// Number of starts that are kept. A member that missed more of them finds the coordinator rolled
+/// back.
 const START_COUNT_MAX: usize = 1000;
 
-/// So many refusals are deleted by one transaction.
+/// Number of refusals that one transaction deletes.
 const REFUSAL_PART_COUNT: usize = 100;
 
-/// Records a start of the coordinator: to be called by the process that has it, before anybody else
-/// asks it; for one that outlives processes, once when its data begin. Two round trips.
+/// Records a start of the coordinator. The process that has the coordinator calls this before any
+/// other use of it; for a coordinator that outlives processes, it is called once when its data
+/// begin. Costs two round trips.
 ///
 /// # Errors
-/// [`ClusterError::Contended`]: another process has done so meanwhile. Those of the coordinator.
+/// [`ClusterError::Contended`] if another process has recorded a start meanwhile, and those of the
+/// coordinator.
 pub fn begin_start(coordinator: &impl Coordinator) -> Result<StartNonce, ClusterError> {
     let before = coordinator.range(START_KEY)?.entries;
     begin(coordinator, before, Transaction::new())
 }
 
-/// Records a start of a coordinator that has none: one of etcd that an older version began to use.
-/// Two round trips at the most.
+/// Records a start of a coordinator that has none, such as etcd that an older version began to use.
+/// Costs at most two round trips.
 ///
 /// # Errors
-/// As of [`begin_start`].
+/// The errors of [`begin_start`].
 pub fn begin_first_start(coordinator: &impl Coordinator) -> Result<(), ClusterError> {
     let before = coordinator.range(START_KEY)?.entries;
     if before.iter().any(|it| it.key == START_KEY) {
@@ -44,13 +47,13 @@ pub fn begin_first_start(coordinator: &impl Coordinator) -> Result<(), ClusterEr
     begin(coordinator, before, Transaction::new()).map(drop)
 }
 
-/// Records a start behind those that were there before, with more writes.
+/// Records a start after the existing ones, with more writes.
 fn begin(
     coordinator: &impl Coordinator,
     before: Vec<Entry>,
     more: Transaction,
 ) -> Result<StartNonce, ClusterError> {
-    let nonce = StartNonce::draw().map_err(ClusterError::NoIdentity)?;
+    let nonce = StartNonce::draw().map_err(ClusterError::NoRandomId)?;
     let newest = before.iter().find(|it| it.key == START_KEY);
     let newest = newest.map_or(Revision::NEVER, |it| it.mod_revision);
     let mut kept: Vec<_> = before
@@ -75,10 +78,10 @@ fn begin(
 }
 
 /// Checks that a server refuses the coordinator's records because of a start, so that an operator
-/// who accepts its loss has not mistaken it. One round trip.
+/// does not accept the loss of a wrong one. Costs one round trip.
 ///
 /// # Errors
-/// [`ClusterError::StartNotLost`]: none does. Those of the coordinator.
+/// [`ClusterError::StartNotLost`] if no server does, and those of the coordinator.
 pub fn check_refused(
     coordinator: &impl Coordinator,
     nonce: StartNonce,
@@ -94,27 +97,32 @@ pub fn check_refused(
         .ok_or(ClusterError::StartNotLost(nonce))
 }
 
-/// Accepts that a start, or the end of one, is not in the coordinator's history any more: members
-/// that have seen it go on with the older records. Records another start, so that they know what is
-/// recorded from now on from what is lost, and deletes all refusals: servers that still refuse the
-/// records write theirs again. Skips numbers of tables and regions, so that none is given away that
-/// the lost records gave away. Five round trips, if there are few refusals.
+/// Accepts the loss of a start, or of its end, from the coordinator's history. Members that have
+/// seen it then continue with the older records.
+///
+/// Records another start, so that members can tell new records from lost ones. Deletes all
+/// refusals; servers that still refuse the records record that again. Skips numbers of tables and
+/// regions, so that numbers from lost records are not reused. Costs five round trips, if there are
+/// few refusals.
 ///
 /// # Errors
-/// [`ClusterError::StartNotLost`]: the history has this start, and no server refuses the records.
-/// [`ClusterError::Contended`], [`NoNumbers`](ClusterError::NoNumbers),
-/// [`Record`](ClusterError::Record). Those of the coordinator.
-pub fn forgive(coordinator: &impl Coordinator, nonce: StartNonce) -> Result<(), ClusterError> {
+/// - [`ClusterError::StartNotLost`]: the history has this start, and no server refuses the records.
+/// - [`ClusterError::Contended`], [`NoNumbers`](ClusterError::NoNumbers),
+///   [`Record`](ClusterError::Record), and those of the coordinator.
+pub fn accept_lost_start(
+    coordinator: &impl Coordinator,
+    nonce: StartNonce,
+) -> Result<(), ClusterError> {
     let starts = coordinator.range(START_KEY)?.entries;
     let refusals = coordinator.range(REFUSAL_PREFIX)?.entries;
     if refusals.is_empty() && starts.iter().any(|it| it.key == start_key(nonce)) {
         return Err(ClusterError::StartNotLost(nonce));
     }
-    let record = Forgiven {
+    let record = AcceptedLoss {
         version: FORMAT_VERSION,
         nonce,
     };
-    let mut forgiven = Transaction::new().put(forgiven_key(nonce), record.encode());
+    let mut forgiven = Transaction::new().put(accepted_loss_key(nonce), record.encode());
     if let Some(ids) = admin::read::<Ids>(coordinator, IDS_KEY)? {
         let raised = ids.record.skipping_lost().ok_or(ClusterError::NoNumbers)?;
         forgiven = forgiven
@@ -132,11 +140,12 @@ pub fn forgive(coordinator: &impl Coordinator, nonce: StartNonce) -> Result<(), 
     Ok(())
 }
 
-/// Records that a server refuses the coordinator's records; `None`: that it does not any more. The
-/// master changes nothing while a server does. Two round trips, one if this is recorded already.
+/// Records that a server refuses the coordinator's records, or, with `None`, that it no longer
+/// does. The master changes nothing while a server refuses. Costs two round trips, or one if this
+/// is already recorded.
 ///
 /// # Errors
-/// Those of the coordinator.
+/// The errors of the coordinator.
 pub fn note_refusal(
     coordinator: &impl Coordinator,
     server: ServerId,

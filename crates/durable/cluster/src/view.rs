@@ -1,7 +1,7 @@
-//! What the coordinator has, as records: a copy that changes follow into.
+//! Copy of the coordinator's records that follows their changes.
 //!
-//! A view may be old. Who writes because of it compares what it was written for (CP11), or goes by
-//! facts that stay true once they are (CP12).
+//! A view may be outdated. So a write based on it compares the records that it was planned on
+//! (CONTROL-11), or relies on facts that stay true (CONTROL-12).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::coordinator::{Coordinator, CoordinatorError, Entry, Event, Revision, 
 use crate::ids::{ClusterId, Life, RegionId, ServerId, TableId};
 use crate::record::start::Refusal;
 use crate::record::{
-    CLUSTER_KEY, Cluster, Drain, IDS_KEY, Ids, MASTER_KEY, MasterRecord, Record, RecordError,
-    RegionRecord, Replica, ReplicaReport, Room, SERVER_PREFIX, ServerRecord, ServerReport,
-    TableRecord, WISH_PREFIX, Wish, number_behind,
+    ADMIN_REQUEST_PREFIX, AdminRequest, CLUSTER_KEY, Cluster, Drain, IDS_KEY, Ids, MASTER_KEY,
+    MasterRecord, Record, RecordError, RegionRecord, Replica, ReplicaReport, SERVER_PREFIX,
+    ServerRecord, ServerReport, SpaceState, TableRecord, number_behind,
 };
 
-/// A record, and since when it is there as it is.
+/// A record with its revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen<R> {
+pub struct RevisionedRecord<R> {
     /// The record.
     pub record: R,
-    /// When its key came into being.
+    /// Revision of the key's creation.
     pub created: Revision,
-    /// When it was written last.
+    /// Revision of the last write.
     pub modified: Revision,
 }
 
-impl<R: Record> Seen<R> {
-    /// Decodes what lies under a key.
+impl<R: Record> RevisionedRecord<R> {
+    /// Decodes an entry.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -40,39 +40,40 @@ impl<R: Record> Seen<R> {
     }
 }
 
-/// Everything of a cluster, or the part under a prefix.
+/// All records of a cluster, or those under a prefix.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// As of when.
+    /// Revision of the view.
     pub revision: Revision,
-    /// Which cluster it is.
-    pub cluster: Option<Seen<Cluster>>,
+    /// The cluster.
+    pub cluster: Option<RevisionedRecord<Cluster>>,
     /// The counters.
-    pub ids: Option<Seen<Ids>>,
-    /// Who is master.
-    pub master: Option<Seen<MasterRecord>>,
-    /// Which servers are alive, in which life: by their keys alone, whatever their records say.
+    pub ids: Option<RevisionedRecord<Ids>>,
+    /// The current master.
+    pub master: Option<RevisionedRecord<MasterRecord>>,
+    /// Servers that are alive, with their lives. Only their keys count, not the content of their
+    /// records.
     pub lives: BTreeMap<ServerId, Life>,
-    /// What they say of themselves.
-    pub servers: BTreeMap<ServerId, Seen<ServerRecord>>,
-    /// What they report.
-    pub reports: BTreeMap<ServerId, Seen<ServerReport>>,
-    /// Which are to have no replicas.
+    /// Registrations of the servers.
+    pub servers: BTreeMap<ServerId, RevisionedRecord<ServerRecord>>,
+    /// Reports of the servers.
+    pub reports: BTreeMap<ServerId, RevisionedRecord<ServerReport>>,
+    /// Servers that are drained.
     pub drains: BTreeSet<ServerId>,
     /// The tables.
-    pub tables: BTreeMap<TableId, Seen<TableRecord>>,
+    pub tables: BTreeMap<TableId, RevisionedRecord<TableRecord>>,
     /// The regions of all tables.
-    pub regions: BTreeMap<RegionId, Seen<RegionRecord>>,
-    /// Which servers refuse these records, and why (ID5).
-    pub refusals: BTreeMap<ServerId, Seen<Refusal>>,
-    /// The wishes, by their numbers.
-    pub wishes: BTreeMap<u64, Seen<Wish>>,
-    /// What cannot be decoded, by key: nobody touches it.
+    pub regions: BTreeMap<RegionId, RevisionedRecord<RegionRecord>>,
+    /// Servers that refuse these records as an older copy, with the reason.
+    pub refusals: BTreeMap<ServerId, RevisionedRecord<Refusal>>,
+    /// Pending requests of administrators, by number.
+    pub admin_requests: BTreeMap<u64, RevisionedRecord<AdminRequest>>,
+    /// Records that cannot be decoded, by key; they are never changed.
     pub damaged: BTreeMap<String, RecordError>,
 }
 
 impl View {
-    /// What entries say.
+    /// Creates a view of these entries.
     pub fn of(revision: Revision, entries: &[Entry]) -> Self {
         let mut view = Self {
             revision,
@@ -84,7 +85,7 @@ impl View {
         view
     }
 
-    /// Follows a change.
+    /// Applies a change.
     pub fn follow(&mut self, event: &Event) {
         match event {
             Event::Put(entry) => self.put(entry),
@@ -100,7 +101,7 @@ impl View {
             self.lives.insert(ServerId(number), life);
         }
         if let Err(error) = self.try_put(entry) {
-            // What was there before is not so any more.
+            // The previous record is no longer valid.
             self.remove_record(&entry.key);
             self.damaged.insert(entry.key.clone(), error);
         }
@@ -109,15 +110,15 @@ impl View {
     fn try_put(&mut self, entry: &Entry) -> Result<(), RecordError> {
         let kind = entry.key.split('/').next().unwrap_or_default();
         match kind {
-            CLUSTER_KEY => self.cluster = Some(Seen::decode(entry)?),
-            IDS_KEY => self.ids = Some(Seen::decode(entry)?),
-            MASTER_KEY => self.master = Some(Seen::decode(entry)?),
+            CLUSTER_KEY => self.cluster = Some(RevisionedRecord::decode(entry)?),
+            IDS_KEY => self.ids = Some(RevisionedRecord::decode(entry)?),
+            MASTER_KEY => self.master = Some(RevisionedRecord::decode(entry)?),
             "server" => {
-                let seen = Seen::<ServerRecord>::decode(entry)?;
+                let seen = RevisionedRecord::<ServerRecord>::decode(entry)?;
                 self.servers.insert(seen.record.server, seen);
             }
             "report" => {
-                let seen = Seen::<ServerReport>::decode(entry)?;
+                let seen = RevisionedRecord::<ServerReport>::decode(entry)?;
                 self.reports.insert(seen.record.server, seen);
             }
             "drain" => {
@@ -126,23 +127,23 @@ impl View {
                 self.drains.extend(number.map(ServerId));
             }
             "table" => {
-                let seen = Seen::<TableRecord>::decode(entry)?;
+                let seen = RevisionedRecord::<TableRecord>::decode(entry)?;
                 self.tables.insert(seen.record.table, seen);
             }
             "region" => {
-                let seen = Seen::<RegionRecord>::decode(entry)?;
+                let seen = RevisionedRecord::<RegionRecord>::decode(entry)?;
                 self.regions.insert(seen.record.region, seen);
             }
             "refusal" => {
-                let seen = Seen::<Refusal>::decode(entry)?;
+                let seen = RevisionedRecord::<Refusal>::decode(entry)?;
                 self.refusals.insert(seen.record.server, seen);
             }
             "wish" => {
-                let seen = Seen::<Wish>::decode(entry)?;
-                let number = number_behind(&entry.key, WISH_PREFIX);
-                self.wishes.extend(number.map(|it| (it, seen)));
+                let seen = RevisionedRecord::<AdminRequest>::decode(entry)?;
+                let number = number_behind(&entry.key, ADMIN_REQUEST_PREFIX);
+                self.admin_requests.extend(number.map(|it| (it, seen)));
             }
-            // Names are looked up one by one; what else there is, a later version has written.
+            // Names are looked up individually; other keys are of a later version.
             _ => {}
         }
         Ok(())
@@ -170,18 +171,18 @@ impl View {
             ("drain", Some(it)) => drop(self.drains.remove(&ServerId(it))),
             ("table", Some(it)) => drop(self.tables.remove(&TableId(it))),
             ("region", Some(it)) => drop(self.regions.remove(&RegionId(it))),
-            ("wish", Some(it)) => drop(self.wishes.remove(&it)),
+            ("wish", Some(it)) => drop(self.admin_requests.remove(&it)),
             _ => {}
         }
     }
 
-    /// Whether the life in which a replica was ordered goes on.
+    /// Returns whether the life in which a replica was ordered continues.
     pub fn is_alive(&self, replica: Replica) -> bool {
         self.lives.get(&replica.server) == Some(&replica.life)
     }
 
-    /// Whether that life is over, for certain (CP8), however old this view is: also older than the
-    /// life.
+    /// Returns whether that life is certainly over (CONTROL-8), however old this view is, even if
+    /// it is older than the life.
     pub fn is_over(&self, replica: Replica) -> bool {
         match self.lives.get(&replica.server) {
             Some(life) => *life > replica.life,
@@ -189,8 +190,8 @@ impl View {
         }
     }
 
-    /// What a server says of a replica, in the life in which that was ordered, since it was opened
-    /// again, if it was (CP16).
+    /// Returns the server's report about a replica, in the life in which it was ordered, and since
+    /// its reopening if it was opened again (CONTROL-16).
     pub fn report(&self, region: RegionId, replica: Replica) -> Option<&ReplicaReport> {
         let report = &self.reports.get(&replica.server)?.record;
         let is_current = report.life == replica.life && self.is_alive(replica);
@@ -201,21 +202,21 @@ impl View {
         report.filter(|it| it.epoch >= replica.opened_again)
     }
 
-    /// What a server says of itself, in the life that it has now.
+    /// Returns the report of a server in its current life.
     pub fn server_report(&self, server: ServerId) -> Option<&ServerReport> {
         let report = &self.reports.get(&server)?.record;
         let is_current = self.lives.get(&server) == Some(&report.life);
         is_current.then_some(report)
     }
 
-    /// Whether an older version created the cluster, and it has no 128-bit identifier yet (ID1).
+    /// Returns whether an older version created the cluster, and it has no 128-bit identifier yet.
     pub fn is_unadopted(&self) -> bool {
         let cluster = self.cluster.as_ref().map(|it| it.record.cluster);
         cluster.is_some_and(ClusterId::is_legacy)
     }
 
-    /// CP23: copies that servers say they have of regions whose numbers were never given away.
-    pub fn copies_of_the_unknown(&self) -> BTreeSet<(RegionId, ServerId)> {
+    /// Returns reported copies of regions whose numbers were never assigned (CONTROL-23).
+    pub fn copies_of_unknown_regions(&self) -> BTreeSet<(RegionId, ServerId)> {
         let Some(ids) = &self.ids else {
             return BTreeSet::new();
         };
@@ -227,25 +228,25 @@ impl View {
                 let unusable = report.unusable.iter().map(|it| it.region);
                 copies.chain(unusable).map(move |region| (region, server))
             })
-            .filter(|(region, _)| !ids.record.have_given(*region))
+            .filter(|(region, _)| !ids.record.has_assigned(*region))
             .collect()
     }
 
-    /// CP23: those of them whose numbers would be given away again.
-    pub fn copies_in_the_way(&self) -> BTreeSet<(RegionId, ServerId)> {
+    /// Returns those reported copies whose numbers would be assigned again (CONTROL-23).
+    pub fn blocking_copies(&self) -> BTreeSet<(RegionId, ServerId)> {
         let next = self.ids.as_ref().map(|ids| ids.record.next_region);
-        let mut copies = self.copies_of_the_unknown();
+        let mut copies = self.copies_of_unknown_regions();
         copies.retain(|(region, _)| next.is_some_and(|next| *region >= next));
         copies
     }
 
-    /// How much room a server says that it has.
-    pub fn room_of(&self, server: ServerId) -> Room {
+    /// Returns the free space that a server reports.
+    pub fn space_of(&self, server: ServerId) -> SpaceState {
         let report = self.server_report(server);
-        report.map_or(Room::Enough, ServerReport::room)
+        report.map_or(SpaceState::Enough, ServerReport::room)
     }
 
-    /// The regions of a table, in the order of their keys.
+    /// Returns the regions of a table, in the order of their keys.
     pub fn regions_of(&self, table: TableId) -> Vec<&RegionRecord> {
         let regions = self.regions.values().map(|seen| &seen.record);
         let mut regions: Vec<_> = regions.filter(|it| it.table == table).collect();
@@ -273,7 +274,7 @@ impl<C: std::fmt::Debug> std::fmt::Debug for Mirror<C> {
 }
 
 impl<C: Coordinator> Mirror<C> {
-    /// One of what lies under a prefix, with nothing in it yet.
+    /// Creates an empty mirror of the records under a prefix.
     pub fn new(coordinator: C, prefix: &'static str) -> Self {
         Self {
             coordinator,
@@ -283,16 +284,16 @@ impl<C: Coordinator> Mirror<C> {
         }
     }
 
-    /// What was seen last.
+    /// Returns the view of the last refresh.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Follows what has changed; waits for something, for so long at the most. Whether the view is
-    /// another one now. No round trip, but where there was no watch: two then.
+    /// Applies changes; waits for one at most for `timeout`. Returns whether the view has changed.
+    /// Costs no round trip if there is a watch, otherwise two.
     ///
     /// # Errors
-    /// Those of the coordinator: the view stays as it was, and the next call looks at everything.
+    /// The errors of the coordinator: the view stays unchanged, and the next call reads everything.
     pub fn refresh(&mut self, timeout: Duration) -> Result<bool, CoordinatorError> {
         if let Some(watch) = &mut self.watch {
             match watch.next(timeout) {

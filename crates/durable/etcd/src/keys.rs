@@ -1,12 +1,12 @@
-//! Where things lie in etcd (CE1).
+//! Mapping of the control plane's keys to keys in etcd.
 
 use etcd_client::KeyValue;
 use farleaf_cluster::coordinator::{CoordinatorError, Entry, LeaseId, Revision};
 
-/// A namespace may have so many bytes.
+/// Largest length of a namespace in bytes.
 const NAMESPACE_SIZE_BYTES_MAX: usize = 128;
 
-/// What everything of a cluster lies under.
+/// Prefix of all keys of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace {
     prefix: String,
@@ -31,17 +31,17 @@ impl Namespace {
         format!("{}{key}", self.prefix).into_bytes()
     }
 
-    /// The first key behind all that begin so.
+    /// Returns the first key behind all keys with a prefix.
     pub(crate) fn end_of(&self, prefix: &str) -> Vec<u8> {
         let mut end = self.key(prefix);
-        // It is ASCII, and so never the greatest byte.
+        // The last byte is ASCII, so it can be incremented.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
         end
     }
 
-    /// The key of the control plane that a key of etcd is.
+    /// Returns the control plane's key for a key in etcd.
     pub(crate) fn own_key(&self, key: &[u8]) -> Option<String> {
         let key = str::from_utf8(key).ok()?;
         key.strip_prefix(&self.prefix).map(str::to_owned)
@@ -63,7 +63,8 @@ impl Namespace {
 mod tests {
     use super::*;
 
-    /// Keys come back as they were; those of others are none.
+    /// Promise: keys are mapped to etcd and back unchanged; keys of other namespaces are not
+    /// mapped.
     #[test]
     fn keys_come_back_as_they_were() {
         let namespace = Namespace::new("farleaf/test").expect("it can be");
@@ -74,7 +75,7 @@ mod tests {
         assert!(namespace.end_of("region/") > namespace.key("region/~"));
     }
 
-    /// What cannot be a namespace is refused.
+    /// Promise: invalid namespaces are rejected.
     #[test]
     fn bad_namespaces_are_refused() {
         for name in ["", "with space", "umlaut\u{fc}", &"x".repeat(129)] {

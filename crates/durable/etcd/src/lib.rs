@@ -1,33 +1,33 @@
-//! etcd as the coordinator of the control plane: 3.4 or later.
+//! etcd (3.4 or later) as the coordinator of the control plane.
 //!
-//! [`Etcd`] keeps the promises CP1 to CP6 of `docs/cluster.md`, as the conformance suite of
-//! `farleaf-cluster` says them; its tests start a real etcd.
+//! [`Etcd`] keeps the promises CONTROL-1 to CONTROL-6 of `docs/reference/control-plane.md`, which
+//! the conformance suite of `farleaf-cluster` checks. Its tests start a real etcd.
 //!
-//! This crate is in no default build: `etcd-client` makes its code with `protoc`
-//! (Debian: `protobuf-compiler`).
+//! This crate is not built by default, because `etcd-client` needs `protoc` (Debian:
+//! `protobuf-compiler`) to generate code.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `keys` | where things lie in etcd (CE1) |
-//! | `transaction` | transactions (CE2) |
-//! | `watch` | a watch as a task and a queue (CE3) |
+//! | `keys` | mapping of keys to etcd |
+//! | `transaction` | transactions |
+//! | `watch` | a watch as a task and a queue |
 //!
-//! - **CE1.** A key of the control plane lies under `NAMESPACE/KEY`. One etcd can have several
-//!   clusters, and other things.
-//! - **CE2.** A transaction is one of etcd's. One that names a lease that is over does
-//!   nothing, and etcd says why (measured with 3.4.23).
-//! - **CE3.** A response of etcd's watch has whole revisions (it is not asked for fragments), in
-//!   order. A watch asks for a leader, and its connection for signs of life: one to a server that
-//!   is cut off, or gone, breaks.
-//! - **CE4.** A call that writes and has no answer in time is
-//!   [`OutcomeUnknown`](farleaf_cluster::coordinator::CoordinatorError::OutcomeUnknown). One that
-//!   reads is `Unavailable`.
-//! - **CE6.** A range presents the cluster of its namespace as of the same revision, by two reads
-//!   more.
-//! - **CE5.** etcd's leader extends all leases when it is elected, by a whole time to live and an
-//!   election's; a leader that is deposed may keep leases alive for as long as it does not know. So
-//!   a lease is alive for its time to live from when it was asked for, whoever answered, and those
-//!   that were alive when etcd went away are alive for as long after it is back.
+//! - **Keys.** A key of the control plane is stored as `NAMESPACE/KEY`. One etcd can serve several
+//!   clusters, and other applications.
+//! - **Transactions.** A transaction is one transaction of etcd. One that names an expired lease
+//!   has no effect, and etcd returns the reason (measured with 3.4.23).
+//! - **Watches.** A response of etcd's watch has whole revisions (fragments are not requested), in
+//!   order. A watch requires a leader, and its connection keep-alives: a connection to a server
+//!   that is partitioned or gone breaks.
+//! - **Unknown outcomes.** A write without a reply in time is
+//!   [`OutcomeUnknown`](farleaf_cluster::coordinator::CoordinatorError::OutcomeUnknown). A read
+//!   without one is `Unavailable`.
+//! - **Cluster id.** A range returns the cluster id of its namespace as of the same revision, by
+//!   two more reads.
+//! - **Leases.** A newly elected leader of etcd extends all leases by a full time to live and an
+//!   election timeout. A deposed leader may keep leases alive until it learns of the election.
+//!   Therefore a lease is alive for its time to live from the request, whichever server replied.
+//!   Leases that were alive when etcd failed are alive for as long after it has recovered.
 
 #![forbid(unsafe_code)]
 
@@ -50,15 +50,15 @@ use tokio::runtime::{Builder, Runtime};
 use self::keys::Namespace;
 use self::watch::EtcdWatch;
 
-/// So many keys are read at once; a range of more takes as many round trips.
+/// Keys that one round trip of a range reads.
 const PAGE_KEY_COUNT: i64 = 1000;
 
-/// How etcd is reached.
+/// Options of a connection to etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// What everything lies under: visible ASCII characters.
+    /// Prefix of all keys: visible ASCII characters.
     pub namespace: String,
-    /// For how long an answer is waited for.
+    /// Timeout for a reply.
     pub answer_timeout: Duration,
 }
 
@@ -71,15 +71,15 @@ impl Default for EtcdOptions {
     }
 }
 
-/// A connection to etcd. Clones are the same one.
+/// Connection to etcd. Clones share the same connection.
 ///
-/// Calls block, and must not be made by a thread that runs an asynchronous runtime of tokio.
+/// Calls block, and must not be made by a thread that runs a tokio runtime.
 #[derive(Clone)]
 pub struct Etcd {
-    shared: Arc<Shared>,
+    shared: Arc<EtcdShared>,
 }
 
-struct Shared {
+struct EtcdShared {
     runtime: Runtime,
     client: Client,
     namespace: Namespace,
@@ -94,11 +94,11 @@ impl fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Connects to members of a cluster, such as `127.0.0.1:2379`.
+    /// Connects to members of an etcd cluster, such as `127.0.0.1:2379`.
     ///
     /// # Errors
-    /// [`CoordinatorError::Invalid`]: no addresses, or a namespace that cannot be.
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Invalid`]: there are no addresses, or the namespace is invalid.
+    /// [`CoordinatorError::Unavailable`]: no member can be reached.
     pub fn connect(addresses: &[&str], options: &EtcdOptions) -> Result<Self, CoordinatorError> {
         let namespace = Namespace::new(&options.namespace)?;
         let name = addresses.join(",");
@@ -129,7 +129,7 @@ impl Etcd {
         let client = connected
             .map_err(|_| unavailable("no connection in time".to_owned()))?
             .map_err(|error| unavailable(error.to_string()))?;
-        let shared = Shared {
+        let shared = EtcdShared {
             runtime,
             client,
             namespace,
@@ -141,11 +141,11 @@ impl Etcd {
         })
     }
 
-    /// Has etcd forget what changed up to this revision, in all namespaces. (etcd does so by itself
-    /// with `--auto-compaction-retention`.)
+    /// Compacts etcd's history up to this revision, in all namespaces. (With
+    /// `--auto-compaction-retention`, etcd does this itself.)
     ///
     /// # Errors
-    /// [`CoordinatorError::OutcomeUnknown`].
+    /// [`CoordinatorError::OutcomeUnknown`]: etcd did not reply in time.
     pub fn compact(&self, up_to: Revision) -> Result<(), CoordinatorError> {
         let mut client = self.shared.kv();
         let done = self.shared.wait(client.compact(up_to.0 as i64, None));
@@ -153,15 +153,15 @@ impl Etcd {
     }
 }
 
-impl Shared {
+impl EtcdShared {
     fn kv(&self) -> KvClient {
-        // Records are limited when they are written, and a page has many.
+        // Record sizes are limited when they are written, and a page has many records.
         (self.client.kv_client())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX)
     }
 
-    /// What comes of a call, within the time for an answer.
+    /// Waits for the result of a call, up to the timeout for replies.
     fn wait<T>(&self, call: impl Future<Output = Result<T, EtcdError>>) -> Result<T, String> {
         let timed = async { tokio::time::timeout(self.answer_timeout, call).await };
         match self.runtime.block_on(timed) {
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// Keys of a prefix in pages, all as of the first page's revision.
+    /// Reads the keys with a prefix in pages, all as of the first page's revision.
     async fn read(&self, prefix: &str) -> Result<Snapshot, EtcdError> {
         let mut client = self.kv();
         let end = self.namespace.end_of(prefix);
@@ -225,7 +225,7 @@ impl Shared {
         Ok(snapshot)
     }
 
-    /// A lease, and how long it is in seconds.
+    /// Creates a lease; returns its id and its time to live in seconds.
     async fn grant(&self, seconds: i64) -> Result<(i64, i64), EtcdError> {
         let granted = self.client.lease_client().grant(seconds, None).await?;
         Ok((granted.id(), granted.ttl()))
@@ -240,7 +240,7 @@ impl Shared {
             }
             Err(error) => return Err(error),
         };
-        // The library keeps the first answer to itself; the second one says for how long.
+        // The library discards the first response; the second one has the time to live.
         keeper.keep_alive().await?;
         let answer = answers.message().await?;
         match answer.map_or(0, |it| it.ttl()) {
@@ -250,7 +250,7 @@ impl Shared {
     }
 }
 
-/// Whether a failure says that there is no such lease.
+/// Returns whether an error means that the lease does not exist.
 fn is_lease_gone(how: &str) -> bool {
     how.contains("requested lease not found")
 }
@@ -288,7 +288,7 @@ impl Coordinator for Etcd {
         let shared = &*self.shared;
         let granted = shared.wait(shared.grant(seconds));
         let (lease, seconds) = granted.map_err(|how| shared.unknown(how))?;
-        // What etcd grants is never shorter than what it was asked for.
+        // etcd never grants less than it was asked for.
         Ok((LeaseId(lease as u64), Duration::from_secs(seconds as u64)))
     }
 

@@ -1,11 +1,11 @@
-//! Transactions, as etcd takes them (CE2).
+//! Conversion of transactions to those of etcd.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use farleaf_cluster::coordinator::{Compare as OwnCompare, Transaction, Write};
 
 use crate::keys::Namespace;
 
-/// A transaction as etcd takes it.
+/// Converts a transaction.
 pub(crate) fn request(namespace: &Namespace, transaction: &Transaction) -> Txn {
     let compares = transaction.compares.iter().map(|compare| match compare {
         OwnCompare::Created(key, at) => {

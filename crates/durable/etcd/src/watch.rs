@@ -1,4 +1,4 @@
-//! A watch as a task and a queue (CE3).
+//! Watch as a task and a queue.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 
 use crate::keys::Namespace;
 
-/// What the task tells.
-type Told = Result<Vec<Event>, CoordinatorError>;
+/// Message of the watch's task.
+type WatchMessage = Result<Vec<Event>, CoordinatorError>;
 
-/// Asks for the changes behind a revision.
+/// Opens a watch for the changes after a revision.
 pub(crate) async fn open(
     client: &Client,
     namespace: &Namespace,
@@ -29,10 +29,10 @@ pub(crate) async fn open(
     client.watch(namespace.key(prefix), Some(options)).await
 }
 
-/// A watch that is open, or broken.
+/// Watch that is open or broken.
 #[derive(Debug)]
 pub(crate) struct EtcdWatch {
-    told: Receiver<Told>,
+    told: Receiver<WatchMessage>,
     task: JoinHandle<()>,
     name: String,
 }
@@ -56,7 +56,12 @@ impl EtcdWatch {
     }
 }
 
-async fn follow(mut stream: WatchStream, namespace: Namespace, name: String, sender: Sender<Told>) {
+async fn follow(
+    mut stream: WatchStream,
+    namespace: Namespace,
+    name: String,
+    sender: Sender<WatchMessage>,
+) {
     loop {
         let told = match stream.message().await {
             Ok(Some(response)) => read(&response, &namespace, &name),
@@ -64,7 +69,7 @@ async fn follow(mut stream: WatchStream, namespace: Namespace, name: String, sen
             Err(error) => Err(broken(&name, error.to_string())),
         };
         if told.as_ref().is_ok_and(Vec::is_empty) {
-            continue; // It says that the watch is there, or how far it is.
+            continue; // A confirmation that the watch exists, or a progress notification.
         }
         let is_over = told.is_err();
         if sender.send(told).is_err() || is_over {
@@ -80,7 +85,7 @@ fn broken(name: &str, how: String) -> CoordinatorError {
     }
 }
 
-fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> Told {
+fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> WatchMessage {
     if response.compact_revision() > 0 {
         return Err(CoordinatorError::Compacted {
             oldest: Revision(response.compact_revision() as u64),
@@ -106,7 +111,7 @@ fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> Told {
 }
 
 impl Watch for EtcdWatch {
-    fn next(&mut self, timeout: Duration) -> Told {
+    fn next(&mut self, timeout: Duration) -> WatchMessage {
         let mut events = match self.told.recv_timeout(timeout) {
             Ok(told) => told?,
             Err(RecvTimeoutError::Timeout) => return Ok(Vec::new()),
@@ -114,7 +119,7 @@ impl Watch for EtcdWatch {
                 return Err(broken(&self.name, "the watch has ended".to_owned()));
             }
         };
-        // What is there besides; a failure among it is told by the next call.
+        // Collects all messages that are there; the next call returns an error among them.
         while let Ok(told) = self.told.try_recv() {
             match told {
                 Ok(more) => events.extend(more),

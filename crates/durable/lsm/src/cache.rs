@@ -1,4 +1,4 @@
-//! Blocks of trees and of the log in memory, under a budget.
+//! Block cache: blocks of trees and of the log in memory, under a budget.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,38 +9,38 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, TreeId};
 use crate::tree::{Block, mix};
 
-/// Threads that want different blocks seldom wait for each other with so many.
+/// Maximum number of shards: enough that threads that want different blocks seldom contend.
 const SHARD_COUNT_MAX: usize = 16;
-/// A shard of fewer blocks would have no choice which to give up.
+/// Minimum number of blocks per shard: a smaller shard has too little choice of what to evict.
 const SHARD_SIZE_BLOCKS_MIN: usize = 64;
 
-/// Keeps blocks of trees that were read and checked, and blocks of the log as they were read.
+/// Cache of tree blocks that were read and verified, and of log blocks as they were read.
 ///
-/// It has never more bytes of blocks than its budget. Who is given up when another one comes is
-/// decided by CLOCK, a hand that passes over blocks that were asked for since it came by, once, and
-/// takes the first other one. Blocks that were never asked for again, as those of a scan, go first.
+/// The cached blocks never exceed the budget. The CLOCK algorithm chooses the block to evict. Its
+/// hand skips a block once if the block was requested since the hand's last visit, and evicts the
+/// first other one. So blocks that were not requested again, as those of a scan, are evicted first.
 ///
-/// Whoever has an `Arc` of a block keeps it, given up or not.
+/// An `Arc` of a block stays valid after the block is evicted.
 pub struct BlockCache {
     shards: Vec<Shard>,
 }
 
-/// A block of the log, unchecked: what is read of it is checked each time.
+/// Unverified block of the log: each read verifies the records that it uses.
 pub type LogBlock = [u8; BLOCK_SIZE_BYTES];
 
-/// How a cache is doing.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Blocks of trees that were there when they were asked for.
+    /// Requests for tree blocks that were in the cache.
     pub hit_count: u64,
-    /// Blocks that were not.
+    /// Requests for tree blocks that were not in the cache.
     pub miss_count: u64,
-    /// Bytes of the blocks that are there now.
+    /// Current size of the cached blocks in bytes.
     pub size_bytes: u64,
 }
 
 impl BlockCache {
-    /// An empty one. A budget of less than a block keeps nothing.
+    /// Creates an empty cache. A budget of less than a block keeps nothing.
     pub fn new(budget_bytes: usize) -> Self {
         let block_count = budget_bytes / BLOCK_SIZE_BYTES;
         let shard_count = (block_count / SHARD_SIZE_BLOCKS_MIN).clamp(1, SHARD_COUNT_MAX);
@@ -53,9 +53,9 @@ impl BlockCache {
         }
     }
 
-    /// A block, if it is there.
+    /// Returns a tree block if the cache has it.
     pub fn get(&self, tree: TreeId, number: BlockNumber) -> Option<Arc<Block>> {
-        let key = Key::of_tree(tree, number);
+        let key = BlockKey::of_tree(tree, number);
         let shard = self.shard(key);
         let found = shard.get(key);
         let counter = if found.is_some() {
@@ -65,57 +65,59 @@ impl BlockCache {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         match found? {
-            Kept::Tree(block) => Some(block),
-            Kept::Log(_) => unreachable!("a tree's key has a tree's block"),
+            CachedBlock::Tree(block) => Some(block),
+            CachedBlock::Log(_) => unreachable!("a tree's key has a tree's block"),
         }
     }
 
-    /// Keeps a block, in the place of others if need be. One that is there stays.
+    /// Adds a tree block, and evicts others if needed. A block that is already cached stays.
     pub fn insert(&self, tree: TreeId, number: BlockNumber, block: &Arc<Block>) {
-        let key = Key::of_tree(tree, number);
+        let key = BlockKey::of_tree(tree, number);
         self.shard(key)
-            .insert(key, || Kept::Tree(Arc::clone(block)));
+            .insert(key, || CachedBlock::Tree(Arc::clone(block)));
     }
 
-    /// Looks at a block of a log segment, if it is there. Blocks wait meanwhile that are to come
-    /// into its part of the cache. So nothing is written to the block's own memory, which is often
-    /// in no processor's cache.
-    pub fn look_at_log<R>(
+    /// Calls a function with a block of a log segment, if the cache has it.
+    ///
+    /// Insertions into the same shard wait meanwhile. In return, nothing writes to the block's own
+    /// memory, such as a reference count, which often is in no processor's cache.
+    pub fn with_log_block<R>(
         &self,
         segment: LogNumber,
         number: BlockNumber,
         look: impl FnOnce(&LogBlock) -> R,
     ) -> Option<R> {
-        let key = Key::of_log(segment, number);
+        let key = BlockKey::of_log(segment, number);
         let clock = self.shard(key).read();
         match clock.get(key)? {
-            Kept::Log(block) => Some(look(block)),
-            Kept::Tree(_) => unreachable!("the log's key has the log's block"),
+            CachedBlock::Log(block) => Some(look(block)),
+            CachedBlock::Tree(_) => unreachable!("the log's key has the log's block"),
         }
     }
 
-    /// Whether a block of a log segment is there.
+    /// Returns true if the cache has this block of a log segment.
     pub fn has_log(&self, segment: LogNumber, number: BlockNumber) -> bool {
-        self.look_at_log(segment, number, |_| ()).is_some()
+        self.with_log_block(segment, number, |_| ()).is_some()
     }
 
-    /// Keeps a block of a log segment in which nothing more is written.
+    /// Adds a block of a log segment. Nothing may be written into that block any more.
     pub fn insert_log(&self, segment: LogNumber, number: BlockNumber, block: &Arc<LogBlock>) {
-        let key = Key::of_log(segment, number);
-        self.shard(key).insert(key, || Kept::Log(Arc::clone(block)));
+        let key = BlockKey::of_log(segment, number);
+        self.shard(key)
+            .insert(key, || CachedBlock::Log(Arc::clone(block)));
     }
 
-    /// How many blocks it has room for.
+    /// Returns the maximum number of blocks.
     pub fn block_count_max(&self) -> usize {
         self.shards.iter().map(|it| it.block_count_max).sum()
     }
 
-    /// Gives up all blocks of a tree that is gone. Looks at all that there are.
+    /// Removes all blocks of a deleted tree. The cost is a pass over all cached blocks.
     pub fn forget(&self, tree: TreeId) {
         self.shards.iter().for_each(|it| it.forget(tree));
     }
 
-    /// How it is doing. Taken shard by shard, so not of one moment.
+    /// Returns the counters. They are read shard by shard, so they are not from one moment.
     pub fn counts(&self) -> CacheCounts {
         let mut counts = CacheCounts::default();
         for shard in &self.shards {
@@ -126,8 +128,8 @@ impl BlockCache {
         counts
     }
 
-    fn shard(&self, key: Key) -> &Shard {
-        // Of bits in the middle, as the map of a shard takes those at both ends.
+    fn shard(&self, key: BlockKey) -> &Shard {
+        // Bits from the middle, since the hash map of a shard uses those at both ends.
         let part = key.mixed() >> 16 & u64::from(u32::MAX);
         &self.shards[(part * self.shards.len() as u64 >> 32) as usize]
     }
@@ -139,25 +141,26 @@ impl fmt::Debug for BlockCache {
     }
 }
 
-/// Whose block it is, and which. Numbers of trees and of log segments are never given again.
+/// Identity of a block: tree or log segment, and number. Tree ids and segment numbers are never
+/// reused.
 ///
-/// In three words, so that a shard's map of many blocks is small: it is looked into for each record
-/// that is read.
+/// A key has three 32-bit words to keep the map of a shard small: every record read does a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+struct BlockKey {
     owner: [u32; 2],
     number: u32,
 }
 
-const _: () = assert!(size_of::<(Key, u32)>() == 16);
+const _: () = assert!(size_of::<(BlockKey, u32)>() == 16);
 
-impl Key {
+impl BlockKey {
     const fn of_tree(tree: TreeId, number: BlockNumber) -> Self {
         Self::new(tree.0, number)
     }
 
     const fn of_log(segment: LogNumber, number: BlockNumber) -> Self {
-        // Both are counted from small numbers on.
+        // Tree ids and segment numbers both count up from small numbers, so the complement is
+        // distinct.
         Self::new(!segment.0, number)
     }
 
@@ -177,19 +180,19 @@ impl Key {
     }
 }
 
-impl Hash for Key {
+impl Hash for BlockKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.mixed());
     }
 }
 
 #[derive(Clone)]
-enum Kept {
+enum CachedBlock {
     Tree(Arc<Block>),
     Log(Arc<LogBlock>),
 }
 
-/// A part of the cache, with a lock of its own.
+/// Part of the cache with its own lock.
 struct Shard {
     block_count_max: usize,
     clock: RwLock<Clock>,
@@ -197,22 +200,23 @@ struct Shard {
     miss_count: AtomicU64,
 }
 
-/// The parts of slots are apart, as those that are looked at for each read are small then.
+/// Slots of a shard. Their parts are in separate vectors, so that those used by each read are
+/// small.
 #[derive(Default)]
 struct Clock {
-    /// Which slot a block is in.
-    places: HashMap<Key, u32, BuildHasherDefault<MixedHasher>>,
-    keys: Vec<Key>,
-    blocks: Vec<Kept>,
-    /// It was asked for since the hand came by.
-    are_wanted: Vec<AtomicBool>,
+    /// Slot of each block.
+    places: HashMap<BlockKey, u32, BuildHasherDefault<MixedHasher>>,
+    keys: Vec<BlockKey>,
+    blocks: Vec<CachedBlock>,
+    /// Whether the slot's block was requested since the hand's last visit.
+    reference_bits: Vec<AtomicBool>,
     hand: usize,
 }
 
 impl Shard {
     fn new(block_count_max: usize) -> Self {
         Self {
-            // Slots have numbers of 32 bits.
+            // Slot numbers have 32 bits.
             block_count_max: block_count_max.min(u32::MAX as usize),
             clock: RwLock::default(),
             hit_count: AtomicU64::new(0),
@@ -220,11 +224,11 @@ impl Shard {
         }
     }
 
-    fn get(&self, key: Key) -> Option<Kept> {
+    fn get(&self, key: BlockKey) -> Option<CachedBlock> {
         self.read().get(key).cloned()
     }
 
-    fn insert(&self, key: Key, block: impl FnOnce() -> Kept) {
+    fn insert(&self, key: BlockKey, block: impl FnOnce() -> CachedBlock) {
         if self.block_count_max == 0 {
             return;
         }
@@ -236,7 +240,7 @@ impl Shard {
             clock.push(key, block(), false);
             return;
         }
-        let slot = clock.unwanted();
+        let slot = clock.next_victim();
         let before = std::mem::replace(&mut clock.keys[slot], key);
         clock.blocks[slot] = block();
         clock.places.remove(&before);
@@ -246,7 +250,7 @@ impl Shard {
     fn forget(&self, tree: TreeId) {
         let clock = &mut *self.write();
         let all = std::mem::take(clock);
-        let wanted = all.are_wanted.into_iter().map(AtomicBool::into_inner);
+        let wanted = all.reference_bits.into_iter().map(AtomicBool::into_inner);
         for ((key, block), is_wanted) in all.keys.into_iter().zip(all.blocks).zip(wanted) {
             if key.owner() != tree.0 {
                 clock.push(key, block, is_wanted);
@@ -254,7 +258,7 @@ impl Shard {
         }
     }
 
-    // No step between two changes of a clock panics, so one whose holder did is whole.
+    // No step between two changes of a `Clock` panics, so a poisoned lock protects consistent data.
     fn read(&self) -> RwLockReadGuard<'_, Clock> {
         self.clock.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,36 +269,37 @@ impl Shard {
 }
 
 impl Clock {
-    fn get(&self, key: Key) -> Option<&Kept> {
+    fn get(&self, key: BlockKey) -> Option<&CachedBlock> {
         let slot = *self.places.get(&key)? as usize;
-        let is_wanted = &self.are_wanted[slot];
-        // Most are wanted already: who only reads leaves the line to the other cores.
+        let is_wanted = &self.reference_bits[slot];
+        // Most blocks are wanted already. Reading first keeps the cache line shared between cores.
         if !is_wanted.load(Ordering::Relaxed) {
             is_wanted.store(true, Ordering::Relaxed);
         }
         Some(&self.blocks[slot])
     }
 
-    fn push(&mut self, key: Key, block: Kept, is_wanted: bool) {
+    fn push(&mut self, key: BlockKey, block: CachedBlock, is_wanted: bool) {
         self.places.insert(key, self.keys.len() as u32);
         self.keys.push(key);
         self.blocks.push(block);
-        self.are_wanted.push(AtomicBool::new(is_wanted));
+        self.reference_bits.push(AtomicBool::new(is_wanted));
     }
 
-    /// Moves the hand behind the next slot that was not asked for; twice around at the most.
-    fn unwanted(&mut self) -> usize {
+    /// Moves the hand past the next slot that was not requested, and returns the slot. This takes
+    /// at most two rounds.
+    fn next_victim(&mut self) -> usize {
         loop {
             let slot = self.hand;
             self.hand = (self.hand + 1) % self.blocks.len();
-            if !std::mem::take(self.are_wanted[slot].get_mut()) {
+            if !std::mem::take(self.reference_bits[slot].get_mut()) {
                 return slot;
             }
         }
     }
 }
 
-/// What comes is mixed already.
+/// Hasher that returns its input, which is already mixed.
 #[derive(Default)]
 struct MixedHasher(u64);
 
@@ -333,7 +338,7 @@ mod tests {
         numbers.filter(is_there).count()
     }
 
-    /// Promise: never more bytes than the budget, whatever it is, and nearly all of it is used.
+    /// Promise: the cache never exceeds its budget, whatever it is, and uses nearly all of it.
     #[test]
     fn the_budget_is_kept() {
         for budget_blocks in [0, 1, 2, 63, 100, 1_000, 3_001] {
@@ -349,8 +354,8 @@ mod tests {
         }
     }
 
-    /// Promise: blocks that are asked for again and again stay while a scan goes by, and those of
-    /// the scan go.
+    /// Promise: blocks that are requested repeatedly survive a scan, and those of the scan are
+    /// evicted.
     #[test]
     fn what_is_wanted_stays() {
         let cache = BlockCache::new(32 * BLOCK_SIZE_BYTES);
@@ -363,7 +368,7 @@ mod tests {
         assert_eq!(present(&cache, TREE, 100..1_000), 16);
     }
 
-    /// Promise: when all are wanted, one goes nevertheless.
+    /// Promise: if all blocks are wanted, one is evicted nevertheless.
     #[test]
     fn all_wanted_is_no_endless_turn() {
         let cache = BlockCache::new(8 * BLOCK_SIZE_BYTES);
@@ -373,8 +378,8 @@ mod tests {
         assert_eq!(present(&cache, TREE, 0..9), 8);
     }
 
-    /// Promise: hits and misses are counted, and a tree that is forgotten leaves nothing, and its
-    /// room to others; trees do not take each other's blocks.
+    /// Promise: hits and misses are counted. A removed tree leaves no blocks and frees their space.
+    /// Trees do not get each other's blocks.
     #[test]
     fn trees_are_forgotten_and_counted() {
         let cache = BlockCache::new(2_048 * BLOCK_SIZE_BYTES);
@@ -394,7 +399,8 @@ mod tests {
         assert!(cache.counts().size_bytes <= 2_048 * BLOCK_SIZE_BYTES as u64);
     }
 
-    /// Promise: many threads at a time find only right blocks, under the budget.
+    /// Promise: many concurrent threads get only correct blocks, and the cache stays within its
+    /// budget.
     #[test]
     fn threads_share_it() {
         let cache = BlockCache::new(100 * BLOCK_SIZE_BYTES);

@@ -1,4 +1,4 @@
-//! A file of segments: those of the log, or those of trees.
+//! Device: a file of segments, either of the log or of trees.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,10 +11,11 @@ use crate::manifest::Manifest;
 use crate::place::{SEGMENT_SIZE_BYTES, SegmentId};
 use crate::storage::{Storage, StorageFile};
 
-/// Opens the file of a device, or makes it if no manifest names anything in it.
+/// Opens the file of a device, or creates it if the manifest names nothing in it.
 ///
 /// # Errors
-/// [`LsmError::DamagedManifest`]: one does, and there is no file. Or it cannot be opened or made.
+/// [`LsmError::CorruptManifest`] if the manifest names segments in it, and the file does not exist.
+/// Otherwise, the file cannot be opened or created.
 pub fn open_file(
     storage: &dyn Storage,
     name: &str,
@@ -37,15 +38,16 @@ pub fn open_file(
         return Err(manifest.damaged(how));
     }
     let file = storage.create(name).map_err(failed("create"))?;
-    // Before anything in it counts, it must have its name for good.
+    // The file's name must be durable before anything in the file counts.
     storage.sync_names().map_err(failed("create"))?;
     Ok(file)
 }
 
-/// Opens the file of a device that is there, of which little is read.
+/// Opens an existing file of a device whose contents are seldom read, bypassing the page cache
+/// where possible.
 ///
 /// # Errors
-/// It cannot be opened.
+/// The file cannot be opened.
 pub fn open_uncached(storage: &dyn Storage, name: &str) -> Result<Arc<dyn StorageFile>, LsmError> {
     storage
         .open_uncached(name)
@@ -57,45 +59,46 @@ pub fn open_uncached(storage: &dyn Storage, name: &str) -> Result<Arc<dyn Storag
         })
 }
 
-/// So many free segments of a file keep their room on the disk (8 MiB): what a flush or a merge
-/// frees the next one mostly writes over, and room that was given back is to be found anew, which a
-/// sync then writes into the file system's own log.
-const ROOMY_COUNT_MAX: usize = 4;
+/// Maximum number of free segments of a file that keep their disk space (8 MiB).
+///
+/// The next flush or merge mostly reuses what the last one freed. Returned space would have to be
+/// allocated again, which a sync then writes to the file system's journal.
+const BACKED_FREE_COUNT_MAX: usize = 4;
 
-/// A file of segments, and which of them are free. Which are not, the manifest says.
+/// File of segments, and its free segments. The manifest names the used ones.
 #[derive(Debug)]
 pub struct Device {
     file: Arc<dyn StorageFile>,
     name: &'static str,
     directory: String,
     free: Mutex<FreeSegments>,
-    /// Free segments that have their room on the disk still; none of `free` has it.
-    roomy: Mutex<BTreeSet<SegmentId>>,
-    kept: Mutex<Kept>,
+    /// Free segments that still have their disk space. None of them is in `free`.
+    backed_free: Mutex<BTreeSet<SegmentId>>,
+    foreign: Mutex<ForeignSegments>,
     read_size_bytes: AtomicU64,
     written_size_bytes: AtomicU64,
 }
 
-/// FO9: segments that another copy has in the same file. As long as that one may be used, they stay
-/// as they are.
+/// Segments of another copy in the same file. They stay unchanged while that copy may still be
+/// used. See docs/explanation/lsm.md, *Sharing files with the previous copy*.
 #[derive(Debug, Default)]
-struct Kept {
+struct ForeignSegments {
     all: BTreeSet<SegmentId>,
-    /// Of them, those that this copy does not use.
+    /// Segments of the other copy that this copy does not use.
     unused: BTreeSet<SegmentId>,
 }
 
-/// How many bytes went from and to a device since it was opened.
+/// Bytes read from and written to a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceBytes {
-    /// Read.
+    /// Bytes read.
     pub read: u64,
-    /// Written.
+    /// Bytes written.
     pub written: u64,
 }
 
 impl Device {
-    /// A device in which these segments are in use.
+    /// Creates a device with these used segments.
     pub fn new(
         file: Arc<dyn StorageFile>,
         (name, directory): (&'static str, String),
@@ -105,82 +108,86 @@ impl Device {
             file,
             name,
             directory,
-            free: Mutex::new(FreeSegments::but(used)),
-            roomy: Mutex::default(),
-            kept: Mutex::default(),
+            free: Mutex::new(FreeSegments::all_except(used)),
+            backed_free: Mutex::default(),
+            foreign: Mutex::default(),
             read_size_bytes: AtomicU64::new(0),
             written_size_bytes: AtomicU64::new(0),
         }
     }
 
-    /// FO9: a device in whose file another copy has these segments, and this one none yet.
+    /// Creates a device whose file also has these segments of another copy; this copy uses none of
+    /// them yet.
     pub fn beside(
         file: Arc<dyn StorageFile>,
         place: (&'static str, String),
-        kept: &BTreeSet<SegmentId>,
+        foreign: &BTreeSet<SegmentId>,
     ) -> Self {
-        let device = Self::new(file, place, kept);
-        *device.kept() = Kept {
-            all: kept.clone(),
-            unused: kept.clone(),
+        let device = Self::new(file, place, foreign);
+        *device.foreign() = ForeignSegments {
+            all: foreign.clone(),
+            unused: foreign.clone(),
         };
         device
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn foreign(&self) -> MutexGuard<'_, ForeignSegments> {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// FO9: takes a segment of the other copy, to be this one's, too. False: it is none of that
-    /// one's, or is this one's already.
-    pub fn take_kept(&self, segment: SegmentId) -> bool {
-        self.kept().unused.remove(&segment)
+    /// Starts to use a segment of the other copy in this copy, too. Returns false if the other copy
+    /// does not have it, or this copy uses it already.
+    pub fn adopt_segment(&self, segment: SegmentId) -> bool {
+        self.foreign().unused.remove(&segment)
     }
 
-    /// FO9: the other copy counts for nothing any more. What it alone had is free.
-    pub fn release_kept(&self) {
-        let kept = std::mem::take(&mut *self.kept());
-        self.give_back(kept.unused);
+    /// Releases the other copy, which must not be used any more. Segments that only it used become
+    /// free.
+    pub fn release_foreign(&self) {
+        let foreign = std::mem::take(&mut *self.foreign());
+        self.give_back(foreign.unused);
     }
 
     fn free(&self) -> MutexGuard<'_, FreeSegments> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn roomy(&self) -> MutexGuard<'_, BTreeSet<SegmentId>> {
-        self.roomy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backed_free(&self) -> MutexGuard<'_, BTreeSet<SegmentId>> {
+        self.backed_free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a segment that nobody uses: the first one that has room on the disk, or else the first
-    /// one. It may hold anything.
+    /// Takes a free segment: the first one that has disk space, or else the first one. Its contents
+    /// are undefined.
     pub fn allocate(&self) -> SegmentId {
-        let roomy = self.roomy().pop_first();
-        roomy.unwrap_or_else(|| self.free().take())
+        let backed_free = self.backed_free().pop_first();
+        backed_free.unwrap_or_else(|| self.free().take())
     }
 
-    /// Gives segments back. What they hold is gone; the room on the disk of all but
-    /// four free ones, too, if the file system can do that. Those of another copy
-    /// stay (FO9).
+    /// Frees segments; their contents are lost. The disk space of free segments, except four, is
+    /// returned if the file system supports that. Segments of another copy stay.
     pub fn give_back(&self, segments: impl IntoIterator<Item = SegmentId>) {
         for segment in segments {
-            let mut kept = self.kept();
-            if kept.all.contains(&segment) {
-                let is_new = kept.unused.insert(segment);
+            let mut foreign = self.foreign();
+            if foreign.all.contains(&segment) {
+                let is_new = foreign.unused.insert(segment);
                 assert!(is_new, "{segment} of {} was given back", self.name);
                 continue;
             }
-            drop(kept);
-            let is_new = !self.free().has(segment) && self.roomy().insert(segment);
+            drop(foreign);
+            let is_new = !self.free().has(segment) && self.backed_free().insert(segment);
             assert!(is_new, "{segment} of {} was free already", self.name);
         }
         loop {
-            let mut roomy = self.roomy();
-            if roomy.len() <= ROOMY_COUNT_MAX {
+            let mut backed_free = self.backed_free();
+            if backed_free.len() <= BACKED_FREE_COUNT_MAX {
                 return;
             }
-            let last = roomy.pop_last().expect("there are some");
-            drop(roomy);
-            // A hint: what cannot be given back to the disk is written anew all the same.
+            let last = backed_free.pop_last().expect("there are some");
+            drop(backed_free);
+            // Only a hint: a segment whose space cannot be returned is overwritten later all the
+            // same.
             if let Err(error) = self.file.discard(last.offset(), SEGMENT_SIZE_BYTES) {
                 tracing::debug!(segment = %last, file = self.name, %error, "cannot discard");
             }
@@ -189,14 +196,14 @@ impl Device {
         }
     }
 
-    /// Segments in use.
+    /// Returns the number of segments in use.
     pub fn used_count(&self) -> u32 {
-        // What is taken meanwhile is in one of the two, or in none.
+        // A segment that is allocated concurrently is in one of the two sets or in none.
         let free = self.free();
-        free.used_count() - self.roomy().len() as u32
+        free.used_count() - self.backed_free().len() as u32
     }
 
-    /// How many bytes went from it and to it.
+    /// Returns the bytes read from and written to the device.
     pub fn bytes(&self) -> DeviceBytes {
         DeviceBytes {
             read: self.read_size_bytes.load(Ordering::Relaxed),
@@ -204,11 +211,11 @@ impl Device {
         }
     }
 
-    /// How many segments the file is long, the last one perhaps in part: those behind were never
-    /// written.
+    /// Returns the length of the file in segments, including an incomplete last one. Segments
+    /// behind it were never written.
     ///
     /// # Errors
-    /// The file cannot be measured.
+    /// The length of the file cannot be read.
     pub fn written_count(&self) -> Result<u32, LsmError> {
         let size_bytes = self.file.size();
         let size_bytes = size_bytes.map_err(|error| self.error("measure", error))?;
@@ -216,7 +223,7 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Fills a buffer from an offset within a segment on. What lies behind the file's end was never
+    /// Fills a buffer from an offset within a segment. Data behind the end of the file was never
     /// written, and reads as zeros.
     ///
     /// # Errors
@@ -239,7 +246,7 @@ impl Device {
         read.map_err(|error| self.error("read", error))
     }
 
-    /// Writes from an offset within a segment on.
+    /// Writes bytes at an offset within a segment.
     ///
     /// # Errors
     /// The file cannot be written, or the disk is full.
@@ -249,11 +256,11 @@ impl Device {
         self.note_written(bytes.len(), written)
     }
 
-    /// The same, for a segment that is written from its beginning on, one thing behind the other:
-    /// what is behind may be anything afterwards.
+    /// Writes bytes to a segment that is written sequentially from its beginning. The contents
+    /// behind these bytes are undefined afterwards.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     pub fn append(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), LsmError> {
         assert!(offset + bytes.len() as u64 <= SEGMENT_SIZE_BYTES);
         let written = self.file.append_at(bytes, segment.offset() + offset);
@@ -266,15 +273,15 @@ impl Device {
         written.map_err(|error| self.error("write", error))
     }
 
-    /// Makes all that was written durable.
+    /// Makes all written data durable.
     ///
     /// # Errors
-    /// The file cannot be synced: what was written since the last time may be there or not.
+    /// The file cannot be synced. Data written since the last sync may be durable or not.
     pub fn sync(&self) -> Result<(), LsmError> {
         self.file.sync().map_err(|error| self.error("sync", error))
     }
 
-    /// A byte of its file, in words.
+    /// Returns the place of a byte in the device's file, in words.
     pub(crate) fn byte_text(&self, segment: SegmentId, offset: u64) -> String {
         let byte = segment.offset() + offset;
         format!("byte {byte} of {}/{}", self.directory, self.name)

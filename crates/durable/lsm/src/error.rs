@@ -1,4 +1,4 @@
-//! What can go wrong with an engine.
+//! Errors of an engine.
 
 use std::io;
 
@@ -7,156 +7,158 @@ use thiserror::Error;
 use crate::place::{LogPosition, TreeId};
 use crate::storage;
 
-/// An operating failure of an engine.
+/// Operating failure of an engine.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LsmError {
-    /// An option says what an engine cannot do.
+    /// An option has a value that an engine does not support.
     #[error("the option {option} is {given}; it can be {allowed}")]
     BadOption {
-        /// Which one.
+        /// Name of the option.
         option: &'static str,
-        /// What it is.
+        /// Value of the option.
         given: u64,
-        /// What it can be.
+        /// Allowed values, in words.
         allowed: &'static str,
     },
-    /// A file could not be read or written.
+    /// An operation on a file failed.
     #[error("cannot {action} {file} in {directory}: {source}")]
     Storage {
-        /// What was tried: "read", "write", "sync"...
+        /// Operation that failed: "read", "write", "sync"...
         action: &'static str,
-        /// Of which file.
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// Directory of the file.
         directory: String,
-        /// What the storage said.
+        /// Error of the storage.
         source: io::Error,
     },
-    /// A key is longer than keys can be.
+    /// A key exceeds [`KEY_SIZE_BYTES_MAX`](crate::place::KEY_SIZE_BYTES_MAX).
     #[error("the key has {size_bytes} bytes, and a key can have 4096 at the most")]
     KeyTooLong {
-        /// How long it is.
+        /// Size of the key in bytes.
         size_bytes: usize,
     },
-    /// A value is longer than values can be.
+    /// A value exceeds [`VALUE_SIZE_BYTES_MAX`](crate::place::VALUE_SIZE_BYTES_MAX).
     #[error("the value has {size_bytes} bytes, and a value can have 67108864 (64 MiB) at the most")]
     ValueTooLong {
-        /// How long it is.
+        /// Size of the value in bytes.
         size_bytes: usize,
     },
-    /// What the log has at a place is not what was written there.
+    /// The log is corrupted.
     #[error("the log is damaged at {position}: {how}")]
-    DamagedLog {
-        /// Where.
+    CorruptLog {
+        /// Log position of the corrupted data.
         position: LogPosition,
-        /// How.
+        /// Description of the corruption.
         how: String,
     },
-    /// A block of a tree is not what was written there.
+    /// A block of a tree is corrupted.
     #[error("block {block} of tree {} is damaged: {how}", .tree.0)]
-    DamagedTree {
-        /// Of which tree.
+    CorruptTree {
+        /// Tree with the block.
         tree: TreeId,
-        /// Which block.
+        /// Number of the block.
         block: u32,
-        /// How.
+        /// Description of the corruption.
         how: String,
     },
-    /// The manifest is not one that this engine has written.
+    /// The manifest is corrupted.
     #[error(
         "the manifest {file} in {directory} is damaged: {how}; restore the directory from a copy, or \
          a replica"
     )]
-    DamagedManifest {
-        /// Which file.
+    CorruptManifest {
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// Directory of the manifest.
         directory: String,
-        /// How.
+        /// Description of the corruption.
         how: String,
     },
-    /// The directory was written by a later version.
+    /// A later version wrote the directory.
     #[error(
         "{directory} has format version {version}, and this program knows version {known} \
          alone: use the program that wrote it, or a newer one; nothing was changed"
     )]
-    VersionFromTheFuture {
-        /// Where.
+    NewerVersion {
+        /// Path of the directory.
         directory: String,
-        /// Which it has.
+        /// Format version of the directory.
         version: u32,
-        /// The latest that is known here.
+        /// Latest supported format version.
         known: u32,
     },
-    /// The directory was written by an earlier version, whose format is not read any more.
+    /// An earlier version wrote the directory, and its format is no longer supported.
     #[error(
         "{directory} has format version {version}, and this program knows version {known} alone: \
          read it with the program that wrote it, and write what is in it anew with this one; \
          nothing was changed"
     )]
-    VersionFromThePast {
-        /// Where.
+    OlderVersion {
+        /// Path of the directory.
         directory: String,
-        /// Which it has.
+        /// Format version of the directory.
         version: u32,
-        /// The only one that is known here.
+        /// The only supported format version.
         known: u32,
     },
-    /// A directory is to be made, no id was given, and none can be drawn.
+    /// A new directory needs an id: the options set none, and the system has no random numbers.
     #[error(
         "no id can be drawn for the directory to be made: {0}; try again, or give one in the options"
     )]
-    NoIdentity(#[source] io::Error),
-    /// Somebody has the directory open.
+    NoRandomId(#[source] io::Error),
+    /// Another engine or process has the directory open.
     #[error("{directory} is open in another engine: stop that one first; nothing was changed")]
     Locked {
-        /// Which.
+        /// Path of the directory.
         directory: String,
     },
-    /// The directory follows another engine: it is a backup's.
+    /// The directory follows another engine: it belongs to a backup.
     #[error(
         "{directory} is a backup's, which follows another engine: promote it, or open that one; \
          nothing was changed"
     )]
     Follows {
-        /// Which.
+        /// Path of the directory.
         directory: String,
     },
-    /// What a follower was told by the engine that it follows cannot be.
+    /// A follower received something invalid from the engine that it follows.
     #[error("what came from the engine that is followed cannot be: {how}; nothing of it was done")]
     CannotFollow {
-        /// Why not.
+        /// Description of the invalid input.
         how: String,
     },
-    /// Those who follow this engine do not have what they must have before it goes on.
+    /// The follower does not have the log that it needs before the engine can continue.
     #[error("those who follow do not have the log up to {end}: {how}")]
     NotFollowed {
-        /// Up to where they should.
+        /// Log position that the follower should have reached.
         end: LogPosition,
-        /// Why they do not.
+        /// Reason why the follower has not reached it.
         how: String,
     },
-    /// An earlier write failed, so nothing is written any more: what was acknowledged is on the
-    /// device, and what was not may be there.
+    /// An earlier write failed, so the engine refuses all writes. Acknowledged data is on the
+    /// device; other data may be.
     #[error(
         "nothing is written any more since an earlier failure: {first}; open the directory again"
     )]
     Stopped {
-        /// The first failure.
+        /// Description of the first failure.
         first: String,
     },
 }
 
 impl LsmError {
-    /// Whether the disk, or a quota of it, is full. If a write found that out, nothing was changed,
-    /// and it can be tried again when there is room; after a sync, the engine has stopped.
-    pub fn is_no_room(&self) -> bool {
-        matches!(self, Self::Storage { source, .. } if storage::is_no_room(source))
+    /// Returns true if the disk or its quota is full.
+    ///
+    /// A write that failed with such an error changed nothing, and can be retried when there is
+    /// space. A sync that failed with it stops the engine.
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self, Self::Storage { source, .. } if storage::is_out_of_space(source))
     }
 
-    /// Whether what the log or a tree has is not what was written there.
-    pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::DamagedLog { .. } | Self::DamagedTree { .. })
+    /// Returns true if the log or a tree is corrupted.
+    pub const fn is_corruption(&self) -> bool {
+        matches!(self, Self::CorruptLog { .. } | Self::CorruptTree { .. })
     }
 }

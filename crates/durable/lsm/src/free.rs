@@ -1,25 +1,26 @@
-//! Which segments of a device are free.
+//! Free segments of a device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::place::SegmentId;
 
-/// The segments of a device that are free, as ranges: as many as there are gaps between those in
-/// use, however far apart a manifest says that those are.
+/// Free segments of a device, stored as ranges. Memory use follows the number of gaps between used
+/// segments, however large those gaps are in a manifest.
 #[derive(Debug)]
 pub struct FreeSegments {
-    /// First segment of a range, and the one behind its last. No two of them touch, and none
-    /// reaches `next`.
+    /// Ranges of free segments: first segment, and the one after the last. No two ranges touch, and
+    /// none reaches `next`.
     ranges: BTreeMap<u32, u32>,
-    /// This one and all behind it are free, too.
+    /// This segment and all later ones are free, too.
     next: u32,
-    /// Segments in use.
+    /// Number of segments in use.
     used_count: u32,
 }
 
 impl FreeSegments {
-    /// All but these, none of which is behind [`SegmentId::MAX`].
-    pub fn but(used: &BTreeSet<SegmentId>) -> Self {
+    /// Creates the set of all segments except these, none of which is greater than
+    /// [`SegmentId::MAX`].
+    pub fn all_except(used: &BTreeSet<SegmentId>) -> Self {
         let mut ranges = BTreeMap::new();
         let mut next = 0;
         for segment in used {
@@ -36,12 +37,13 @@ impl FreeSegments {
         }
     }
 
-    /// Segments in use.
+    /// Returns the number of segments in use.
     pub const fn used_count(&self) -> u32 {
         self.used_count
     }
 
-    /// Takes the first one. It may be behind [`SegmentId::MAX`]: then no manifest can name it.
+    /// Takes the first free segment. It may exceed [`SegmentId::MAX`]; no manifest can name it
+    /// then.
     pub fn take(&mut self) -> SegmentId {
         self.used_count += 1;
         if let Some((first, end)) = self.ranges.pop_first() {
@@ -55,13 +57,13 @@ impl FreeSegments {
         segment
     }
 
-    /// Whether it is free.
+    /// Returns true if the segment is free.
     pub fn has(&self, segment: SegmentId) -> bool {
         let before = self.ranges.range(..=segment.0).next_back();
         segment.0 >= self.next || before.is_some_and(|(_, end)| segment.0 < *end)
     }
 
-    /// Takes one back; false: it was free.
+    /// Returns a segment to the free ones; returns false if it was already free.
     #[must_use]
     pub fn give_back(&mut self, segment: SegmentId) -> bool {
         if self.has(segment) {
@@ -92,12 +94,12 @@ mod tests {
     use super::*;
     use crate::tree::random_numbers;
 
-    /// Promise: segments are handed out from the first one on, each to one, and are free again when
-    /// they are given back; ranges that touch are one.
+    /// Promise: segments are assigned from the first one on, each to one user, and are free again
+    /// when they are returned; adjacent ranges are joined.
     #[test]
     fn segments_are_one_users() {
         let mut used: BTreeSet<SegmentId> = [1, 2, 9].map(SegmentId).into();
-        let mut free = FreeSegments::but(&used);
+        let mut free = FreeSegments::all_except(&used);
         for number in random_numbers(5).take(20_000) {
             let is_free = |it: &SegmentId| !used.contains(it);
             if number % 2 == 0 && used.len() < 40 {
@@ -110,16 +112,16 @@ mod tests {
                 assert_eq!(free.give_back(segment), used.remove(&segment));
             }
             assert_eq!(free.used_count() as usize, used.len());
-            let gaps = FreeSegments::but(&used);
+            let gaps = FreeSegments::all_except(&used);
             assert_eq!((&free.ranges, free.next), (&gaps.ranges, gaps.next));
         }
     }
 
-    /// Promise: what segments in use that are far apart cost does not depend on how far.
+    /// Promise: the cost of used segments does not depend on the distance between them.
     #[test]
     fn a_gap_costs_nothing() {
         let used = [SegmentId(5), SegmentId::MAX].into();
-        let mut free = FreeSegments::but(&used);
+        let mut free = FreeSegments::all_except(&used);
         assert_eq!(free.ranges.len(), 2);
         let taken: Vec<u32> = (0..7).map(|_| free.take().0).collect();
         assert_eq!(taken, [0, 1, 2, 3, 4, 6, 7]);

@@ -1,4 +1,5 @@
-//! Keys as far as a tree has them: a head, and whether the key goes on behind it (LT2).
+//! Keys of which a tree knows only the first bytes: a head, and whether the key continues behind
+//! it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -6,25 +7,25 @@ use std::sync::Arc;
 use crate::error::LsmError;
 use crate::place::LogPosition;
 
-/// The first bytes of a key, or all of it.
+/// First bytes of a key, or the whole key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownKey<'k> {
-    /// The bytes that are known.
+    /// Known bytes of the key.
     pub bytes: &'k [u8],
-    /// The key goes on behind them.
-    pub goes_on: bool,
+    /// Whether the key continues behind the known bytes.
+    pub continues: bool,
 }
 
 impl<'k> KnownKey<'k> {
-    /// A key that is known whole.
+    /// Creates a key that is known completely.
     pub const fn whole(bytes: &'k [u8]) -> Self {
         Self {
             bytes,
-            goes_on: false,
+            continues: false,
         }
     }
 
-    /// Which key is less, if the bytes that are known tell.
+    /// Compares two keys; returns `None` if the known bytes do not decide the order.
     pub fn compare(self, other: KnownKey<'_>) -> Option<Ordering> {
         let common = self.bytes.len().min(other.bytes.len());
         match self.bytes[..common].cmp(&other.bytes[..common]) {
@@ -32,10 +33,11 @@ impl<'k> KnownKey<'k> {
             differs => return Some(differs),
         }
         match (self.bytes.len() > common, other.bytes.len() > common) {
-            // One ends where the other goes on, unless it goes on, too, who knows how.
-            (true, _) => (!other.goes_on).then_some(Ordering::Greater),
-            (_, true) => (!self.goes_on).then_some(Ordering::Less),
-            _ => match (self.goes_on, other.goes_on) {
+            // One ends where the other continues. If the shorter one also continues, the order is
+            // unknown.
+            (true, _) => (!other.continues).then_some(Ordering::Greater),
+            (_, true) => (!self.continues).then_some(Ordering::Less),
+            _ => match (self.continues, other.continues) {
                 (false, false) => Some(Ordering::Equal),
                 (true, false) => Some(Ordering::Greater),
                 (false, true) => Some(Ordering::Less),
@@ -46,25 +48,27 @@ impl<'k> KnownKey<'k> {
 }
 
 impl KnownKey<'_> {
-    /// The first 16 bytes as a number, zeros behind the end; `None` if not so many are known. Of
-    /// two keys with other numbers the one with the lesser number is less.
+    /// Returns the first 16 bytes as a number, padded with zeros if the key ends before. Returns
+    /// `None` if fewer bytes are known.
+    ///
+    /// If two keys have different numbers, the order of the numbers is the order of the keys.
     pub fn number(self) -> Option<u128> {
         let mut bytes = [0; 16];
         match self.bytes.first_chunk() {
             Some(first) => bytes = *first,
-            None if self.goes_on => return None,
+            None if self.continues => return None,
             None => bytes[..self.bytes.len()].copy_from_slice(self.bytes),
         }
         Some(u128::from_be_bytes(bytes))
     }
 }
 
-/// Who can tell a key whole: the log.
+/// Source of complete keys: the log.
 pub trait KeySource {
-    /// Appends the key of the record at a place to a buffer.
+    /// Appends the key of the record at a log position to a buffer.
     ///
     /// # Errors
-    /// The log cannot be read there, or is damaged.
+    /// The log cannot be read there, or is corrupted.
     fn append_key(&self, position: LogPosition, to: &mut Vec<u8>) -> Result<(), LsmError>;
 }
 
@@ -87,11 +91,11 @@ mod tests {
     const fn head(bytes: &[u8]) -> KnownKey<'_> {
         KnownKey {
             bytes,
-            goes_on: true,
+            continues: true,
         }
     }
 
-    /// Promise: the order is told where the bytes tell it, and only there.
+    /// Promise: keys compare only if the known bytes decide the order.
     #[test]
     fn the_order_is_told_where_it_can_be() {
         use Ordering::{Equal, Greater, Less};
@@ -116,8 +120,7 @@ mod tests {
         }
     }
 
-    /// Promise: numbers of keys that are not the same are in the order of the keys, whatever is
-    /// known of those.
+    /// Promise: different numbers have the order of their keys, however much of the keys is known.
     #[test]
     fn numbers_are_in_the_order_of_keys() {
         let mut keys = vec![Vec::new()];
@@ -137,10 +140,10 @@ mod tests {
             for known in [one.len(), 16, 3] {
                 let head = KnownKey {
                     bytes: &one[..known.min(one.len())],
-                    goes_on: known < one.len(),
+                    continues: known < one.len(),
                 };
                 let number = head.number();
-                assert_eq!(number.is_none(), head.goes_on && known < 16);
+                assert_eq!(number.is_none(), head.continues && known < 16);
                 let of_other = KnownKey::whole(other).number().expect("it is whole");
                 if let Some(number) = number.filter(|number| *number != of_other) {
                     assert_eq!(number.cmp(&of_other), one.cmp(other), "{one:?} {other:?}");

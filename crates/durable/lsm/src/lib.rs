@@ -1,8 +1,8 @@
 //! The LSM engine of persistent tables: values in a log, heads of keys in B+-trees.
 //!
-//! An ordered map from byte strings to byte strings in a directory, for one process at a time. What
-//! it is not: it has no transactions (a write is one key), no compression, and no thread of its own
-//! unless it is asked for one.
+//! An engine is an ordered map from byte strings to byte strings in a directory, for one process at
+//! a time. It has no transactions (a write changes one key) and no compression. It starts no thread
+//! unless asked to.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,27 +19,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The rules VL (value log), LT (trees), LC (levels and what becomes free), MF (manifest), FO
-//! (following) and SC (scrubbing) are in `docs/lsm.md`.
+//! `docs/explanation/lsm.md` describes file formats, durability, background work, and replication.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`follow`] | who follows an engine, and a directory that does: replication stands on it |
+//! | [`follow`] | interface for replication: following an engine, and a follower's directory |
 //! | [`engine`] | the map: open, put, get, scan, and background work |
-//! | [`version`] | what a reader sees, and what must stay because of it |
+//! | [`version`] | state that a reader uses, and what must stay on the devices because of it |
 //! | [`memtable`] | L0: the newest writes, in memory |
 //! | [`log`] | the value log |
-//! | [`manifest`] | what each segment is |
-//! | [`device`], [`free`] | files of segments, and which of those are free |
-//! | [`storage`] | files: real ones, ones that fail, ones that lose power |
+//! | [`manifest`] | use of each segment |
+//! | [`device`], [`free`] | files of segments, and their free segments |
+//! | [`storage`] | files: real ones, ones with injected faults, ones that simulate power failures |
 //! | [`inspect`] | reading a directory without opening it, and comparing two |
-//! | [`scrub`] | looking for bits that have flipped |
-//! | [`place`] | segments, positions, blocks |
-//! | [`written`] | checksums of what was written, which replicas compare |
-//! | [`head`] | keys as far as trees have them |
+//! | [`scrub`] | reading the devices to find flipped bits |
+//! | [`place`] | numbers of segments, log positions, trees and blocks |
+//! | [`written`] | checksums of written data, which replicas compare |
+//! | [`head`] | comparing keys of which only the first bytes are known |
 //! | [`tree`] | B+-trees: written once, read, merged |
-//! | [`cache`] | their blocks in memory, under a budget |
-//! | `prefetch` | asking the processor for memory that is read soon |
+//! | [`cache`] | blocks in memory, under a budget |
+//! | `prefetch` | hints to the processor about memory that will be read soon |
 
 pub mod cache;
 pub mod device;

@@ -1,37 +1,37 @@
-//! Where things are: segments of the device, places in the log, blocks of a tree.
+//! Numbers of segments, log positions, trees and blocks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Size of a segment.
+/// Size of a segment in bytes.
 pub const SEGMENT_SIZE_BYTES: u64 = 2 << 20;
 /// Binary logarithm of [`SEGMENT_SIZE_BYTES`].
 pub const SEGMENT_SIZE_SHIFT: u32 = 21;
-/// Size of a tree's block.
+/// Size of a tree's block in bytes.
 pub const BLOCK_SIZE_BYTES: usize = 4096;
-/// Blocks of a tree in one segment.
+/// Number of tree blocks in one segment.
 pub const SEGMENT_SIZE_BLOCKS: u32 = (SEGMENT_SIZE_BYTES / BLOCK_SIZE_BYTES as u64) as u32;
-/// Most levels of an engine: if each had only twice what the one before has, the last one would
-/// have more than can be counted.
+/// Maximum number of levels. If each level had only twice the entries of the one before, the last
+/// one would exceed 64 bits.
 pub const LEVEL_COUNT_MAX: usize = 64;
-/// Longest key.
+/// Maximum size of a key in bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;
-/// Longest value: 64 MiB.
+/// Maximum size of a value in bytes: 64 MiB.
 pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
 const _: () = assert!(1 << SEGMENT_SIZE_SHIFT == SEGMENT_SIZE_BYTES);
 
-/// A segment of the device, counted from its beginning.
+/// Number of a segment on a device, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SegmentId(pub u32);
 
 impl SegmentId {
-    /// No device has one behind it: 4 PiB are there before.
+    /// Largest segment number of a device, which then has 4 PiB.
     pub const MAX: Self = Self((1 << 31) - 1);
 
-    /// Where it begins on the device.
+    /// Returns the device offset at which the segment begins, in bytes.
     pub const fn offset(self) -> u64 {
         (self.0 as u64) << SEGMENT_SIZE_SHIFT
     }
@@ -43,7 +43,7 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// A segment of the log, counted since the log began, and never again.
+/// Number of a log segment, from 0 and never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -51,19 +51,19 @@ impl fmt::Display for SegmentId {
 pub struct LogNumber(pub u64);
 
 impl LogNumber {
-    /// Where it begins in the log.
+    /// Returns the log position at which the segment begins.
     pub const fn start(self) -> LogPosition {
         LogPosition(self.0 << SEGMENT_SIZE_SHIFT)
     }
 
-    /// The one behind it.
+    /// Returns the number of the next log segment.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// A place in the log: bytes since it began. Later writes have higher ones (VL4). 54 bits.
+/// Position in the log: bytes since the log began, 54 bits. Later writes have higher positions.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -71,20 +71,20 @@ impl LogNumber {
 pub struct LogPosition(pub u64);
 
 impl LogPosition {
-    /// No place in the log is behind this one.
+    /// Largest log position.
     pub const MAX: Self = Self((1 << 54) - 1);
 
-    /// The log segment that it is in.
+    /// Returns the log segment that contains the position.
     pub const fn number(self) -> LogNumber {
         LogNumber(self.0 >> SEGMENT_SIZE_SHIFT)
     }
 
-    /// Bytes from the beginning of that segment.
+    /// Returns the offset within the log segment, in bytes.
     pub const fn offset(self) -> usize {
         (self.0 & (SEGMENT_SIZE_BYTES - 1)) as usize
     }
 
-    /// So many bytes further on.
+    /// Returns the position this many bytes later.
     #[must_use]
     pub const fn plus(self, size_bytes: u64) -> Self {
         Self(self.0 + size_bytes)
@@ -97,7 +97,7 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// A tree, numbered from 1 on, and never again.
+/// Number of a tree, from 1 and never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -105,22 +105,22 @@ impl fmt::Display for LogPosition {
 pub struct TreeId(pub u64);
 
 impl TreeId {
-    /// No tree has a higher number: a million of them a second take 290,000 years.
+    /// Largest tree number: a million trees per second reach it in 290,000 years.
     pub const MAX: Self = Self((1 << 63) - 1);
 }
 
-/// A block within a tree: [`SEGMENT_SIZE_BLOCKS`] for each of its segments, in their order.
+/// Number of a block within a tree: [`SEGMENT_SIZE_BLOCKS`] for each of its segments, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockNumber(pub u32);
 
 impl BlockNumber {
-    /// Which of the tree's segments it is in.
+    /// Returns the index of the block's segment among the tree's segments.
     pub const fn segment_index(self) -> usize {
         (self.0 / SEGMENT_SIZE_BLOCKS) as usize
     }
 
-    /// Bytes from the beginning of that segment.
+    /// Returns the offset of the block within its segment, in bytes.
     pub const fn offset(self) -> u64 {
         (self.0 % SEGMENT_SIZE_BLOCKS) as u64 * BLOCK_SIZE_BYTES as u64
     }
@@ -130,7 +130,7 @@ impl BlockNumber {
 mod tests {
     use super::*;
 
-    /// Promise: a place names its segment and where it is in there, at both ends of a segment.
+    /// Promise: a position has the right segment and offset at both ends of a segment.
     #[test]
     fn places_are_taken_apart() {
         let last = LogNumber(7).start().plus(SEGMENT_SIZE_BYTES - 1);

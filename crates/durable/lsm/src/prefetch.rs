@@ -1,9 +1,9 @@
-//! Asks the processor for memory that is read soon, so that waits for it overlap.
+//! Prefetching: hints to the processor, so that cache misses overlap.
 
-/// What a processor reads of memory at a time.
+/// Size of a cache line in bytes.
 const LINE_SIZE_BYTES: usize = 64;
 
-/// Where some items are in memory. They may be gone when it is used.
+/// Memory range of some items. The items may no longer exist when the span is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     start: *const u8,
@@ -11,7 +11,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of nothing.
+    /// Empty span.
     pub(crate) const EMPTY: Self = Self {
         start: std::ptr::null(),
         size_bytes: 0,
@@ -24,15 +24,15 @@ impl Span {
         }
     }
 
-    /// Asks for its cache lines. Only a hint: it waits for nothing but the place of its pages, and
-    /// for those of many at a time if they are asked for right behind each other.
+    /// Prefetches the cache lines of the span. This is only a hint. It waits at most for address
+    /// translation, and those waits overlap if several spans are prefetched in sequence.
     #[inline]
     pub(crate) fn prefetch(self) {
         if self.size_bytes > 0 {
             for offset in (0..self.size_bytes).step_by(LINE_SIZE_BYTES) {
                 prefetch_line(self.start.wrapping_add(offset));
             }
-            // It need not begin where a line does.
+            // The span need not begin at a cache line's boundary.
             prefetch_line(self.start.wrapping_add(self.size_bytes - 1));
         }
     }
@@ -41,8 +41,8 @@ impl Span {
 #[inline]
 fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect that a program can see, and no fault, whatever the address
-    // is; SSE is part of every x86_64 target.
+    // SAFETY: a prefetch has no effect that a program can observe and never faults, whatever the
+    // address is; SSE is part of every x86_64 target.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -54,8 +54,8 @@ fn prefetch_line(address: *const u8) {
 mod tests {
     use super::*;
 
-    /// Promise: whatever it is a span of, nothing, memory that is gone, or the end of all that
-    /// there can be, asking for it changes nothing and does not fail.
+    /// Promise: prefetching any span changes nothing and does not fail. Spans may be empty,
+    /// dangling, or at the end of the address space.
     #[test]
     fn any_span_may_be_asked_for() {
         Span::EMPTY.prefetch();

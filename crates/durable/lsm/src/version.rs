@@ -1,4 +1,7 @@
-//! What a reader sees, and what must stay because of it (LC1, LC3, LC5).
+//! Versions: what a reader sees, and the trees and log segments that must stay because of it.
+//!
+//! `docs/explanation/lsm.md` describes them under *Versions and snapshots* and *Commits and free
+//! space*.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +13,20 @@ use crate::memtable::Memtable;
 use crate::place::{LogNumber, SegmentId, TreeId};
 use crate::tree::{References, Tree};
 
-/// L0, what is frozen, and the trees of each level. It never changes: who has it has all of it.
+/// L0, the frozen L0s, and the trees of each level. A version never changes, and its holder keeps
+/// all of it.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// What is written into.
+    /// L0, which receives new writes.
     pub active: Arc<Memtable>,
-    /// What is not flushed yet, newest first.
+    /// Frozen L0s that are not flushed yet, newest first.
     pub frozen: Vec<Arc<Memtable>>,
-    /// From level 1 on, in each the newest first.
+    /// Trees of each level from level 1, each level newest first.
     pub levels: Vec<Vec<Arc<LiveTree>>>,
 }
 
 impl Version {
-    /// All memtables, newest first.
+    /// Returns all memtables, newest first.
     pub fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         [&self.active]
             .into_iter()
@@ -30,23 +34,23 @@ impl Version {
             .map(|it| &**it)
     }
 
-    /// All trees, newest first.
+    /// Returns all trees, newest first.
     pub fn trees(&self) -> impl Iterator<Item = &Arc<LiveTree>> {
         self.levels.iter().flatten()
     }
 
-    /// The trees of a level, newest first.
+    /// Returns the trees of a level, newest first.
     pub fn level(&self, level: usize) -> &[Arc<LiveTree>] {
         self.levels.get(level - 1).map_or(&[], Vec::as_slice)
     }
 
-    /// Entries of all trees of a level.
+    /// Returns the number of entries in all trees of a level.
     pub fn level_entry_count(&self, level: usize) -> u64 {
         let trees = self.level(level).iter();
         trees.map(|it| it.tree().shape().entry_count).sum()
     }
 
-    /// Puts a tree on top of a level.
+    /// Adds a tree as the newest one of a level.
     pub fn add_tree(&mut self, level: usize, tree: Arc<LiveTree>) {
         if self.levels.len() < level {
             self.levels.resize_with(level, Vec::new);
@@ -54,7 +58,7 @@ impl Version {
         self.levels[level - 1].insert(0, tree);
     }
 
-    /// Takes trees out.
+    /// Removes trees from all levels.
     pub fn remove_trees(&mut self, ids: &[TreeId]) {
         for level in &mut self.levels {
             level.retain(|it| !ids.contains(&it.tree().id()));
@@ -62,17 +66,17 @@ impl Version {
     }
 }
 
-/// A tree that a manifest names, or named when somebody began to read it.
+/// Tree that the manifest names, or named when a reader began to use it.
 ///
-/// It keeps what it leads to in the log. When the last who has it lets go of one that is not named
-/// any more, its segments are garbage (LC3).
+/// A live tree keeps the log segments to which its entries point. When its last holder drops it and
+/// the manifest no longer names it, its segments become garbage.
 pub struct LiveTree {
     tree: Arc<Tree>,
     entry: TreeEntry,
     references: References,
     garbage: Arc<Garbage>,
     is_removed: AtomicBool,
-    /// Let go of after all else.
+    /// Declared last, so that it is dropped after everything else.
     _pin: LogPin,
 }
 
@@ -83,7 +87,7 @@ impl fmt::Debug for LiveTree {
 }
 
 impl LiveTree {
-    /// Of a tree, what the manifest says of it, and its references.
+    /// Creates a live tree from the tree, its manifest entry, and its references.
     pub fn new(
         (tree, entry): (Arc<Tree>, TreeEntry),
         references: References,
@@ -100,22 +104,22 @@ impl LiveTree {
         }
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub const fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// What the manifest says of it.
+    /// Returns the tree's entry in the manifest.
     pub const fn entry(&self) -> &TreeEntry {
         &self.entry
     }
 
-    /// Which log segments it leads into.
+    /// Returns the log segments to which the tree's entries point.
     pub const fn references(&self) -> &References {
         &self.references
     }
 
-    /// The manifest does not name it any more, and that is durable.
+    /// Marks the tree as removed: a durable edit of the manifest has removed it.
     pub fn remove(&self) {
         self.is_removed.store(true, Ordering::Release);
     }
@@ -130,7 +134,7 @@ impl Drop for LiveTree {
     }
 }
 
-/// Trees that nobody has any more, and their segments.
+/// Trees without holders, and their segments.
 #[derive(Debug, Default)]
 pub struct Garbage {
     trees: Mutex<Vec<(TreeId, Vec<SegmentId>)>>,
@@ -141,17 +145,17 @@ impl Garbage {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over what is there.
+    /// Takes all trees that were collected since the last call.
     pub fn take(&self) -> Vec<(TreeId, Vec<SegmentId>)> {
         std::mem::take(&mut *self.trees())
     }
 }
 
-/// How many lead into each log segment.
+/// Number of holders of each log segment.
 #[derive(Debug, Default)]
 pub struct LogPins {
     counts: Mutex<BTreeMap<LogNumber, u64>>,
-    /// Some segment may be free that was not.
+    /// Set when a segment may have become free.
     has_changed: AtomicBool,
 }
 
@@ -160,8 +164,10 @@ impl LogPins {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps these segments until the pin is dropped. They must be there: because of another pin,
-    /// or since the log has to be read again from there or from before.
+    /// Keeps these segments until the pin is dropped.
+    ///
+    /// The segments must still exist: because of another pin, or because recovery starts at or
+    /// before them.
     pub fn pin(self: &Arc<Self>, numbers: impl IntoIterator<Item = LogNumber>) -> LogPin {
         let numbers: Vec<LogNumber> = numbers.into_iter().collect();
         let mut counts = self.counts();
@@ -175,18 +181,18 @@ impl LogPins {
         }
     }
 
-    /// Of these segments those that nobody keeps.
+    /// Returns those of these segments that no pin keeps.
     pub fn unpinned(&self, numbers: impl Iterator<Item = LogNumber>) -> Vec<LogNumber> {
         let counts = self.counts();
         numbers.filter(|it| !counts.contains_key(it)).collect()
     }
 
-    /// Says that some segment may be free.
+    /// Records that a segment may have become free.
     pub fn note_change(&self) {
         self.has_changed.store(true, Ordering::Release);
     }
 
-    /// Whether that was said since the last time.
+    /// Returns true if a segment may have become free since the last call.
     pub fn take_change(&self) -> bool {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
@@ -219,7 +225,7 @@ impl Drop for LogPin {
 mod tests {
     use super::*;
 
-    /// Promise: a segment is free when the last pin of it is gone, and that is told.
+    /// Promise: a segment is free when its last pin is dropped, and the change is recorded.
     #[test]
     fn pins_keep_segments() {
         let pins = Arc::new(LogPins::default());

@@ -1,4 +1,4 @@
-//! Checksums of what a replica wrote to its devices, which replicas compare (FO11).
+//! Checksums of the data that a replica wrote to its devices, which replicas compare.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::place::SegmentId;
 
-/// Carry-less multiplications compute it at some 10 GB/s.
+/// CRC-64/NVME, which carry-less multiplication computes at about 10 GB/s.
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
-/// Number of earlier states of a segment's checksum that are kept.
+/// Maximum number of earlier states of a segment's checksum that are kept.
 const EARLIER_COUNT_MAX: usize = 8;
 
 /// Length and CRC-64/NVME of bytes that a replica wrote to a device.
@@ -27,7 +27,7 @@ pub struct WrittenSum {
 }
 
 impl WrittenSum {
-    /// Length and checksum of bytes, of which there are less than 4 GiB.
+    /// Computes length and checksum of less than 4 GiB of bytes.
     pub fn of(bytes: &[u8]) -> Self {
         RunningSum::new().plus(bytes).sum()
     }
@@ -40,7 +40,7 @@ impl fmt::Display for WrittenSum {
     }
 }
 
-/// Checksum of a segment's first bytes, while more bytes are written behind them.
+/// Checksum of a segment's first bytes, extended as more bytes are written behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningSum {
     size_bytes: usize,
@@ -48,7 +48,7 @@ pub(crate) struct RunningSum {
 }
 
 impl RunningSum {
-    /// Checksum of a segment of which nothing is written yet.
+    /// Creates the checksum of an empty segment.
     pub(crate) fn new() -> Self {
         Self {
             size_bytes: 0,
@@ -56,13 +56,13 @@ impl RunningSum {
         }
     }
 
-    /// Number of bytes that the checksum covers.
+    /// Returns the number of bytes that the checksum covers.
     pub(crate) const fn size_bytes(&self) -> usize {
         self.size_bytes
     }
 
-    /// Writes bytes behind those that the checksum covers, and covers them, too. If the device
-    /// fails, nothing changes here, and the same bytes can be written again.
+    /// Writes bytes behind the covered ones, and extends the checksum over them. If the device
+    /// fails, the checksum does not change, and the same bytes can be written again.
     ///
     /// # Errors
     /// The device cannot be written.
@@ -76,7 +76,7 @@ impl RunningSum {
         Ok(())
     }
 
-    /// Checksum of what is covered and of bytes behind it.
+    /// Returns the checksum extended over more bytes, without writing them.
     pub(crate) fn plus(&self, bytes: &[u8]) -> Self {
         let mut digest = Digest::new_with_init_state(ALGORITHM, self.state);
         digest.update(bytes);
@@ -94,17 +94,17 @@ impl RunningSum {
     }
 }
 
-/// Checksum of a segment as far as it is written, and of shorter beginnings of it: a backup may
-/// have synced less than its primary has written.
+/// Checksum of the written part of a segment, and of shorter prefixes of it. A backup may have
+/// synced less than its primary has written.
 #[derive(Debug)]
 pub(crate) struct SegmentSums {
     latest: RunningSum,
-    /// Oldest first.
+    /// Earlier states, oldest first.
     earlier: VecDeque<RunningSum>,
 }
 
 impl SegmentSums {
-    /// Checksums of a segment of which nothing is written yet.
+    /// Creates the checksums of an empty segment.
     pub(crate) fn new() -> Self {
         Self {
             latest: RunningSum::new(),
@@ -112,18 +112,18 @@ impl SegmentSums {
         }
     }
 
-    /// Checksums of the next segment, as far as that is written already.
+    /// Starts the next segment, with the checksum of the part that is already written.
     pub(crate) fn begin(&mut self, written: RunningSum) {
         self.latest = written;
         self.earlier.clear();
     }
 
-    /// Checksum of all that is written.
+    /// Returns the checksum of the whole written part.
     pub(crate) const fn latest(&self) -> RunningSum {
         self.latest
     }
 
-    /// More of the segment is written.
+    /// Records that more of the segment is written.
     pub(crate) fn note_written(&mut self, latest: RunningSum) {
         if self.earlier.len() == EARLIER_COUNT_MAX {
             self.earlier.pop_front();
@@ -132,7 +132,7 @@ impl SegmentSums {
             .push_back(std::mem::replace(&mut self.latest, latest));
     }
 
-    /// Checksum of the first bytes of a segment, of which a buffer has all.
+    /// Computes the checksum of a prefix of the segment, which the caller has in memory.
     pub(crate) fn up_to(&self, bytes: &[u8]) -> WrittenSum {
         let known = std::iter::once(&self.latest).chain(self.earlier.iter().rev());
         let mut known = known.filter(|it| it.size_bytes <= bytes.len());
@@ -150,7 +150,7 @@ mod tests {
     use crate::device::open_file;
     use crate::storage::{CrashStorage, Fault, FaultyStorage};
 
-    /// The format: replicas compare what they computed, so all of them compute the same.
+    /// Promise (format): all replicas compute the same checksum, since they compare them.
     #[test]
     fn a_checksum_is_golden() {
         let sum = WrittenSum::of(b"123456789");
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(none.to_string(), "0 bytes with checksum 0000000000000000");
     }
 
-    /// Promise (FO11): the checksum is that of what the device got, in however many pieces; a write
-    /// that fails leaves it as it was; of every shorter beginning it is known, too, whether many
-    /// pieces came since or few.
+    /// Promise: the checksum covers what the device received, however many writes it took. A failed
+    /// write leaves it unchanged. Checksums of all shorter prefixes are available, after few and
+    /// many writes.
     #[test]
     fn a_checksum_is_of_what_was_written() {
         let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));
@@ -177,7 +177,7 @@ mod tests {
             if index % 7 == 3 {
                 let full = storage.set(Fault::Full { after_bytes: 0 });
                 let failed = sums.latest().append(place, piece);
-                assert!(failed.is_err_and(|error| error.is_no_room()));
+                assert!(failed.is_err_and(|error| error.is_out_of_space()));
                 storage.lift(full);
             }
             let mut latest = sums.latest();

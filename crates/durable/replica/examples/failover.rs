@@ -1,5 +1,5 @@
-//! What it takes to fill a backup again when its primary has died: all of it sent, and what it has
-//! kept (RP14). Three replicas, over memory of this process, on files.
+//! Costs of refilling a backup after its primary was lost: from scratch, and with its previous copy
+//! (REPLICATION-14). Three replicas, over memory of this process, on files.
 //!
 //! `cargo run --release -p farleaf-replica --example failover [RECORDS [VALUE_BYTES [DIRECTORY]]]`
 
@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_lsm::engine::Worked;
+use farleaf_base::{NodeId, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use farleaf_lsm::{Durability, Engine, EngineOptions};
 use farleaf_replica::{
-    Backup, BackupCounts, BackupId, BackupOptions, BackupWays, Epoch, Layout, LinkStatus, Primary,
-    PrimaryWorked, ReplicationOptions,
+    Backup, BackupConnections, BackupCounts, BackupId, BackupOptions, Epoch, Layout, LinkStatus,
+    Primary, PrimaryWorkDone, ReplicationOptions,
 };
-use farleaf_types::{NodeId, WordAddr};
 
 type Failure = Box<dyn Error>;
 
@@ -29,7 +29,7 @@ fn engine_options() -> EngineOptions {
     }
 }
 
-/// What it took to fill one.
+/// Cost of filling one backup.
 struct Cost {
     promotion_time: Duration,
     time: Duration,
@@ -78,9 +78,9 @@ fn open(path: &Path) -> Result<Arc<dyn Storage>, Failure> {
     Ok(Arc::new(DirectoryStorage::open(path)?))
 }
 
-/// A backup's memory, and its server as long as that runs.
+/// A backup's memory, and its serving thread while that runs.
 struct Node {
-    region: Arc<MappedRegion>,
+    memory: Arc<MappedMemory>,
     layout: Layout,
     is_over: AtomicBool,
 }
@@ -90,18 +90,18 @@ impl Node {
         let layout = Layout::new(WordAddr::new(NodeId(0), 0), 4);
         let layout = layout.ok_or("two buffers are the least")?;
         Ok(Self {
-            region: Arc::new(MappedRegion::anonymous(layout.word_count() * 8)?),
+            memory: Arc::new(MappedMemory::anonymous(layout.word_count() * 8)?),
             layout,
             is_over: AtomicBool::new(false),
         })
     }
 
     fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(Arc::clone(&self.region))
+        MappedEndpoint::new(Arc::clone(&self.memory))
     }
 
-    fn ways(&self) -> BackupWays<MappedEndpoint> {
-        BackupWays {
+    fn connections(&self) -> BackupConnections<MappedEndpoint> {
+        BackupConnections {
             log: self.endpoint(),
             index: self.endpoint(),
             layout: self.layout,
@@ -122,7 +122,7 @@ impl Node {
         Ok(Backup::new(self.endpoint(), self.layout, Epoch(epoch), of)?)
     }
 
-    /// Serves it until [`stop`](Self::stop) is called, and there is nothing more to do.
+    /// Serves the backup until [`stop`](Self::stop) is called and there is nothing more to do.
     fn serve<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
@@ -160,14 +160,14 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
         let [one, two] = backups;
         let serving = [nodes[0].serve(scope, one), nodes[1].serve(scope, two)];
         for (id, node) in (1..).zip(&nodes) {
-            let added = primary.add_backup(BackupId(id), node.ways());
+            let added = primary.add_backup(BackupId(id), node.connections());
             added.expect("filled");
         }
         write(&primary, size);
         nodes.iter().for_each(Node::stop);
         serving.map(|server| server.join().expect("no panic"))
     });
-    // The primary dies: what it knew goes with it.
+    // The primary is lost with its directory.
     drop(primary);
     std::fs::remove_dir_all(path("first"))?;
     let [heir, other] = backups;
@@ -182,7 +182,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
     let backup = node.begin(2, open(&path("other-1"))?, previous)?;
     let mut backup = thread::scope(|scope| {
         let serving = node.serve(scope, backup);
-        let added = primary.add_backup(BackupId(3), node.ways());
+        let added = primary.add_backup(BackupId(3), node.connections());
         added.expect("filled");
         node.stop();
         serving.join().expect("no panic")
@@ -200,7 +200,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
     })
 }
 
-/// Puts keys in an order in which neighbours are far from each other; then all work is done.
+/// Puts keys in an order in which neighbors are far apart, then finishes all background work.
 fn write(primary: &Primary<MappedEndpoint>, (record_count, value_size_bytes): (u64, usize)) {
     let mut value = vec![0; value_size_bytes];
     for number in 0..record_count {
@@ -215,5 +215,7 @@ fn write(primary: &Primary<MappedEndpoint>, (record_count, value_size_bytes): (u
             primary.maintain().expect("background work");
         }
     }
-    while primary.maintain().expect("background work") != PrimaryWorked::Engine(Worked::Nothing) {}
+    while primary.maintain().expect("background work") != PrimaryWorkDone::Engine(WorkDone::Nothing)
+    {
+    }
 }

@@ -1,5 +1,5 @@
-//! What a backup does where trees are sent to it, and where it makes them itself: the same updates
-//! of the same records, over memory of this process, on files.
+//! Work of a backup that receives trees, and of one that builds them: the same updates of the same
+//! records, over memory of this process, on files.
 //!
 //! `cargo run --release -p farleaf-replica --example index_kinds [RECORDS [WRITES]]`
 
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_lsm::engine::Worked;
+use farleaf_base::{NodeId, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_lsm::{Durability, Engine, EngineOptions};
 use farleaf_replica::{
-    Backup, BackupCounts, BackupId, BackupOptions, BackupWays, Epoch, Layout, Primary,
-    PrimaryWorked, ReplicationOptions,
+    Backup, BackupConnections, BackupCounts, BackupId, BackupOptions, Epoch, Layout, Primary,
+    PrimaryWorkDone, ReplicationOptions,
 };
-use farleaf_types::{NodeId, WordAddr};
 
 const VALUE_SIZE_BYTES: usize = 100;
 
-/// What one kind of index has cost.
+/// Cost of one kind of index.
 struct Cost {
     time: Duration,
     network_log_size_bytes: u64,
@@ -92,8 +92,8 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
     };
     let storage = |at: usize| DirectoryStorage::open(directories[at].path()).map(Arc::new);
     let layout = Layout::new(WordAddr::new(NodeId(0), 0), 4).ok_or("two buffers are the least")?;
-    let region = Arc::new(MappedRegion::anonymous(layout.word_count() * 8)?);
-    let endpoint = || MappedEndpoint::new(Arc::clone(&region));
+    let memory = Arc::new(MappedMemory::anonymous(layout.word_count() * 8)?);
+    let endpoint = || MappedEndpoint::new(Arc::clone(&memory));
     let options = BackupOptions {
         engine: engine_options.clone(),
         ..BackupOptions::default()
@@ -109,7 +109,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
     let (time, backup) = thread::scope(|scope| {
         let server = scope.spawn(|| {
             loop {
-                // All that is left is done when nothing more comes.
+                // Pending work is finished when nothing more arrives.
                 let was_over = is_over.load(Ordering::Acquire);
                 match backup.serve() {
                     Ok(true) => {}
@@ -119,17 +119,19 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
                 }
             }
         });
-        let ways = BackupWays {
+        let connections = BackupConnections {
             log: endpoint(),
             index: endpoint(),
             layout,
         };
-        primary.add_backup(BackupId(1), ways).expect("filled");
+        primary
+            .add_backup(BackupId(1), connections)
+            .expect("filled");
         let worker = scope.spawn(|| {
             loop {
                 let was_over = is_written.load(Ordering::Acquire);
                 let worked = primary.maintain().expect("background work");
-                if worked == PrimaryWorked::Engine(Worked::Nothing) {
+                if worked == PrimaryWorkDone::Engine(WorkDone::Nothing) {
                     if was_over {
                         return;
                     }
@@ -140,7 +142,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
         let time = write(&primary, record_count, write_count);
         is_written.store(true, Ordering::Release);
         worker.join().expect("no panic");
-        // Until then it is asked for things.
+        // Until then the backup gets requests.
         is_over.store(true, Ordering::Release);
         (time, server.join().expect("no panic"))
     });
@@ -153,7 +155,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
     })
 }
 
-/// Puts keys in an order in which neighbours are far from each other.
+/// Puts keys in an order in which neighbors are far apart.
 fn write(primary: &Primary<MappedEndpoint>, record_count: u64, write_count: u64) -> Duration {
     let start = Instant::now();
     let mut value = [0; VALUE_SIZE_BYTES];

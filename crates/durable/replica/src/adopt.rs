@@ -1,32 +1,32 @@
-//! A base is brought to a backup that may have most of it already (RP14).
+//! Sends a base to a backup that may already have most of it (REPLICATION-14).
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use farleaf_fabric::Endpoint;
-use farleaf_lsm::engine::Base;
+use farleaf_lsm::engine::EngineBase;
 use farleaf_lsm::follow::PieceSum;
 use farleaf_lsm::log::extent::Extents;
 use farleaf_lsm::place::{LogNumber, TreeId};
 use farleaf_lsm::tree::TreeShape;
 use farleaf_lsm::{Engine, LsmError};
 
-use crate::index_way::{IndexWay, IndexWayError};
-use crate::member::Member;
-use crate::request::{Reply, Request};
+use crate::backup_entry::BackupEntry;
+use crate::index_connection::{IndexConnection, IndexConnectionError};
+use crate::request::{ReplicationReply, ReplicationRequest};
 use crate::ship::{ShipError, ask, call, keep_counted, put, unexpected};
 
-/// So many pieces are read and summed ahead of the one that is asked for: 2 MiB each.
+/// Number of pieces, of 2 MiB each, that are read and checksummed ahead of the offered one.
 const AHEAD_COUNT: usize = 2;
 
-/// What a base consists of, in its order.
-enum Piece {
+/// Pieces of a base, in order.
+enum BasePiece {
     Log {
         number: LogNumber,
         end: Option<u32>,
         bytes: Vec<u8>,
-        /// How many of the bytes count, and what these sum up to.
+        /// Number of bytes that count, and their checksum.
         counted: (u32, PieceSum),
     },
     TreeSegment {
@@ -35,7 +35,7 @@ enum Piece {
         blocks: Vec<u8>,
         sum: PieceSum,
     },
-    /// All segments of it have gone before.
+    /// End of a tree, after all its segments.
     Tree {
         level: usize,
         id: TreeId,
@@ -43,35 +43,35 @@ enum Piece {
     },
 }
 
-/// Offers each piece of a base, and sends those that the backup does not have. Another thread reads
-/// and sums, while the backup does the same with its own.
+/// Offers each piece of a base, and sends those that the backup lacks. Another thread reads and
+/// checksums ahead, while the backup does the same with its own pieces.
 pub(crate) fn offer_base<E: Endpoint>(
     engine: &Engine,
-    (way, member): (&mut IndexWay<E>, &Member<E>),
-    base: &Base,
+    (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
+    base: &EngineBase,
 ) -> Result<(), ShipError> {
     thread::scope(|scope| {
         let (to, pieces) = sync_channel(AHEAD_COUNT);
         let reader = thread::Builder::new().name("read-base".to_owned());
         let reading = reader.spawn_scoped(scope, move || {
             if let Err(error) = read_pieces(engine, base, &to) {
-                // If nobody waits for it any more, something else has failed before.
+                // If the receiver is gone, something else has failed before.
                 let _ = to.send(Err(error));
             }
         });
-        reading.map_err(IndexWayError::NoThread)?;
+        reading.map_err(IndexConnectionError::NoThread)?;
         for piece in pieces {
-            offer(way, member, piece?)?;
+            offer(connection, backup_entry, piece?)?;
         }
         Ok(())
     })
 }
 
-/// Reads all pieces, as long as somebody takes them.
+/// Reads all pieces, as long as the receiver takes them.
 fn read_pieces(
     engine: &Engine,
-    base: &Base,
-    to: &SyncSender<Result<Piece, LsmError>>,
+    base: &EngineBase,
+    to: &SyncSender<Result<BasePiece, LsmError>>,
 ) -> Result<(), LsmError> {
     let mut extents = Extents::new(base.engine, base.read_from);
     for (number, end) in &base.log {
@@ -80,7 +80,7 @@ fn read_pieces(
         let counted = &bytes[..extents.size_of(*number, *end, &bytes)];
         let counted = (counted.len() as u32, PieceSum::of(counted));
         keep_counted(&mut bytes, counted.0 as usize);
-        let piece = Piece::Log {
+        let piece = BasePiece::Log {
             number: *number,
             end: *end,
             counted,
@@ -95,7 +95,7 @@ fn read_pieces(
         for index in 0..tree.segment_count() {
             let mut buffer = Vec::new();
             let blocks = tree.read_segment(index, &mut buffer)?.to_vec();
-            let piece = Piece::TreeSegment {
+            let piece = BasePiece::TreeSegment {
                 id,
                 index,
                 sum: PieceSum::of(&blocks),
@@ -106,7 +106,7 @@ fn read_pieces(
             }
         }
         let level = *level;
-        if to.send(Ok(Piece::Tree { level, id, shape })).is_err() {
+        if to.send(Ok(BasePiece::Tree { level, id, shape })).is_err() {
             return Ok(());
         }
     }
@@ -114,61 +114,65 @@ fn read_pieces(
 }
 
 fn offer<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
-    piece: Piece,
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
+    piece: BasePiece,
 ) -> Result<(), ShipError> {
     let (offer, bytes, request) = match piece {
-        Piece::Log {
+        BasePiece::Log {
             number,
             end,
             bytes,
             counted: (size_bytes, sum),
         } => {
-            let offer = Request::LogOffer {
+            let offer = ReplicationRequest::LogOffer {
                 number,
                 end,
                 size_bytes,
                 sum,
             };
-            let request = Request::LogSegment {
+            let request = ReplicationRequest::LogSegment {
                 number,
                 end,
                 size_bytes: bytes.len() as u32,
             };
             (offer, bytes, request)
         }
-        Piece::TreeSegment {
+        BasePiece::TreeSegment {
             id,
             index,
             blocks,
             sum,
         } => {
             let size_bytes = blocks.len() as u32;
-            let offer = Request::TreeOffer {
+            let offer = ReplicationRequest::TreeOffer {
                 id,
                 index,
                 size_bytes,
                 sum,
             };
-            let request = Request::TreeSegment {
+            let request = ReplicationRequest::TreeSegment {
                 id,
                 index,
                 size_bytes,
             };
             (offer, blocks, request)
         }
-        Piece::Tree { level, id, shape } => {
-            return call(way, member, &Request::Tree { level, id, shape });
+        BasePiece::Tree { level, id, shape } => {
+            return call(
+                connection,
+                backup_entry,
+                &ReplicationRequest::Tree { level, id, shape },
+            );
         }
     };
-    match ask(way, member, &offer)? {
-        Reply::Taken(true) => {
-            let kept = &member.counters.kept_size_bytes;
+    match ask(connection, backup_entry, &offer)? {
+        ReplicationReply::Taken(true) => {
+            let kept = &backup_entry.counters.kept_size_bytes;
             kept.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         }
-        Reply::Taken(false) => put(way, member, &bytes, &request),
+        ReplicationReply::Taken(false) => put(connection, backup_entry, &bytes, &request),
         other => Err(unexpected(other)),
     }
 }

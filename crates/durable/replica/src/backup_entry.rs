@@ -1,4 +1,4 @@
-//! What a primary knows of one of its backups.
+//! The primary's state of one of its backups.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,28 +8,29 @@ use farleaf_lsm::follow::Edit;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 
 use crate::error::BackupId;
-use crate::index_way::IndexWay;
+use crate::index_connection::IndexConnection;
 use crate::mismatch::Mismatch;
 
-/// A backup, or one that is being filled.
+/// A backup, possibly still being filled.
 #[derive(Debug)]
-pub(crate) struct Member<E> {
+pub(crate) struct BackupEntry<E> {
     pub(crate) id: BackupId,
-    /// RP5, RP15: the log is still read from this segment on, to be sent, or to be compared.
+    /// First log segment that is still read, to be sent or compared (REPLICATION-5,
+    /// REPLICATION-15).
     needed_from: AtomicU64,
-    /// RP10: it has everything, and writes wait for it.
+    /// Whether the backup has everything, so that writes wait for it (REPLICATION-10).
     is_filled: AtomicBool,
-    /// RP6: nobody waits for it any more.
+    /// Whether the primary no longer waits for the backup (REPLICATION-6).
     is_given_up: AtomicBool,
     lost: OnceLock<String>,
     mismatch: OnceLock<Mismatch>,
-    /// Edits that it has not got, oldest first.
+    /// Edits that the backup lacks, oldest first.
     edits: Mutex<VecDeque<Arc<Edit>>>,
-    pub(crate) index: Mutex<IndexWay<E>>,
+    pub(crate) index: Mutex<IndexConnection<E>>,
     pub(crate) counters: LinkCounters,
 }
 
-/// What went to a backup.
+/// Counters of what was sent to a backup.
 #[derive(Debug, Default)]
 pub(crate) struct LinkCounters {
     pub(crate) sent_to: AtomicU64,
@@ -42,9 +43,9 @@ pub(crate) struct LinkCounters {
     pub(crate) kept_size_bytes: AtomicU64,
 }
 
-impl<E> Member<E> {
-    /// One that has nothing, for which no log segment is freed.
-    pub(crate) fn new(id: BackupId, index: IndexWay<E>) -> Self {
+impl<E> BackupEntry<E> {
+    /// Creates the entry of a backup that has nothing, and for which no log segment is retained.
+    pub(crate) fn new(id: BackupId, index: IndexConnection<E>) -> Self {
         Self {
             id,
             needed_from: AtomicU64::new(0),
@@ -62,12 +63,12 @@ impl<E> Member<E> {
         LogNumber(self.needed_from.load(Ordering::Acquire))
     }
 
-    /// The log has been sent up to there.
+    /// Notes that the log was sent up to a position.
     pub(crate) fn note_sent(&self, sent_to: LogPosition) {
         self.counters.sent_to.store(sent_to.0, Ordering::Relaxed);
     }
 
-    /// RP15: the checksums of all segments before this one were compared.
+    /// Notes that the checksums of all segments before this one were compared (REPLICATION-15).
     pub(crate) fn note_verified(&self, verified: LogNumber) {
         self.needed_from.store(verified.0, Ordering::Release);
     }
@@ -88,7 +89,7 @@ impl<E> Member<E> {
         self.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the backup is lost, if it is.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.lost.get().map(String::as_str)
     }
@@ -97,12 +98,12 @@ impl<E> Member<E> {
         self.lost.get_or_init(|| how.to_owned());
     }
 
-    /// RP15: what it wrote is not what the primary wrote.
+    /// Notes that the backup wrote something else than the primary (REPLICATION-15).
     pub(crate) fn note_mismatch(&self, found: &Mismatch) {
         self.mismatch.get_or_init(|| *found);
     }
 
-    /// The first mismatch, if there was one.
+    /// Returns the first mismatch, if there was one.
     pub(crate) fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch.get().copied()
     }
@@ -112,38 +113,39 @@ impl<E> Member<E> {
     }
 }
 
-/// How a backup is doing, as its primary knows it.
+/// Status of a backup, as its primary knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// Which.
+    /// Identifier of the backup.
     pub backup: BackupId,
-    /// Why it is lost, if it is.
+    /// Reason why the backup is lost, if it is.
     pub lost: Option<String>,
-    /// RP15: what it wrote that is not what the primary wrote, if it is lost because of that.
+    /// The difference between backup and primary, if the backup is lost because of one
+    /// (REPLICATION-15).
     pub mismatch: Option<Mismatch>,
-    /// It has the log up to there in its buffers or on its device;
+    /// Log position up to which the backup has the log in its buffers or on its device.
     pub sent_to: LogPosition,
-    /// on its device, up to there, as far as it was heard;
+    /// Log position up to which the backup has reported the log as written to its device.
     pub written_to: LogPosition,
-    /// and durable, up to there.
+    /// Log position up to which the backup has reported the log as durable.
     pub synced_to: LogPosition,
-    /// Something is being brought to it now, or asked of it.
-    pub is_being_asked: bool,
-    /// Edits of the manifest that it has not got yet.
+    /// Whether a request to the backup is in progress.
+    pub has_pending_request: bool,
+    /// Number of manifest edits that the backup lacks.
     pub edit_count: usize,
-    /// Batches that brought it the log, and bytes of the log in them.
+    /// Number of batches with log that were sent to the backup.
     pub round_count: u64,
-    /// See there.
+    /// Bytes of log in these batches.
     pub log_size_bytes: u64,
-    /// Requests, and bytes of trees and of the base's log that went before them.
+    /// Number of requests sent to the backup.
     pub request_count: u64,
-    /// See there.
+    /// Bytes of trees and of the base's log that were sent with requests.
     pub index_size_bytes: u64,
-    /// RP14: bytes of the base that it had already.
+    /// Bytes of the base that the backup already had (REPLICATION-14).
     pub kept_size_bytes: u64,
 }
 
-impl<E> Member<E> {
+impl<E> BackupEntry<E> {
     pub(crate) fn status(&self) -> LinkStatus {
         let counters = &self.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl<E> Member<E> {
             sent_to: LogPosition(load(&counters.sent_to)),
             written_to: LogPosition(load(&counters.written_to)),
             synced_to: LogPosition(load(&counters.synced_to)),
-            is_being_asked: matches!(self.index.try_lock(), Err(TryLockError::WouldBlock)),
+            has_pending_request: matches!(self.index.try_lock(), Err(TryLockError::WouldBlock)),
             edit_count: self.edits().len(),
             round_count: load(&counters.round_count),
             log_size_bytes: load(&counters.log_size_bytes),

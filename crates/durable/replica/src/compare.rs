@@ -1,4 +1,4 @@
-//! Pieces of the primary's files that are valid are compared with its backups' (RP17).
+//! Compares valid pieces of the primary's files with its backups' (REPLICATION-17).
 
 use std::sync::Arc;
 
@@ -8,42 +8,42 @@ use farleaf_lsm::scrub::{PieceName, VerifiedPiece};
 use farleaf_lsm::written::WrittenSum;
 use farleaf_lsm::{Engine, LsmError};
 
-use crate::error::Failure;
-use crate::links::Links;
-use crate::member::Member;
+use crate::backup_entry::BackupEntry;
+use crate::error::WriteFailure;
+use crate::links::BackupLinks;
 use crate::mismatch::{ComparedPart, Mismatch};
-use crate::request::{Reply, Request};
-use crate::ship::{ShipError, ask, unexpected, way_of};
+use crate::request::{ReplicationReply, ReplicationRequest};
+use crate::ship::{ShipError, ask, lock_index_connection, unexpected};
 
-/// What comparing pieces with backups has found since the primary was made.
+/// Results of comparisons with backups since the primary was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComparisonCounts {
-    /// Pieces of backups that were the same as the primary's.
+    /// Number of pieces of backups that equaled the primary's.
     pub equal_count: u64,
-    /// Pieces of backups that differed, or that the backup did not have.
+    /// Number of pieces of backups that differed or were missing.
     pub mismatch_count: u64,
 }
 
-/// How a piece of a backup compares with the primary's.
+/// Result of comparing a backup's piece with the primary's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
     Equal,
-    /// The backup does not have the piece yet, or nobody needs it any more.
+    /// The backup does not have the piece yet, or the piece is no longer needed.
     NotComparable,
     Mismatch(Mismatch),
 }
 
-impl<E: Endpoint + Send> Links<E> {
-    /// Whether there is a backup with which pieces can be compared.
+impl<E: Endpoint + Send> BackupLinks<E> {
+    /// Returns whether there is a backup whose pieces can be compared.
     pub(crate) fn has_comparable(&self) -> bool {
-        self.members().values().any(|it| is_comparable(it))
+        self.backup_entries().values().any(|it| is_comparable(it))
     }
 
-    /// Compares a piece of the engine with that of each backup that has everything. A backup whose
-    /// piece differs is lost (RP6), and is filled again by whoever keeps the map.
+    /// Compares a piece of the engine with that of each filled backup. A backup whose piece differs
+    /// is lost (REPLICATION-6); the control plane has it filled again.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: the engine's.
+    /// [`LsmError::Stopped`] of the engine.
     pub(crate) fn compare(
         &self,
         engine: &Engine,
@@ -51,24 +51,24 @@ impl<E: Endpoint + Send> Links<E> {
     ) -> Result<ComparisonCounts, LsmError> {
         let mut counts = ComparisonCounts::default();
         let is_of_tree = matches!(piece.name, PieceName::Tree { .. });
-        // RP11: such a backup has trees of its own.
+        // Such a backup builds its own trees (REPLICATION-11).
         if is_of_tree && self.index == IndexKind::Built {
             return Ok(counts);
         }
-        let members: Vec<_> = self.members().values().cloned().collect();
-        for member in members.iter().filter(|it| is_comparable(it)) {
-            match self.compare_with(engine, (member, piece)) {
+        let backup_entries: Vec<_> = self.backup_entries().values().cloned().collect();
+        for backup_entry in backup_entries.iter().filter(|it| is_comparable(it)) {
+            match self.compare_with(engine, (backup_entry, piece)) {
                 Ok(Compared::Equal) => counts.equal_count += 1,
                 Ok(Compared::NotComparable) => {}
                 Ok(Compared::Mismatch(found)) => {
                     counts.mismatch_count += 1;
-                    member.note_mismatch(&found);
-                    self.lose(member.id, &found.to_string());
+                    backup_entry.note_mismatch(&found);
+                    self.lose(backup_entry.id, &found.to_string());
                 }
                 Err(ShipError::Own(error)) => return Err(error),
                 Err(error) => {
-                    let (backup, how) = (member.id, error.to_string());
-                    let error = self.fail(Failure::Lost { backup, how });
+                    let (backup, how) = (backup_entry.id, error.to_string());
+                    let error = self.fail(WriteFailure::Lost { backup, how });
                     tracing::warn!(%error, "a piece was not compared");
                 }
             }
@@ -79,33 +79,33 @@ impl<E: Endpoint + Send> Links<E> {
     fn compare_with(
         &self,
         engine: &Engine,
-        (member, piece): (&Arc<Member<E>>, &VerifiedPiece),
+        (backup_entry, piece): (&Arc<BackupEntry<E>>, &VerifiedPiece),
     ) -> Result<Compared, ShipError> {
-        let request = Request::Piece {
+        let request = ReplicationRequest::Piece {
             name: piece.name,
             size_bytes: piece.sum.size_bytes,
         };
-        // As long as it is held, no edit is brought to this backup.
-        let mut way = way_of(member);
-        let found = match ask(&mut way, member, &request)? {
-            Reply::Piece(found) => found,
+        // While this lock is held, no edit is sent to the backup.
+        let mut connection = lock_index_connection(backup_entry);
+        let found = match ask(&mut connection, backup_entry, &request)? {
+            ReplicationReply::Piece(found) => found,
             other => return Err(unexpected(other)),
         };
         let sum = match found {
             OwnPiece::Found(sum) if sum == piece.sum => return Ok(Compared::Equal),
             OwnPiece::NotYet => return Ok(Compared::NotComparable),
-            // RP11: it reclaims log segments by itself.
+            // Such a backup reclaims log segments by itself (REPLICATION-11).
             OwnPiece::Absent if self.index == IndexKind::Built => {
                 return Ok(Compared::NotComparable);
             }
             OwnPiece::Found(sum) => sum,
             OwnPiece::Absent => WrittenSum::of(b""),
         };
-        // In this order: an edit that reclaims the piece was made before it came to the backup, and
-        // one that names the piece, and is in force, waits here or has come to the backup.
+        // In this order: an edit that reclaims the piece was made before it was sent to the backup.
+        // An edit in force that adds the piece either waits here or was already sent.
         let is_needed = engine.needs_piece(piece)?;
-        let is_coming = found == OwnPiece::Absent && is_added_by_an_edit(member, piece.name);
-        Ok(if is_needed && !is_coming && is_comparable(member) {
+        let is_coming = found == OwnPiece::Absent && is_added_by_an_edit(backup_entry, piece.name);
+        Ok(if is_needed && !is_coming && is_comparable(backup_entry) {
             Compared::Mismatch(Mismatch {
                 part: part_of(piece.name),
                 primary: piece.sum,
@@ -117,16 +117,16 @@ impl<E: Endpoint + Send> Links<E> {
     }
 }
 
-fn is_comparable<E>(member: &Member<E>) -> bool {
-    member.is_filled() && member.lost().is_none()
+fn is_comparable<E>(backup_entry: &BackupEntry<E>) -> bool {
+    backup_entry.is_filled() && backup_entry.lost().is_none()
 }
 
-/// Whether an edit that the backup has not got adds the tree.
-fn is_added_by_an_edit<E>(member: &Member<E>, name: PieceName) -> bool {
+/// Returns whether an edit that the backup lacks adds the tree.
+fn is_added_by_an_edit<E>(backup_entry: &BackupEntry<E>, name: PieceName) -> bool {
     let PieceName::Tree { id, .. } = name else {
         return false;
     };
-    let edits = member.edits();
+    let edits = backup_entry.edits();
     let mut added = edits.iter().filter_map(|it| it.added.as_ref());
     added.any(|(_, tree)| tree.id() == id)
 }

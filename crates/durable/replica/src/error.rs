@@ -1,4 +1,4 @@
-//! What can go wrong with a replica.
+//! Errors of replicas.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::mismatch::Mismatch;
 
-/// A backup, as its primary calls it.
+/// Number of a backup, as its primary knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupId(pub u64);
 
@@ -17,7 +17,7 @@ impl fmt::Display for BackupId {
     }
 }
 
-/// Which primary it is: one that comes later has a higher number (RP8).
+/// Epoch of a primary; later primaries have higher epochs (REPLICATION-8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -27,115 +27,118 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// An operating failure of a primary or a backup.
+/// Error of a primary or a backup.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReplicaError {
-    /// The engine's.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] LsmError),
-    /// RP8: another primary has taken over. Nothing is acknowledged here any more.
+    /// Another primary has taken over; nothing is acknowledged here any more (REPLICATION-8).
     #[error(
         "this primary is of {own}, and one of {found} has taken over: what was not acknowledged \
          may be there or not; ask who is primary now"
     )]
     Deposed {
-        /// Whose this one is.
+        /// Epoch of this primary.
         own: Epoch,
-        /// Whose the other one is.
+        /// Epoch that was found.
         found: Epoch,
     },
-    /// RP6: a backup does not have what it must have. Writes are not acknowledged until it is
-    /// removed.
+    /// A backup lacks data that it must have. Writes are not acknowledged until it is removed
+    /// (REPLICATION-6).
     #[error(
         "{backup} is lost: {how}; writes wait for it to be removed, and what was not acknowledged \
          may be there or not"
     )]
     BackupLost {
-        /// Which.
+        /// The lost backup.
         backup: BackupId,
-        /// How.
+        /// Reason of the loss.
         how: String,
     },
-    /// RP13: this primary was stopped.
+    /// The primary was stopped (REPLICATION-13).
     #[error(
         "this primary has stopped: nothing is acknowledged here before it goes on at a later epoch, \
          and what was not acknowledged may be there or not; ask who is primary now"
     )]
     Stopped,
-    /// RP12: epochs rise.
+    /// The requested epoch is not later than the current one; epochs only rise (REPLICATION-12).
     #[error("it is of {own}, and {given} is not later; nothing was changed")]
     NotLater {
-        /// Whose it is.
+        /// Current epoch.
         own: Epoch,
-        /// What it was to be.
+        /// Requested epoch.
         given: Epoch,
     },
-    /// A backup could not be filled. The primary goes on without it.
+    /// A backup could not be filled. The primary continues without it.
     #[error("{backup} was not filled: {how}; the primary goes on without it")]
     NotFilled {
-        /// Which.
+        /// The backup.
         backup: BackupId,
-        /// Why.
+        /// Reason of the failure.
         how: String,
     },
-    /// RP15: a backup that is being filled did not write what its primary sent. The primary goes
-    /// on without it.
+    /// A backup being filled did not write what its primary sent. The primary continues without it
+    /// (REPLICATION-15).
     #[error("{backup} was not filled: {found}; the primary goes on without it")]
     Mismatch {
-        /// Which.
+        /// The backup.
         backup: BackupId,
-        /// What differs.
+        /// The difference.
         found: Mismatch,
     },
-    /// There is one of this number already, or there is none.
+    /// A backup with this number already exists, or none exists.
     #[error("{backup} {is}")]
     WrongBackup {
-        /// Which.
+        /// The backup number.
         backup: BackupId,
-        /// What it is.
+        /// Whether it exists already or not at all.
         is: &'static str,
     },
-    /// A backup cannot go on: its disk, its memory, or what its primary sends. It can be filled
-    /// anew.
+    /// A backup has failed: its disk, its memory, or the primary's input is at fault. It can be
+    /// filled from scratch.
     #[error("this backup cannot follow any more: {how}; have it filled anew")]
     Failed {
-        /// Why.
+        /// Reason of the failure.
         how: String,
-        /// Whether its disk, or a quota of it, is full.
-        is_no_room: bool,
+        /// Whether the disk, or a quota of it, is full.
+        is_out_of_space: bool,
     },
-    /// RP7: a backup that never had everything cannot be promoted, nor one to a lower epoch.
+    /// The backup was never filled, or the requested epoch is lower; it cannot be promoted
+    /// (REPLICATION-7).
     #[error("this backup cannot be promoted: {how}; nothing was changed")]
     NotPromotable {
-        /// Why.
+        /// Reason of the refusal.
         how: String,
     },
 }
 
 impl ReplicaError {
-    /// Whether the disk, or a quota of it, is full.
-    pub fn is_no_room(&self) -> bool {
+    /// Returns whether the cause is a full disk or an exhausted quota.
+    pub fn is_out_of_space(&self) -> bool {
         match self {
-            Self::Engine(error) => error.is_no_room(),
-            Self::Failed { is_no_room, .. } => *is_no_room,
+            Self::Engine(error) => error.is_out_of_space(),
+            Self::Failed {
+                is_out_of_space, ..
+            } => *is_out_of_space,
             _ => false,
         }
     }
 }
 
-/// Why writes are not acknowledged: the same for all who wait.
+/// Reason why writes are not acknowledged, shared by all waiting threads.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum WriteFailure {
     Deposed { own: Epoch, found: Epoch },
     Lost { backup: BackupId, how: String },
 }
 
-impl From<Failure> for ReplicaError {
-    fn from(failure: Failure) -> Self {
+impl From<WriteFailure> for ReplicaError {
+    fn from(failure: WriteFailure) -> Self {
         match failure {
-            Failure::Deposed { own, found } => Self::Deposed { own, found },
-            Failure::Lost { backup, how } => Self::BackupLost { backup, how },
+            WriteFailure::Deposed { own, found } => Self::Deposed { own, found },
+            WriteFailure::Lost { backup, how } => Self::BackupLost { backup, how },
         }
     }
 }

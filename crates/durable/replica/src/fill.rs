@@ -1,4 +1,4 @@
-//! A backup is filled while its primary serves (RP10).
+//! Filling a backup while its primary serves (REPLICATION-10).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,46 +6,48 @@ use std::sync::atomic::Ordering;
 use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::Engine;
-use farleaf_lsm::engine::Base;
-use farleaf_lsm::follow::BaseEnd;
+use farleaf_lsm::engine::EngineBase;
+use farleaf_lsm::follow::BaseManifest;
 use farleaf_lsm::log::extent::Extents;
 use farleaf_lsm::place::LogPosition;
 
 use crate::adopt::offer_base;
+use crate::backup_entry::BackupEntry;
 use crate::error::{BackupId, Epoch, ReplicaError};
-use crate::index_way::{IndexWay, IndexWayError};
+use crate::index_connection::{IndexConnection, IndexConnectionError};
 use crate::layout::Layout;
-use crate::links::Links;
-use crate::log_way::{LogWay, WayError};
-use crate::member::Member;
-use crate::request::{Reply, Request, VERSION};
-use crate::ship::{ShipError, ask, call, keep_counted, put, send_tree, unexpected, way_of};
+use crate::links::BackupLinks;
+use crate::log_connection::{LogConnection, LogConnectionError};
+use crate::request::{ReplicationReply, ReplicationRequest, VERSION};
+use crate::ship::{
+    ShipError, ask, call, keep_counted, lock_index_connection, put, send_tree, unexpected,
+};
 
-/// The ways to a backup: two sessions, and where its words are.
+/// Connections to a backup: two sessions, and the layout of its words.
 #[derive(Debug)]
-pub struct BackupWays<E> {
-    /// For the log. Writes wait for what goes there.
+pub struct BackupConnections<E> {
+    /// Session for the log. Writes wait for it.
     pub log: E,
-    /// For trees, edits, and the base.
+    /// Session for trees, edits and the base.
     pub index: E,
-    /// Where the backup has its words.
+    /// Layout of the backup's words.
     pub layout: Layout,
 }
 
-impl<E: Endpoint + Send> Links<E> {
-    /// Fills a backup with what the engine has, and has writes wait for it from then on.
+impl<E: Endpoint + Send> BackupLinks<E> {
+    /// Fills a backup with the engine's data, and makes writes wait for it from then on.
     pub(crate) fn fill(
         &self,
         engine: &Engine,
         id: BackupId,
-        ways: BackupWays<E>,
+        connections: BackupConnections<E>,
     ) -> Result<(), ReplicaError> {
         self.check_leads()?;
-        let BackupWays { log, index, layout } = ways;
-        let member = Arc::new(Member::new(id, IndexWay::new(index, layout)));
-        let filled = self.fill_member(engine, &member, (log, layout));
+        let BackupConnections { log, index, layout } = connections;
+        let backup_entry = Arc::new(BackupEntry::new(id, IndexConnection::new(index, layout)));
+        let filled = self.fill_member(engine, &backup_entry, (log, layout));
         if let Err(error) = &filled {
-            self.forget(&member);
+            self.forget(&backup_entry);
             tracing::warn!(%error, "a backup was not filled");
         }
         filled
@@ -54,10 +56,10 @@ impl<E: Endpoint + Send> Links<E> {
     fn fill_member(
         &self,
         engine: &Engine,
-        member: &Arc<Member<E>>,
+        backup_entry: &Arc<BackupEntry<E>>,
         (log, layout): (E, Layout),
     ) -> Result<(), ReplicaError> {
-        let backup = member.id;
+        let backup = backup_entry.id;
         let not_filled = |how: String| ReplicaError::NotFilled { backup, how };
         let ship_failed = |error| match error {
             ShipError::Own(error) => ReplicaError::Engine(error),
@@ -65,59 +67,64 @@ impl<E: Endpoint + Send> Links<E> {
             ShipError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
         };
         let mut is_new = true;
-        // RP10: until it has the log that edits lead to, none is brought to it.
-        let mut index_way = way_of(member);
+        // Edits wait until the backup has the log that they refer to (REPLICATION-10).
+        let mut index_connection = lock_index_connection(backup_entry);
         let base = engine.base(|_| {
-            let mut members = self.members();
-            is_new = !members.contains_key(&backup);
+            let mut backup_entries = self.backup_entries();
+            is_new = !backup_entries.contains_key(&backup);
             if is_new {
-                members.insert(backup, Arc::clone(member));
+                backup_entries.insert(backup, Arc::clone(backup_entry));
             }
         })?;
         if !is_new {
             let is = "is there already";
             return Err(ReplicaError::WrongBackup { backup, is });
         }
-        // RP12: it is the backup's now; if this primary is raised meanwhile, the backup is by what
-        // follows.
+        // From now on this is the backup's epoch. If the primary is raised meanwhile, the next
+        // steps raise the backup (REPLICATION-12).
         let epoch = self.epoch();
-        self.send_base(engine, (&mut index_way, member), (&base, epoch))
-            .map_err(ship_failed)?;
+        self.send_base(
+            engine,
+            (&mut index_connection, backup_entry),
+            (&base, epoch),
+        )
+        .map_err(ship_failed)?;
         let from = base.next_log.start();
-        let of = (layout, epoch, self.standing());
+        let of = (layout, epoch, self.epoch_state());
         let from = (Arc::clone(&self.log), from);
-        let mut way = LogWay::new(log, of, Arc::clone(member), from);
+        let mut connection = LogConnection::new(log, of, Arc::clone(backup_entry), from);
         let own = |error| match error {
-            WayError::Own(error) => ReplicaError::Engine(error),
-            WayError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
+            LogConnectionError::Own(error) => ReplicaError::Engine(error),
+            LogConnectionError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
             other => not_filled(other.to_string()),
         };
-        // Most of it while writes go on without it.
+        // Sends most of the log while writes do not wait for the backup.
         loop {
             let end = self.log.end();
-            if way.sender.sent_to().number() >= end.number() {
+            if connection.sender.sent_to().number() >= end.number() {
                 break;
             }
-            self.keep_up(&mut way).map_err(own)?;
-            Self::send(&mut way, end).map_err(own)?;
+            self.keep_up(&mut connection).map_err(own)?;
+            Self::send(&mut connection, end).map_err(own)?;
         }
-        let mut others = self.ways();
-        // Who has the ways is not raised.
-        self.keep_up(&mut way).map_err(own)?;
-        // What the others have, durable or not, it has, too, before any write waits for it.
+        let mut others = self.connections();
+        // No raise happens while this thread holds the connections.
+        self.keep_up(&mut connection).map_err(own)?;
+        // Before any write waits for the backup, it gets everything that the others have, durable
+        // or not.
         let end = self.log.end();
-        Self::send(&mut way, end).map_err(own)?;
-        Self::sync(&mut way, end).map_err(own)?;
-        others.push(way);
-        self.way_count.store(others.len(), Ordering::Release);
-        member.note_filled();
-        drop(index_way);
+        Self::send(&mut connection, end).map_err(own)?;
+        Self::sync(&mut connection, end).map_err(own)?;
+        others.push(connection);
+        self.connection_count.store(others.len(), Ordering::Release);
+        backup_entry.note_filled();
+        drop(index_connection);
         Ok(())
     }
 
-    /// RP12: the backup's epoch is this primary's.
-    fn keep_up(&self, way: &mut LogWay<E>) -> Result<(), WayError> {
-        let LogWay { endpoint, sender } = way;
+    /// Raises the backup to the primary's epoch (REPLICATION-12).
+    fn keep_up(&self, connection: &mut LogConnection<E>) -> Result<(), LogConnectionError> {
+        let LogConnection { endpoint, sender } = connection;
         let epoch = self.epoch();
         if sender.epoch() == epoch {
             return Ok(());
@@ -125,14 +132,14 @@ impl<E: Endpoint + Send> Links<E> {
         block_on(sender.raise(endpoint, epoch), endpoint.completions())
     }
 
-    fn sync(way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
-        let LogWay { endpoint, sender } = way;
+    fn sync(connection: &mut LogConnection<E>, end: LogPosition) -> Result<(), LogConnectionError> {
+        let LogConnection { endpoint, sender } = connection;
         let synced = async {
             sender.ask_for_sync(endpoint, end).await?;
             let mut attempt = 0;
             while sender.synced_to() < end {
                 backoff(attempt).await;
-                sender.look(endpoint).await?;
+                sender.poll(endpoint).await?;
                 attempt += 1;
             }
             Ok(())
@@ -140,8 +147,8 @@ impl<E: Endpoint + Send> Links<E> {
         block_on(synced, endpoint.completions())
     }
 
-    fn send(way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
-        let LogWay { endpoint, sender } = way;
+    fn send(connection: &mut LogConnection<E>, end: LogPosition) -> Result<(), LogConnectionError> {
+        let LogConnection { endpoint, sender } = connection;
         let sent = sender.send_to(endpoint, end);
         block_on(sent, endpoint.completions())
     }
@@ -149,38 +156,42 @@ impl<E: Endpoint + Send> Links<E> {
     fn send_base(
         &self,
         engine: &Engine,
-        (way, member): (&mut IndexWay<E>, &Member<E>),
-        (base, epoch): (&Base, Epoch),
+        (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
+        (base, epoch): (&EngineBase, Epoch),
     ) -> Result<(), ShipError> {
-        let begin = Request::Begin {
+        let begin = ReplicationRequest::Begin {
             version: VERSION,
             epoch: epoch.0,
             engine: base.engine,
             index: self.index,
         };
-        if !way.is_unused()? {
-            return Err(IndexWayError::Used.into());
+        if !connection.is_unused()? {
+            return Err(IndexConnectionError::Used.into());
         }
-        match ask(way, member, &begin)? {
-            Reply::Begun { has_previous: true } => offer_base(engine, (way, member), base)?,
-            Reply::Begun { .. } => send_pieces(engine, (way, member), base)?,
+        match ask(connection, backup_entry, &begin)? {
+            ReplicationReply::Begun { has_previous: true } => {
+                offer_base(engine, (connection, backup_entry), base)?;
+            }
+            ReplicationReply::Begun { .. } => {
+                send_pieces(engine, (connection, backup_entry), base)?;
+            }
             other => return Err(unexpected(other)),
         }
-        let end = BaseEnd {
+        let end = BaseManifest {
             next_log: base.next_log,
             read_from: base.read_from,
             next_tree: base.next_tree,
             edit_count: base.edit_count,
         };
-        call(way, member, &Request::Finish(end))
+        call(connection, backup_entry, &ReplicationRequest::Finish(end))
     }
 }
 
-/// Sends all of a base.
+/// Sends all pieces of a base.
 fn send_pieces<E: Endpoint>(
     engine: &Engine,
-    (way, member): (&mut IndexWay<E>, &Member<E>),
-    base: &Base,
+    (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
+    base: &EngineBase,
 ) -> Result<(), ShipError> {
     let mut bytes = Vec::new();
     let mut extents = Extents::new(base.engine, base.read_from);
@@ -188,21 +199,21 @@ fn send_pieces<E: Endpoint>(
         engine.log().read_raw(number.start(), &mut bytes)?;
         let counted_size_bytes = extents.size_of(*number, *end, &bytes);
         keep_counted(&mut bytes, counted_size_bytes);
-        let request = Request::LogSegment {
+        let request = ReplicationRequest::LogSegment {
             number: *number,
             end: *end,
             size_bytes: bytes.len() as u32,
         };
-        put(way, member, &bytes, &request)?;
+        put(connection, backup_entry, &bytes, &request)?;
     }
     for (level, tree) in &base.trees {
-        send_tree(way, member, tree)?;
-        let request = Request::Tree {
+        send_tree(connection, backup_entry, tree)?;
+        let request = ReplicationRequest::Tree {
             level: *level,
             id: tree.id(),
             shape: tree.shape(),
         };
-        call(way, member, &request)?;
+        call(connection, backup_entry, &request)?;
     }
     Ok(())
 }

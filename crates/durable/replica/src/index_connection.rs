@@ -1,5 +1,5 @@
-//! The way of trees, edits and the base to one backup (RP3): a WRITE into its buffer for trees, and
-//! a call.
+//! Sends trees, edits and the base to one backup (REPLICATION-3): a WRITE into its buffer for
+//! trees, and a call.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -7,49 +7,49 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_executor::{block_on, is_resting};
+use farleaf_fabric::message::{CallError, Caller, CallerRings};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
-use farleaf_message::{CallError, Caller, Lines};
 use thiserror::Error;
 
 use crate::layout::{Layout, words_of};
-use crate::request::{Reply, Request};
+use crate::request::{ReplicationReply, ReplicationRequest};
 
-/// No answer is longer.
+/// Upper bound of a reply's size.
 pub(crate) const REPLY_SIZE_BYTES_MAX: usize = 80;
 
-/// Between two looks for a reply at the most.
-const REPLY_REST_MAX: Duration = Duration::from_millis(1);
+/// Longest sleep between two polls for a reply.
+const REPLY_POLL_INTERVAL_MAX: Duration = Duration::from_millis(1);
 
-/// Waits for a reply by looking for it at longer and longer intervals, of an eighth of the time
-/// that was waited. It comes when the backup's disk has what it is about, and each look is a READ:
-/// to look every 100 us would take more of the processor than the rest of sending. Nothing else is
-/// polled by this thread meanwhile.
-async fn patiently<F: Future>(call: F) -> F::Output {
+/// Waits for a reply with polls at growing intervals, of an eighth of the time waited so far. The
+/// reply arrives when the backup's disk has the data, and each poll is a READ. Polling every 100 us
+/// would take more processor time than the rest of sending. This thread polls nothing else
+/// meanwhile.
+async fn poll_with_backoff<F: Future>(call: F) -> F::Output {
     let mut call = pin!(call);
     let since = Instant::now();
     poll_fn(|context| {
         let polled = call.as_mut().poll(context);
         if polled.is_pending() && is_resting() {
-            thread::sleep((since.elapsed() / 8).min(REPLY_REST_MAX));
+            thread::sleep((since.elapsed() / 8).min(REPLY_POLL_INTERVAL_MAX));
         }
         polled
     })
     .await
 }
 
-/// The way to one backup's buffer for trees. Used by one thread at a time.
+/// Connection to one backup's buffer for trees. One thread at a time uses it.
 #[derive(Debug)]
-pub(crate) struct IndexWay<E> {
+pub(crate) struct IndexConnection<E> {
     endpoint: E,
     layout: Layout,
-    lines: Lines,
+    lines: CallerRings,
     batch: Batch,
     words: Vec<u64>,
 }
 
-/// Why a backup did not do what it was asked for.
+/// Reason why a backup did not execute a request.
 #[derive(Debug, Error)]
-pub(crate) enum IndexWayError {
+pub(crate) enum IndexConnectionError {
     #[error("{0}")]
     Batch(#[from] BatchError),
     #[error("{0}")]
@@ -62,20 +62,21 @@ pub(crate) enum IndexWayError {
     NoThread(std::io::Error),
 }
 
-impl<E: Endpoint> IndexWay<E> {
+impl<E: Endpoint> IndexConnection<E> {
     pub(crate) fn new(endpoint: E, layout: Layout) -> Self {
         Self {
             endpoint,
             layout,
-            lines: Lines::new(layout.rings()),
+            lines: CallerRings::new(layout.rings()),
             batch: Batch::new(),
             words: Vec::new(),
         }
     }
 
-    /// E9: whether nobody has called by these rings. Who did has left replies, which would pass for
-    /// those to come; the backup has to begin anew before it is filled again.
-    pub(crate) fn is_unused(&mut self) -> Result<bool, IndexWayError> {
+    /// Returns whether nothing has called over these rings. An earlier caller has left replies that
+    /// would pass for new ones. In that case the backup must be created anew before it is filled
+    /// again.
+    pub(crate) fn is_unused(&mut self) -> Result<bool, IndexConnectionError> {
         let (requests, replies) = self.layout.rings();
         self.batch.clear();
         let slots = [requests, replies].map(|ring| self.batch.read(ring.at(0), 1));
@@ -84,13 +85,14 @@ impl<E: Endpoint> IndexWay<E> {
         Ok(slots.iter().all(|slot| self.batch.words(*slot) == [0]))
     }
 
-    /// Puts bytes into the buffer for trees, and has them taken from there; what it answers.
+    /// Puts bytes into the buffer for trees, sends the request that uses them, and returns the
+    /// reply.
     pub(crate) fn put(
         &mut self,
         bytes: &[u8],
-        request: &Request,
+        request: &ReplicationRequest,
         is_gone: impl Fn() -> bool,
-    ) -> Result<Reply, IndexWayError> {
+    ) -> Result<ReplicationReply, IndexConnectionError> {
         let words = words_of(bytes, &mut self.words);
         self.batch.clear();
         self.batch.write(self.layout.staging(), words);
@@ -99,37 +101,37 @@ impl<E: Endpoint> IndexWay<E> {
         self.ask(request, is_gone)
     }
 
-    /// Has a request done.
+    /// Sends a request that has an empty reply.
     pub(crate) fn call(
         &mut self,
-        request: &Request,
+        request: &ReplicationRequest,
         is_gone: impl Fn() -> bool,
-    ) -> Result<(), IndexWayError> {
+    ) -> Result<(), IndexConnectionError> {
         self.exchange(request, 0, is_gone).map(drop)
     }
 
-    /// Has a request done that is answered by something.
+    /// Sends a request that has a reply with a result.
     pub(crate) fn ask(
         &mut self,
-        request: &Request,
+        request: &ReplicationRequest,
         is_gone: impl Fn() -> bool,
-    ) -> Result<Reply, IndexWayError> {
+    ) -> Result<ReplicationReply, IndexConnectionError> {
         let reply = self.exchange(request, REPLY_SIZE_BYTES_MAX, is_gone)?;
-        Reply::decode(&reply).map_err(IndexWayError::Answer)
+        ReplicationReply::decode(&reply).map_err(IndexConnectionError::Answer)
     }
 
     fn exchange(
         &mut self,
-        request: &Request,
+        request: &ReplicationRequest,
         reply_size_bytes: usize,
         is_gone: impl Fn() -> bool,
-    ) -> Result<Vec<u8>, IndexWayError> {
+    ) -> Result<Vec<u8>, IndexConnectionError> {
         // Replies lie in the backup's memory, on every fabric.
         let caller = Caller::new(&self.endpoint, &self.endpoint, &self.lines);
         let (request, mut reply) = (request.encode(), Vec::new());
         let room = (reply_size_bytes, &mut reply);
         let called = caller.call(&mut self.batch, &request, room, is_gone);
-        block_on(patiently(called), self.endpoint.completions())?;
+        block_on(poll_with_backoff(called), self.endpoint.completions())?;
         Ok(reply)
     }
 }

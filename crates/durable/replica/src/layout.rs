@@ -1,25 +1,26 @@
-//! Where in a backup's memory things are (RP2), as words.
+//! Layout of a backup's memory (REPLICATION-2), in words.
 
+use farleaf_base::WordAddr;
+use farleaf_fabric::message::Ring;
 use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
-use farleaf_message::Ring;
-use farleaf_types::WordAddr;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::receipt::RECEIPT_SIZE_WORDS;
 
-/// Words of a segment.
+/// Size of a segment, in words.
 pub(crate) const SEGMENT_SIZE_WORDS: u64 = SEGMENT_SIZE_BYTES / 8;
-/// Segments of the ring of requests, and of that of replies.
+/// Number of segments of the request ring.
 const REQUEST_SEGMENT_COUNT: u32 = 512;
+/// Number of segments of the reply ring.
 const REPLY_SEGMENT_COUNT: u32 = 64;
 
-/// Changed by CAS alone.
+/// The epoch, changed by CAS only.
 const EPOCH: u64 = 0;
-/// Written by the primary, side by side: up to where the log is in the buffers, and is to be
-/// durable.
+/// First of two adjacent words written by the primary: end of the log in the buffers, and position
+/// that is to be durable.
 const LOG_END: u64 = 8;
-/// Written by the backup, side by side: up to where it has written the log; whether it has failed;
-/// and a receipt for what it has made durable of the segment that is being filled (RP15).
+/// First of adjacent words written by the backup: end of the written log, whether the backup has
+/// failed, and the receipt for the synced part of the open segment (REPLICATION-15).
 const WRITTEN_TO: u64 = 16;
 const FAILED: u64 = WRITTEN_TO + 1;
 const REQUESTS: u64 = 64;
@@ -27,14 +28,14 @@ const REPLIES: u64 = REQUESTS + REQUEST_SEGMENT_COUNT as u64 * 16;
 const STAGING: u64 = 16_384;
 const SLOTS: u64 = STAGING + SEGMENT_SIZE_WORDS;
 
-/// Behind the buffers, for each of them: the number and the length of the segment in it, when
-/// nothing more comes into that, written by the primary; and the backup's receipt for it (RP15).
+/// Size of the note behind the buffers that each buffer has. The primary writes number and length
+/// of the closed segment, the backup its receipt (REPLICATION-15).
 const NOTE_SIZE_WORDS: u64 = 8;
 const NOTE_RECEIPT: u64 = CLOSED_SIZE_WORDS as u64;
 
-/// Words that the backup writes.
+/// Number of status words that the backup writes.
 pub(crate) const STATUS_SIZE_WORDS: usize = 2 + RECEIPT_SIZE_WORDS;
-/// Words that the primary writes of a segment that is closed.
+/// Number of words that the primary writes for a closed segment.
 pub(crate) const CLOSED_SIZE_WORDS: usize = 2;
 
 const _: () = {
@@ -42,11 +43,11 @@ const _: () = {
     assert!(REPLIES + REPLY_SEGMENT_COUNT as u64 * 16 <= STAGING);
     assert!(NOTE_RECEIPT + RECEIPT_SIZE_WORDS as u64 <= NOTE_SIZE_WORDS);
 };
-/// Words that the primary writes.
-pub(crate) const WISH_SIZE_WORDS: usize = 2;
+/// Number of adjacent words that the primary writes: log end and sync request.
+pub(crate) const PRIMARY_SIZE_WORDS: usize = 2;
 
-/// The words of one region's backup: control words, rings, a buffer for trees, and buffers for log
-/// segments, of which there are two or more.
+/// Words of one region's backup: control words, rings, a buffer for trees, and two or more buffers
+/// for log segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     start: WordAddr,
@@ -54,8 +55,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From a word on, with so many buffers for log segments. `None`: two are the least, and 65,536
-    /// the most.
+    /// Creates the layout from a start word and a number of log buffers. Returns `None` if that
+    /// number is not 2 to 65,536.
     pub const fn new(start: WordAddr, slot_count: u64) -> Option<Self> {
         if slot_count < 2 || slot_count > 1 << 16 {
             return None;
@@ -63,12 +64,12 @@ impl Layout {
         Some(Self { start, slot_count })
     }
 
-    /// How many words it takes.
+    /// Returns the total number of words.
     pub const fn word_count(&self) -> u64 {
         SLOTS + self.slot_count * (SEGMENT_SIZE_WORDS + NOTE_SIZE_WORDS)
     }
 
-    /// How many buffers for log segments there are.
+    /// Returns the number of buffers for log segments.
     pub const fn slot_count(&self) -> u64 {
         self.slot_count
     }
@@ -77,7 +78,7 @@ impl Layout {
         self.start.offset(EPOCH)
     }
 
-    pub(crate) fn wishes(&self) -> WordAddr {
+    pub(crate) fn primary_words(&self) -> WordAddr {
         self.start.offset(LOG_END)
     }
 
@@ -97,18 +98,18 @@ impl Layout {
         self.start.offset(FAILED)
     }
 
-    /// What is noted of the buffer of a segment.
+    /// Returns the offset of the note for a segment's buffer.
     fn note(&self, number: LogNumber) -> u64 {
         let notes = SLOTS + self.slot_count * SEGMENT_SIZE_WORDS;
         notes + number.0 % self.slot_count * NOTE_SIZE_WORDS
     }
 
-    /// Where the number and the length of a closed segment are.
+    /// Returns the address of number and length of a closed segment.
     pub(crate) fn closed(&self, number: LogNumber) -> WordAddr {
         self.start.offset(self.note(number))
     }
 
-    /// Where the receipt for a closed segment is.
+    /// Returns the address of the receipt for a closed segment.
     pub(crate) fn receipt(&self, number: LogNumber) -> WordAddr {
         self.start.offset(self.note(number) + NOTE_RECEIPT)
     }
@@ -121,7 +122,7 @@ impl Layout {
         )
     }
 
-    /// Control words, rings, and what is noted of buffers: what begins zeroed.
+    /// Returns the ranges that begin zeroed: control words and rings, and the notes of buffers.
     pub(crate) fn zeroed(&self) -> [(WordAddr, usize); 2] {
         let notes = (self.slot_count * NOTE_SIZE_WORDS) as usize;
         [
@@ -134,7 +135,7 @@ impl Layout {
         self.start.offset(STAGING)
     }
 
-    /// The word of a place in the log, in the buffer that its segment has its turn in.
+    /// Returns the address of a log position, in the buffer of its segment.
     pub(crate) fn log_word(&self, at: LogPosition) -> WordAddr {
         let slot = at.number().0 % self.slot_count;
         let offset = at.offset() as u64 / 8;
@@ -142,14 +143,15 @@ impl Layout {
             .offset(SLOTS + slot * SEGMENT_SIZE_WORDS + offset)
     }
 
-    /// RP4: whether a segment's buffer is free, when all before a place has been written.
+    /// Returns whether a segment's buffer is free, when everything before `written_to` has been
+    /// written (REPLICATION-4).
     pub(crate) fn is_free(&self, number: LogNumber, written_to: LogPosition) -> bool {
         number.0 < written_to.number().0.saturating_add(self.slot_count)
     }
 }
 
-/// Bytes as words, little-endian; the last one is filled up with zeros. Every byte of logs and
-/// trees goes through this, or [`words_of`], and through [`bytes_of`].
+/// Converts bytes to little-endian words; pads the last one with zeros. Every byte of logs and
+/// trees passes through this function or [`words_of`], and through [`bytes_of`].
 pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
     let (whole, rest) = bytes.as_chunks::<8>();
     words.clear();
@@ -161,8 +163,8 @@ pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
     }
 }
 
-/// Bytes as words: as they are in memory, where whole words are there, in this order; else through
-/// a buffer.
+/// Views bytes as words. Aligned whole words on a little-endian machine are returned in place;
+/// others are copied into the buffer.
 pub(crate) fn words_of<'b>(bytes: &'b [u8], buffer: &'b mut Vec<u64>) -> &'b [u64] {
     if cfg!(target_endian = "little")
         && let Ok(words) = <[u64]>::ref_from_bytes(bytes)
@@ -173,7 +175,7 @@ pub(crate) fn words_of<'b>(bytes: &'b [u8], buffer: &'b mut Vec<u64>) -> &'b [u6
     buffer
 }
 
-/// Words as bytes: as they are in memory, where that has them so; else through a buffer.
+/// Views words as bytes: in place on a little-endian machine, otherwise through the buffer.
 pub(crate) fn bytes_of<'w>(words: &'w [u64], buffer: &'w mut Vec<u8>) -> &'w [u8] {
     if cfg!(target_endian = "little") {
         return words.as_bytes();
@@ -186,9 +188,9 @@ pub(crate) fn bytes_of<'w>(words: &'w [u64], buffer: &'w mut Vec<u8>) -> &'w [u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::NodeId;
+    use farleaf_base::NodeId;
 
-    /// The layout: a later version that changes it must say so (`VERSION`).
+    /// Fixes the layout: a change needs a new `VERSION`.
     #[test]
     fn words_are_golden() {
         let start = WordAddr::new(NodeId(0), 1000);
@@ -216,7 +218,7 @@ mod tests {
         assert!(Layout::new(start, 1).is_none());
     }
 
-    /// Promise (RP4): a buffer is used again when the segment that it held has been written.
+    /// A buffer is reused when its previous segment has been written (REPLICATION-4).
     #[test]
     fn buffers_have_their_turn() {
         let layout = Layout::new(WordAddr::new(NodeId(0), 0), 2).expect("enough");
@@ -235,7 +237,7 @@ mod tests {
             (words.len(), &back[..21], &back[21..]),
             (3, &bytes[..], &[0; 3][..])
         );
-        // From any place, whole words or not.
+        // Ranges from any offset, of whole words or not.
         for (from, to) in [(0, 16), (1, 17), (0, 15), (3, 3), (0, 21)] {
             let (mut words, mut buffer) = (Vec::new(), Vec::new());
             to_words(&bytes[from..to], &mut words);

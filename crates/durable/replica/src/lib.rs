@@ -1,5 +1,7 @@
-//! Replication of persistent tables: a primary, whose engine has all, and backups, which have its
-//! log in registered buffers before a write is acknowledged (Talos, sections 3 and 4).
+//! Replication of persistent tables (Talos, sections 3 and 4).
+//!
+//! A primary's engine has all data. Backups have its log in registered buffers before a write is
+//! acknowledged.
 //!
 //! ```text
 //!   primary                                        a backup's memory         its device
@@ -12,58 +14,60 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP17 are in `docs/replication.md`. Generic over
-//! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric; over `verbs` a backup
-//! has a loopback to its own memory (RP8).
+//! Rules REPLICATION-1 to REPLICATION-17 are in `docs/reference/replication.md`. The crate is
+//! generic over [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric. Over `verbs`
+//! a backup has a loopback to its own memory (REPLICATION-8).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `primary` | [`Primary`]: writes, reads, backups, background work |
-//! | `links` | group commit, syncs, losing backups, fencing by epochs |
-//! | `raise`, `standing` | going on at a later epoch, and stopping |
-//! | `log_way` | the log into one backup's buffers |
-//! | `agreement`, `receipt`, `mismatch` | whether a backup wrote what its primary wrote |
-//! | `index_way`, `ship` | trees and edits to one backup |
-//! | `fill` | filling a backup while the primary serves |
-//! | `adopt` | a backup that is filled keeps what it has already |
-//! | `compare` | verified pieces of the primary are compared with its backups' |
-//! | `member` | what a primary knows of a backup |
-//! | [`backup`] | [`Backup`]: serving, and becoming an engine |
-//! | `layout` | where in a backup's memory things are |
-//! | `request` | what is asked by messages |
+//! | `links` | group commit, syncs, loss of backups, fencing by epochs |
+//! | `all_connections` | runs one action on the connections to all backups in parallel |
+//! | `raise`, `epoch_state` | continuing at a later epoch, and stopping |
+//! | `log_connection` | sends the log into one backup's buffers |
+//! | `verified_acks`, `receipt`, `mismatch` | checks that a backup wrote what its primary wrote |
+//! | `index_connection`, `ship` | send trees and edits to one backup |
+//! | `fill` | fills a backup while the primary serves |
+//! | `adopt` | skips pieces that a backup being filled already has |
+//! | `compare` | compares verified pieces of the primary with its backups' |
+//! | `backup_entry` | the primary's state of one backup |
+//! | [`backup`] | [`Backup`]: serving, and promotion to an engine |
+//! | `layout` | positions of words in a backup's memory |
+//! | `request` | messages from a primary to a backup |
 //!
-//! What it is not: it does not decide who is primary, and which backups there are. Whoever keeps
-//! the map of regions does.
+//! The crate does not decide which replica is primary or which backups exist. The control plane,
+//! which keeps the map of regions, does.
 
 #![forbid(unsafe_code)]
 
 pub mod backup;
 
 mod adopt;
-mod agreement;
+mod all_connections;
+mod backup_entry;
 mod compare;
+mod epoch_state;
 mod error;
 mod fill;
-mod index_way;
+mod index_connection;
 mod layout;
 mod links;
-mod log_way;
-mod member;
+mod log_connection;
 mod mismatch;
 mod primary;
 mod raise;
 mod receipt;
 mod request;
 mod ship;
-mod standing;
+mod verified_acks;
 
 pub use backup::{
     Backup, BackupCounts, BackupOptions, BackupStatus, BackupTail, promote_directory,
 };
+pub use backup_entry::LinkStatus;
 pub use compare::ComparisonCounts;
 pub use error::{BackupId, Epoch, ReplicaError};
-pub use fill::BackupWays;
+pub use fill::BackupConnections;
 pub use layout::Layout;
-pub use member::LinkStatus;
 pub use mismatch::{ComparedPart, Mismatch};
-pub use primary::{Primary, PrimaryStatus, PrimaryWorked, ReplicationOptions};
+pub use primary::{Primary, PrimaryStatus, PrimaryWorkDone, ReplicationOptions};

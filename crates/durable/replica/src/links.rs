@@ -1,12 +1,12 @@
-//! All ways from a primary to its backups: group commit (RP5), syncs, and what is told to who
-//! follows the engine.
+//! Connections from a primary to all its backups: group commit (REPLICATION-5), syncs, and the
+//! engine's follower interface.
 
 use core::fmt;
-use core::future::{Future, poll_fn};
-use core::task::Poll;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
@@ -15,54 +15,61 @@ use farleaf_lsm::follow::{Edit, Follow, IndexKind};
 use farleaf_lsm::log::ValueLog;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 
-use crate::error::{BackupId, Epoch, Failure, ReplicaError};
-use crate::log_way::{LogWay, Sender, WayError};
-use crate::member::Member;
-use crate::standing::Standing;
+use crate::all_connections::for_all;
+use crate::backup_entry::BackupEntry;
+use crate::epoch_state::EpochState;
+use crate::error::{BackupId, Epoch, ReplicaError, WriteFailure};
+use crate::log_connection::{LogConnection, LogConnectionError, LogSendState};
 
-/// The ways to all backups. Nothing in here keeps the engine open.
-pub(crate) struct Links<E> {
+/// Shortest sleep between two polls of backups that sync; `backoff` handles shorter waits.
+const POLL_WAIT_MIN: Duration = Duration::from_micros(100);
+/// Longest sleep between two polls of backups that sync.
+const POLL_WAIT_MAX: Duration = Duration::from_millis(5);
+
+/// Connections to all backups. They hold no reference that keeps the engine open.
+pub(crate) struct BackupLinks<E> {
     pub(crate) log: Arc<ValueLog>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) epoch_state: Arc<EpochState>,
     pub(crate) index: IndexKind,
-    /// Those that writes wait for; whoever replicates has it.
-    ways: Mutex<Vec<LogWay<E>>>,
-    /// How many those are, for who does not wait for them.
-    pub(crate) way_count: AtomicUsize,
-    /// Those, and those that are being filled.
-    members: Mutex<BTreeMap<BackupId, Arc<Member<E>>>>,
-    /// Everything before this place in the log is on all backups.
+    /// Log connections of the backups that writes wait for; locked by the thread that replicates.
+    connections: Mutex<Vec<LogConnection<E>>>,
+    /// Number of these log connections, readable without waiting for the lock.
+    pub(crate) connection_count: AtomicUsize,
+    /// All backups, including those being filled.
+    backup_entries: Mutex<BTreeMap<BackupId, Arc<BackupEntry<E>>>>,
+    /// Log position before which everything is on all backups.
     replicated_to: AtomicU64,
-    /// Somebody waits until it is up to this one, by what goes to backups now; 0: nobody does.
+    /// Log position that a waiting thread needs on all backups, by the batches in progress; 0 if no
+    /// thread waits.
     replicating_to: AtomicU64,
-    replicating: Turns,
-    /// And durable on all, the primary among them.
+    replicating: GroupCommit,
+    /// Log position before which everything is durable on the primary and all backups.
     synced_to: AtomicU64,
-    syncing: Turns,
-    /// Up to where somebody waits for that.
+    syncing: GroupCommit,
+    /// Highest log position whose durability a thread has waited for.
     sync_wanted: AtomicU64,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<WriteFailure>>,
 }
 
-impl<E> fmt::Debug for Links<E> {
+impl<E> fmt::Debug for BackupLinks<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ways of a primary of {}", self.standing.epoch())
+        write!(f, "the ways of a primary of {}", self.epoch_state.epoch())
     }
 }
 
-/// One does the work of all who wait.
+/// Group commit: one thread does the work of all waiting threads.
 #[derive(Debug, Default)]
-struct Turns {
+struct GroupCommit {
     is_busy: Mutex<bool>,
     is_over: Condvar,
 }
 
-/// It is somebody's turn until this is dropped.
-struct Turn<'t>(&'t Turns);
+/// The right to do the work; held until dropped.
+struct CommitTurn<'t>(&'t GroupCommit);
 
-impl Turns {
-    /// Waits until something is so, or it is the caller's turn to see to that.
-    fn wait(&self, is_done: impl Fn() -> bool) -> Option<Turn<'_>> {
+impl GroupCommit {
+    /// Waits until `is_done` holds, or until it is the caller's turn to do the work.
+    fn wait(&self, is_done: impl Fn() -> bool) -> Option<CommitTurn<'_>> {
         let mut is_busy = self.is_busy.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if is_done() {
@@ -70,7 +77,7 @@ impl Turns {
             }
             if !*is_busy {
                 *is_busy = true;
-                return Some(Turn(self));
+                return Some(CommitTurn(self));
             }
             let waited = self.is_over.wait(is_busy);
             is_busy = waited.unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +85,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CommitTurn<'_> {
     fn drop(&mut self) {
         let is_busy = self.0.is_busy.lock();
         *is_busy.unwrap_or_else(PoisonError::into_inner) = false;
@@ -86,79 +93,85 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl<E: Endpoint + Send> Links<E> {
-    /// Without backups: everything that the log has counts as replicated.
+impl<E: Endpoint + Send> BackupLinks<E> {
+    /// Creates the links without backups: everything in the log counts as replicated.
     pub(crate) fn new(log: Arc<ValueLog>, epoch: Epoch, index: IndexKind) -> Self {
         let (end, synced_to) = (log.end(), log.synced_to());
         Self {
             log,
-            standing: Arc::new(Standing::new(epoch)),
+            epoch_state: Arc::new(EpochState::new(epoch)),
             index,
-            ways: Mutex::default(),
-            way_count: AtomicUsize::new(0),
-            members: Mutex::default(),
+            connections: Mutex::default(),
+            connection_count: AtomicUsize::new(0),
+            backup_entries: Mutex::default(),
             replicated_to: AtomicU64::new(end.0),
             replicating_to: AtomicU64::new(0),
-            replicating: Turns::default(),
+            replicating: GroupCommit::default(),
             synced_to: AtomicU64::new(synced_to.0),
-            syncing: Turns::default(),
+            syncing: GroupCommit::default(),
             sync_wanted: AtomicU64::new(0),
             failure: Mutex::new(None),
         }
     }
 
-    pub(crate) fn ways(&self) -> MutexGuard<'_, Vec<LogWay<E>>> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn connections(&self) -> MutexGuard<'_, Vec<LogConnection<E>>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<BackupId, Arc<Member<E>>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn backup_entries(&self) -> MutexGuard<'_, BTreeMap<BackupId, Arc<BackupEntry<E>>>> {
+        self.backup_entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
+    pub(crate) fn failure(&self) -> MutexGuard<'_, Option<WriteFailure>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RP6, RP8, RP13: that writes can be acknowledged.
+    /// Checks that writes can be acknowledged (REPLICATION-6, REPLICATION-8, REPLICATION-13).
     pub(crate) fn check(&self) -> Result<(), ReplicaError> {
-        self.check_goes_on()?;
+        self.check_not_stopped()?;
         self.failure().clone().map_or(Ok(()), |it| Err(it.into()))
     }
 
-    /// RP8, RP13: that nobody is known to have taken over, and it has not stopped.
+    /// Checks that the primary has not stopped and is not known to be deposed (REPLICATION-8,
+    /// REPLICATION-13).
     pub(crate) fn check_leads(&self) -> Result<(), ReplicaError> {
-        self.check_goes_on()?;
+        self.check_not_stopped()?;
         match &*self.failure() {
-            Some(failure @ Failure::Deposed { .. }) => Err(failure.clone().into()),
+            Some(failure @ WriteFailure::Deposed { .. }) => Err(failure.clone().into()),
             _ => Ok(()),
         }
     }
 
-    /// Up to where the log is to be durable, as far as anybody has waited for that.
+    /// Returns the highest log position whose durability a thread has waited for.
     pub(crate) fn sync_wanted(&self) -> LogPosition {
         LogPosition(self.sync_wanted.load(Ordering::Relaxed))
     }
 
-    /// Up to where something has been written that is not known to be durable on all, if there is
-    /// anything. What syncs have marked is nothing.
+    /// Returns the end of the writes that are not known to be durable on all replicas, if there are
+    /// any. Marks of syncs do not count.
     pub(crate) fn unsynced_to(&self) -> Option<LogPosition> {
         let synced_to = LogPosition(self.synced_to.load(Ordering::Acquire));
         let end = self.log.written_end();
         (end > synced_to).then_some(end)
     }
 
-    /// Up to where the log is being brought to backups, if somebody waits for that now.
+    /// Returns the log position that a waiting thread needs on all backups, by the batches in
+    /// progress.
     pub(crate) fn replicating_to(&self) -> LogPosition {
         LogPosition(self.replicating_to.load(Ordering::Relaxed))
     }
 
-    /// Everything before this place is on all backups.
+    /// Returns the log position before which everything is on all backups.
     pub(crate) fn replicated_to(&self) -> LogPosition {
         LogPosition(self.replicated_to.load(Ordering::Acquire))
     }
 
-    /// RP5: returns when all backups have the log up to a place. One batch to each of them, for all
-    /// who wait.
+    /// Waits until all backups have the log up to `end` (REPLICATION-5). Sends one batch to each
+    /// backup for all waiting threads.
     pub(crate) fn replicate_to(&self, end: LogPosition) -> Result<(), ReplicaError> {
         let is_done = || self.replicated_to() >= end || self.check().is_err();
         while self.replicated_to() < end {
@@ -169,30 +182,31 @@ impl<E: Endpoint + Send> Links<E> {
             self.check()?;
             let target = self.log.end();
             self.replicating_to.store(target.0, Ordering::Relaxed);
-            let mut ways = self.ways();
-            let sent = for_all(&mut ways, |sender, endpoint| {
+            let mut connections = self.connections();
+            let sent = for_all(&mut connections, |sender, endpoint| {
                 sender.send_to(endpoint, target)
             });
             self.replicating_to.store(0, Ordering::Relaxed);
             sent.map_err(|error| self.note(error))?;
-            // Those who read see it from now on, and a backup that comes has it before.
+            // Reads see this from now on. A backup being added has it before.
             self.replicated_to.fetch_max(target.0, Ordering::AcqRel);
         }
         Ok(())
     }
 
-    /// RP5: without backups, has the log up to a place durable before anybody reads it: who did,
-    /// and then finds it gone with this process, has seen what never was. False: there are backups.
+    /// Makes the log durable up to `end` before reads can see it, if there are no backups
+    /// (REPLICATION-5). Otherwise a crash of this process could lose a value that was already read.
+    /// Returns false if there are backups.
     pub(crate) fn sync_alone(&self, end: LogPosition) -> Result<bool, ReplicaError> {
         self.check()?;
-        // Whoever has the ways has them for as long as a round trip.
-        if self.way_count.load(Ordering::Acquire) > 0 {
+        // A thread holds the connections for a whole round trip.
+        if self.connection_count.load(Ordering::Acquire) > 0 {
             return Ok(false);
         }
         self.log.sync_to(end)?;
-        // Who fills a backup has them until writes wait for it.
-        let ways = self.ways();
-        if !ways.is_empty() {
+        // A thread that fills a backup holds them until writes wait for the backup.
+        let connections = self.connections();
+        if !connections.is_empty() {
             return Ok(false);
         }
         self.replicated_to.fetch_max(end.0, Ordering::AcqRel);
@@ -200,8 +214,8 @@ impl<E: Endpoint + Send> Links<E> {
         Ok(true)
     }
 
-    /// Returns when the log up to a place is durable here and on all backups. A sync of each, for
-    /// all who wait.
+    /// Waits until the log up to `end` is durable here and on all backups. One sync of each serves
+    /// all waiting threads.
     pub(crate) fn sync_to(&self, end: LogPosition) -> Result<(), ReplicaError> {
         let synced_to = || LogPosition(self.synced_to.load(Ordering::Acquire));
         let is_done = || synced_to() >= end || self.check().is_err();
@@ -213,7 +227,7 @@ impl<E: Endpoint + Send> Links<E> {
             let target = self.log.end();
             self.replicate_to(target)?;
             self.sync_wanted.fetch_max(target.0, Ordering::Relaxed);
-            for_all(&mut self.ways(), |sender, endpoint| {
+            for_all(&mut self.connections(), |sender, endpoint| {
                 sender.ask_for_sync(endpoint, target)
             })
             .map_err(|error| self.note(error))?;
@@ -224,43 +238,48 @@ impl<E: Endpoint + Send> Links<E> {
         Ok(())
     }
 
-    /// Others replicate between two looks.
+    /// Polls the backups until they have synced. Other threads can replicate between two polls.
     fn wait_for_syncs(&self, target: LogPosition) -> Result<(), ReplicaError> {
+        let is_synced = |connection: &LogConnection<E>| connection.sender.synced_to() >= target;
+        let since = Instant::now();
         for attempt in 0_u32.. {
-            self.check_goes_on()?;
-            let mut ways = self.ways();
-            if ways.iter().all(|way| way.sender.synced_to() >= target) {
+            self.check_not_stopped()?;
+            let mut connections = self.connections();
+            if !connections.iter().all(is_synced) {
+                let looked = for_all(&mut connections, LogSendState::poll);
+                looked.map_err(|error| self.note(error))?;
+            }
+            if connections.iter().all(is_synced) {
                 break;
             }
-            let looked = for_all(&mut ways, Sender::look);
-            looked.map_err(|error| self.note(error))?;
-            for way in &*ways {
-                way.endpoint.poll_completions();
+            for connection in &*connections {
+                connection.endpoint.poll_completions();
             }
-            drop(ways);
-            block_on(farleaf_executor::backoff(attempt), || 0);
+            drop(connections);
+            wait_before_poll(attempt, since.elapsed());
         }
         Ok(())
     }
 
-    /// RP8: that no other primary has taken over, at some moment while this runs. One round trip.
+    /// Confirms that no other primary had taken over at some moment during the call
+    /// (REPLICATION-8). Costs one round trip.
     pub(crate) fn confirm(&self) -> Result<(), ReplicaError> {
         self.check()?;
-        let mut ways = self.ways();
-        let looked = for_all(&mut ways, Sender::look);
+        let mut connections = self.connections();
+        let looked = for_all(&mut connections, LogSendState::poll);
         looked.map_err(|error| self.note(error))
     }
 
-    /// What a failure means for all who write. Whoever calls it has the ways.
-    pub(crate) fn note(&self, (backup, error): (BackupId, WayError)) -> ReplicaError {
+    /// Records what a failure means for all writers. The caller holds the connections.
+    pub(crate) fn note(&self, (backup, error): (BackupId, LogConnectionError)) -> ReplicaError {
         let failure = match error {
-            WayError::Own(error) => return error.into(),
-            WayError::Stopped => return ReplicaError::Stopped,
-            WayError::Deposed(found) => Failure::Deposed {
+            LogConnectionError::Own(error) => return error.into(),
+            LogConnectionError::Stopped => return ReplicaError::Stopped,
+            LogConnectionError::Deposed(found) => WriteFailure::Deposed {
                 own: self.epoch(),
                 found,
             },
-            lost => Failure::Lost {
+            lost => WriteFailure::Lost {
                 backup,
                 how: lost.to_string(),
             },
@@ -268,137 +287,96 @@ impl<E: Endpoint + Send> Links<E> {
         self.fail(failure)
     }
 
-    /// Writes are not acknowledged any more.
-    pub(crate) fn fail(&self, failure: Failure) -> ReplicaError {
-        let members = self.members();
+    /// Stops acknowledging writes because of a failure.
+    pub(crate) fn fail(&self, failure: WriteFailure) -> ReplicaError {
+        let backup_entries = self.backup_entries();
         let counts = match &failure {
-            Failure::Deposed { .. } => true,
-            Failure::Lost { backup, how } => {
-                let member = members.get(backup);
-                member.inspect(|it| it.note_lost(how)).is_some()
+            WriteFailure::Deposed { .. } => true,
+            WriteFailure::Lost { backup, how } => {
+                let backup_entry = backup_entries.get(backup);
+                backup_entry.inspect(|it| it.note_lost(how)).is_some()
             }
         };
         let mut first = self.failure();
-        let is_worse = matches!(failure, Failure::Deposed { .. });
-        // One that was removed meanwhile keeps nobody from writing.
+        let is_worse = matches!(failure, WriteFailure::Deposed { .. });
+        // A backup that was removed meanwhile must not block writes.
         if counts && (first.is_none() || is_worse) {
             *first = Some(failure.clone());
         }
         failure.into()
     }
 
-    /// RP6: a backup that hangs is lost.
+    /// Declares a backup that hangs lost (REPLICATION-6).
     pub(crate) fn lose(&self, backup: BackupId, how: &str) {
-        let member = self.members().get(&backup).map(Arc::clone);
-        let Some(member) = member else {
+        let backup_entry = self.backup_entries().get(&backup).map(Arc::clone);
+        let Some(backup_entry) = backup_entry else {
             return;
         };
         let how = how.to_owned();
         tracing::warn!("{backup} is lost: {how}");
-        // In this order: whoever waits for it finds that it is lost, and not that it was removed.
-        drop(self.fail(Failure::Lost { backup, how }));
-        member.give_up();
+        // In this order: threads that wait for the backup must find it lost, not removed.
+        drop(self.fail(WriteFailure::Lost { backup, how }));
+        backup_entry.give_up();
     }
 
-    /// RP6: goes on without a backup, or does not fill it any more.
+    /// Removes a backup, or ends its filling (REPLICATION-6).
     pub(crate) fn remove(&self, backup: BackupId) -> Result<(), ReplicaError> {
-        let member = self.members().remove(&backup);
-        let Some(member) = member else {
+        let backup_entry = self.backup_entries().remove(&backup);
+        let Some(backup_entry) = backup_entry else {
             let is = "is none of this primary's";
             return Err(ReplicaError::WrongBackup { backup, is });
         };
-        // Whoever waits for it has the ways until it sees this.
-        member.give_up();
-        let mut ways = self.ways();
-        ways.retain(|way| way.sender.member.id != backup);
-        self.way_count.store(ways.len(), Ordering::Release);
-        drop(ways);
-        self.look_for_lost();
+        // A thread that waits for the backup holds the connections until it sees this.
+        backup_entry.give_up();
+        let mut connections = self.connections();
+        connections.retain(|connection| connection.sender.backup_entry.id != backup);
+        self.connection_count
+            .store(connections.len(), Ordering::Release);
+        drop(connections);
+        self.check_for_lost();
         Ok(())
     }
 
-    /// Takes a member out that was not filled.
-    pub(crate) fn forget(&self, member: &Arc<Member<E>>) {
-        let mut members = self.members();
-        // There may have been another one of its number before.
-        if members
-            .get(&member.id)
-            .is_some_and(|it| Arc::ptr_eq(it, member))
+    /// Removes a backup that was not filled.
+    pub(crate) fn forget(&self, backup_entry: &Arc<BackupEntry<E>>) {
+        let mut backup_entries = self.backup_entries();
+        // Another backup of this number may have existed before.
+        if backup_entries
+            .get(&backup_entry.id)
+            .is_some_and(|it| Arc::ptr_eq(it, backup_entry))
         {
-            members.remove(&member.id);
+            backup_entries.remove(&backup_entry.id);
         }
-        drop(members);
-        self.look_for_lost();
+        drop(backup_entries);
+        self.check_for_lost();
     }
 
-    /// RP6: of those that are left, whether one is lost.
-    fn look_for_lost(&self) {
-        let members = self.members();
-        let mut others = members.values();
+    /// Checks whether one of the remaining backups is lost (REPLICATION-6).
+    fn check_for_lost(&self) {
+        let backup_entries = self.backup_entries();
+        let mut others = backup_entries.values();
         let lost = others.find_map(|it| Some((it.id, it.lost()?.to_owned())));
         let mut failure = self.failure();
-        if matches!(&*failure, Some(Failure::Lost { .. })) {
-            *failure = lost.map(|(backup, how)| Failure::Lost { backup, how });
+        if matches!(&*failure, Some(WriteFailure::Lost { .. })) {
+            *failure = lost.map(|(backup, how)| WriteFailure::Lost { backup, how });
         }
     }
 }
 
-/// Does the same on all ways at once; the failure that counts most, if there is one.
-pub(crate) fn for_all<'w, E: Endpoint, F>(
-    ways: &'w mut [LogWay<E>],
-    act: impl Fn(&'w mut Sender<E>, &'w E) -> F,
-) -> Result<(), (BackupId, WayError)>
-where
-    F: Future<Output = Result<(), WayError>>,
-{
-    let failures = for_each(ways, act).into_iter();
-    // Of those that count as much, the first.
-    let worst = failures.rev().max_by_key(|(_, error)| error.weight());
-    worst.map_or(Ok(()), Err)
-}
-
-/// Does the same on all ways at once; all failures.
-pub(crate) fn for_each<'w, E: Endpoint, F>(
-    ways: &'w mut [LogWay<E>],
-    act: impl Fn(&'w mut Sender<E>, &'w E) -> F,
-) -> Vec<(BackupId, WayError)>
-where
-    F: Future<Output = Result<(), WayError>>,
-{
-    let mut endpoints = Vec::with_capacity(ways.len());
-    let mut acts = Vec::with_capacity(ways.len());
-    for way in ways {
-        let LogWay { endpoint, sender } = way;
-        let (id, endpoint) = (sender.member.id, &*endpoint);
-        endpoints.push(endpoint);
-        acts.push((id, Box::pin(act(sender, endpoint)), None));
+/// Sleeps before the next poll of backups whose syncs have been awaited for `elapsed`.
+///
+/// A poll costs a round trip, and writers wait for it. So the sleep grows with the time of the
+/// syncs: their end is noticed about an eighth of that time late.
+fn wait_before_poll(attempt: u32, elapsed: Duration) {
+    let wait = elapsed / 8;
+    if wait < POLL_WAIT_MIN {
+        block_on(farleaf_executor::backoff(attempt), || 0);
+    } else {
+        thread::sleep(wait.min(POLL_WAIT_MAX));
     }
-    let all = poll_fn(|context| {
-        let mut is_over = true;
-        for (_, future, output) in &mut acts {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(done) => *output = Some(done),
-                    Poll::Pending => is_over = false,
-                }
-            }
-        }
-        if is_over {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    });
-    block_on(all, || {
-        endpoints.iter().map(|it| it.poll_completions()).sum()
-    });
-    let failed = |output: Option<Result<(), WayError>>| output?.err();
-    let outputs = acts.into_iter();
-    let failures = outputs.filter_map(|(id, _, output)| Some((id, failed(output)?)));
-    failures.collect()
 }
 
-impl<E: Endpoint + Send> Follow for Links<E> {
+impl<E: Endpoint + Send> Follow for BackupLinks<E> {
     fn reach(&self, end: LogPosition) -> Result<(), LsmError> {
         self.replicate_to(end).map_err(|error| match error {
             ReplicaError::Engine(error) => error,
@@ -410,15 +388,15 @@ impl<E: Endpoint + Send> Follow for Links<E> {
     }
 
     fn needed_from(&self) -> LogNumber {
-        let members = self.members();
-        let followers = members.values().filter(|it| it.lost().is_none());
-        let needed = followers.map(|member| member.needed_from());
+        let backup_entries = self.backup_entries();
+        let followers = backup_entries.values().filter(|it| it.lost().is_none());
+        let needed = followers.map(|backup_entry| backup_entry.needed_from());
         needed.min().unwrap_or(LogNumber(u64::MAX))
     }
 
     fn takes_trees(&self) -> bool {
-        let members = self.members();
-        self.index == IndexKind::Sent && members.values().any(|it| it.lost().is_none())
+        let backup_entries = self.backup_entries();
+        self.index == IndexKind::Sent && backup_entries.values().any(|it| it.lost().is_none())
     }
 
     fn edited(&self, edit: Edit) {
@@ -426,13 +404,14 @@ impl<E: Endpoint + Send> Follow for Links<E> {
             return;
         }
         let edit = Arc::new(edit);
-        for member in self.members().values() {
-            if member.lost().is_some() {
-                // RP6: it will be filled anew, and nothing is to stay for it.
-                member.edits().clear();
+        for backup_entry in self.backup_entries().values() {
+            if backup_entry.lost().is_some() {
+                // The backup will be filled from scratch, so nothing is kept for it
+                // (REPLICATION-6).
+                backup_entry.edits().clear();
                 continue;
             }
-            member.edits().push_back(Arc::clone(&edit));
+            backup_entry.edits().push_back(Arc::clone(&edit));
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The log's way to one backup (RP4, RP5): WRITEs into its buffers, and looks at what it says.
+//! Sends the log to one backup (REPLICATION-4, REPLICATION-5): WRITEs into its buffers, and polls
+//! of its status words.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farleaf_base::WORD_SIZE_BYTES;
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_lsm::LsmError;
@@ -10,18 +12,18 @@ use farleaf_lsm::log::ValueLog;
 use farleaf_lsm::place::LogPosition;
 use thiserror::Error;
 
-use crate::agreement::{Acknowledged, Agreement};
+use crate::backup_entry::BackupEntry;
+use crate::epoch_state::EpochState;
 use crate::error::Epoch;
-use crate::layout::{Layout, STATUS_SIZE_WORDS, to_words};
-use crate::member::Member;
+use crate::layout::{Layout, STATUS_SIZE_WORDS, words_of};
 use crate::mismatch::Mismatch;
 use crate::receipt::{self, RECEIPT_SIZE_WORDS};
-use crate::standing::Standing;
+use crate::verified_acks::{BackupAck, VerifiedAcks};
 
-/// Why a backup was not reached.
+/// Error of an access to a backup.
 #[derive(Debug, Error)]
-pub(crate) enum WayError {
-    /// RP8.
+pub(crate) enum LogConnectionError {
+    /// Another primary has taken over (REPLICATION-8).
     #[error("one of {0} has taken over")]
     Deposed(Epoch),
     #[error("{0}")]
@@ -30,21 +32,21 @@ pub(crate) enum WayError {
     Failed,
     #[error("it was given up")]
     GivenUp,
-    /// RP15.
+    /// The backup wrote something else than the primary (REPLICATION-15).
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
     #[error("it says that it has written the log up to {0}, which was sent up to {1}")]
     Beyond(LogPosition, LogPosition),
-    /// RP13.
+    /// The primary was stopped (REPLICATION-13).
     #[error("its primary has stopped")]
     Stopped,
     #[error("{0}")]
     Own(#[from] LsmError),
 }
 
-impl WayError {
-    /// Of several at once, the one with the most counts: that another primary has taken over is
-    /// worse than that a backup is lost, and both are more than that this primary has stopped.
+impl LogConnectionError {
+    /// Returns the severity; of several failures the highest counts. A takeover by another primary
+    /// outweighs a lost backup, and both outweigh a stop.
     pub(crate) const fn weight(&self) -> u8 {
         match self {
             Self::Deposed(_) => 2,
@@ -54,45 +56,46 @@ impl WayError {
     }
 }
 
-/// The way to one backup's buffers. Used by one thread at a time.
+/// Connection to one backup's log buffers. One thread at a time uses it.
 #[derive(Debug)]
-pub(crate) struct LogWay<E> {
+pub(crate) struct LogConnection<E> {
     pub(crate) endpoint: E,
-    pub(crate) sender: Sender<E>,
+    pub(crate) sender: LogSendState<E>,
 }
 
-/// What is known of the buffers, beside the way there.
+/// State of the log buffers, apart from the endpoint.
 #[derive(Debug)]
-pub(crate) struct Sender<E> {
-    pub(crate) member: Arc<Member<E>>,
+pub(crate) struct LogSendState<E> {
+    pub(crate) backup_entry: Arc<BackupEntry<E>>,
     layout: Layout,
-    standing: Arc<Standing>,
-    /// The one that the backup had when it was last looked at, and is to have.
+    epoch_state: Arc<EpochState>,
+    /// Epoch that the backup had at the last poll and is expected to have.
     epoch: Epoch,
     log: Arc<ValueLog>,
-    agreement: Agreement,
+    verified_acks: VerifiedAcks,
     batch: Batch,
     bytes: Vec<u8>,
     words: Vec<u64>,
 }
 
-impl<E: Endpoint> LogWay<E> {
-    /// To a backup that has everything before a place, where a segment begins.
+impl<E: Endpoint> LogConnection<E> {
+    /// Creates the connection to a backup that has everything before a position, which is the start
+    /// of a segment.
     pub(crate) fn new(
         endpoint: E,
-        (layout, epoch, standing): (Layout, Epoch, Arc<Standing>),
-        member: Arc<Member<E>>,
+        (layout, epoch, epoch_state): (Layout, Epoch, Arc<EpochState>),
+        backup_entry: Arc<BackupEntry<E>>,
         (log, from): (Arc<ValueLog>, LogPosition),
     ) -> Self {
-        member.note_sent(from);
-        member.note_verified(from.number());
-        let sender = Sender {
-            member,
+        backup_entry.note_sent(from);
+        backup_entry.note_verified(from.number());
+        let sender = LogSendState {
+            backup_entry,
             layout,
-            standing,
+            epoch_state,
             epoch,
             log,
-            agreement: Agreement::new(from),
+            verified_acks: VerifiedAcks::new(from),
             batch: Batch::new(),
             bytes: Vec::new(),
             words: Vec::new(),
@@ -101,27 +104,32 @@ impl<E: Endpoint> LogWay<E> {
     }
 }
 
-impl<E: Endpoint> Sender<E> {
+impl<E: Endpoint> LogSendState<E> {
     pub(crate) const fn sent_to(&self) -> LogPosition {
-        self.agreement.sent_to()
+        self.verified_acks.sent_to()
     }
 
     pub(crate) const fn synced_to(&self) -> LogPosition {
-        self.agreement.synced_to()
+        self.verified_acks.synced_to()
     }
 
-    /// The epoch that the backup is to have.
+    /// Returns the epoch that the backup is expected to have.
     pub(crate) const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// RP12: changes the backup's epoch to a later one, if it is not lost. One batch.
-    pub(crate) async fn raise(&mut self, endpoint: &E, to: Epoch) -> Result<(), WayError> {
-        if self.member.is_given_up() {
-            return Err(WayError::GivenUp);
+    /// Raises the backup's epoch, unless the backup is lost (REPLICATION-12). Costs one batch.
+    pub(crate) async fn raise(
+        &mut self,
+        endpoint: &E,
+        to: Epoch,
+    ) -> Result<(), LogConnectionError> {
+        if self.backup_entry.is_given_up() {
+            return Err(LogConnectionError::GivenUp);
         }
-        // RP6: nothing is acknowledged before it is removed, whatever its word is.
-        if self.member.lost().is_none() {
+        // Nothing is acknowledged before a lost backup is removed, whatever its epoch word is
+        // (REPLICATION-6).
+        if self.backup_entry.lost().is_none() {
             self.batch.clear();
             let found = self
                 .batch
@@ -129,32 +137,34 @@ impl<E: Endpoint> Sender<E> {
             endpoint.execute(&mut self.batch).await?;
             let found = Epoch(self.batch.previous(found));
             if found != self.epoch && found != to {
-                return Err(WayError::Deposed(found));
+                return Err(LogConnectionError::Deposed(found));
             }
         }
         self.epoch = to;
         Ok(())
     }
 
-    /// Brings the log up to a place that it has come to. One batch for each segment, and looks at
-    /// what the backup has written where that has no buffer free.
+    /// Sends the log up to `end`. Costs one batch for each segment, and polls of the written
+    /// position while the backup has no free buffer.
     pub(crate) async fn send_to(
         &mut self,
         endpoint: &E,
         target: LogPosition,
-    ) -> Result<(), WayError> {
+    ) -> Result<(), LogConnectionError> {
         while self.sent_to() < target {
             self.wait_for_buffer(endpoint).await?;
-            // Words are what is written, so the bytes before go along, as they are.
+            // WRITEs consist of whole words, so the preceding bytes of the first word are sent
+            // again.
             let from = LogPosition(self.sent_to().0 & !7);
             let mut bytes = core::mem::take(&mut self.bytes);
             let read = self.log.read_raw(from, &mut bytes);
-            to_words(&bytes, &mut self.words);
             let size_bytes = bytes.len() as u64;
+            bytes.resize(bytes.len().next_multiple_of(WORD_SIZE_BYTES as usize), 0);
             self.bytes = bytes;
             let next = read?;
             self.batch.clear();
-            self.batch.write(self.layout.log_word(from), &self.words);
+            let words = words_of(&self.bytes, &mut self.words);
+            self.batch.write(self.layout.log_word(from), words);
             let closed = (next.number() > from.number()).then(|| {
                 let number = from.number();
                 (number, (from.offset() as u64 + size_bytes) as u32)
@@ -164,11 +174,11 @@ impl<E: Endpoint> Sender<E> {
                 self.batch.write(self.layout.closed(number), &words);
             }
             self.batch.write_word(self.layout.log_end(), next.0);
-            self.agreement.note_sending(next);
+            self.verified_acks.note_sending(next);
             self.execute(endpoint).await?;
-            self.agreement.note_sent(next, closed);
-            self.member.note_sent(next);
-            let counters = &self.member.counters;
+            self.verified_acks.note_sent(next, closed);
+            self.backup_entry.note_sent(next);
+            let counters = &self.backup_entry.counters;
             counters.round_count.fetch_add(1, Ordering::Relaxed);
             counters
                 .log_size_bytes
@@ -177,13 +187,13 @@ impl<E: Endpoint> Sender<E> {
         Ok(())
     }
 
-    /// RP4: the buffer of the segment that comes next is free.
-    async fn wait_for_buffer(&mut self, endpoint: &E) -> Result<(), WayError> {
+    /// Waits until the buffer of the next segment is free (REPLICATION-4).
+    async fn wait_for_buffer(&mut self, endpoint: &E) -> Result<(), LogConnectionError> {
         let number = self.sent_to().number();
         let mut attempt = 0;
-        while !self.layout.is_free(number, self.agreement.written_to()) {
-            self.look(endpoint).await?;
-            if self.layout.is_free(number, self.agreement.written_to()) {
+        while !self.layout.is_free(number, self.verified_acks.written_to()) {
+            self.poll(endpoint).await?;
+            if self.layout.is_free(number, self.verified_acks.written_to()) {
                 break;
             }
             backoff(attempt).await;
@@ -192,37 +202,38 @@ impl<E: Endpoint> Sender<E> {
         Ok(())
     }
 
-    /// Looks how far the backup is, and that nobody has taken over. One batch.
-    pub(crate) async fn look(&mut self, endpoint: &E) -> Result<(), WayError> {
+    /// Polls the backup's status words and epoch. Costs one batch.
+    pub(crate) async fn poll(&mut self, endpoint: &E) -> Result<(), LogConnectionError> {
         self.batch.clear();
         self.execute(endpoint).await
     }
 
-    /// Wishes that the log up to a place is made durable. One batch.
+    /// Requests that the log up to a position is made durable. Costs one batch.
     pub(crate) async fn ask_for_sync(
         &mut self,
         endpoint: &E,
         to: LogPosition,
-    ) -> Result<(), WayError> {
+    ) -> Result<(), LogConnectionError> {
         self.batch.clear();
         self.batch.write_word(self.layout.sync_wanted(), to.0);
         self.execute(endpoint).await
     }
 
-    /// RP8: behind everything else, a batch finds its primary's epoch, or counts for nothing.
-    async fn execute(&mut self, endpoint: &E) -> Result<(), WayError> {
-        if self.member.is_given_up() {
-            return Err(WayError::GivenUp);
+    /// Executes the batch with a final CAS. The batch counts only if the CAS finds the primary's
+    /// epoch (REPLICATION-8).
+    async fn execute(&mut self, endpoint: &E) -> Result<(), LogConnectionError> {
+        if self.backup_entry.is_given_up() {
+            return Err(LogConnectionError::GivenUp);
         }
-        // Who waits for a backup that hangs does not wait for ever.
-        if self.standing.is_stopped() {
-            return Err(WayError::Stopped);
+        // Waiting for a backup that hangs ends with a stop.
+        if self.epoch_state.is_stopped() {
+            return Err(LogConnectionError::Stopped);
         }
         let epoch = self.epoch.0;
         let found = self.batch.compare_swap(self.layout.epoch(), epoch, epoch);
         let status = self.batch.read(self.layout.status(), STATUS_SIZE_WORDS);
-        let asked = self.agreement.asked();
-        let receipts = asked.map(|number| {
+        let requested = self.verified_acks.requested();
+        let receipts = requested.map(|number| {
             let at = self.layout.receipt(number);
             self.batch.read(at, RECEIPT_SIZE_WORDS)
         });
@@ -230,15 +241,15 @@ impl<E: Endpoint> Sender<E> {
         endpoint.execute(&mut self.batch).await?;
         let found = self.batch.previous(found);
         if found != epoch {
-            return Err(WayError::Deposed(Epoch(found)));
+            return Err(LogConnectionError::Deposed(Epoch(found)));
         }
         let [written_to, failed, ref synced @ ..] = *self.batch.words(status) else {
             unreachable!("so many were read");
         };
         if failed != 0 {
-            return Err(WayError::Failed);
+            return Err(LogConnectionError::Failed);
         }
-        let said = Acknowledged {
+        let said = BackupAck {
             written_to: LogPosition(written_to),
             synced: receipt::decode(synced),
             closed: receipts
@@ -246,15 +257,16 @@ impl<E: Endpoint> Sender<E> {
                 .map(|slot| receipt::decode(self.batch.words(slot)))
                 .collect(),
         };
-        let taken = self.agreement.take(&self.log, &said);
-        if let Err(WayError::Mismatch(mismatch)) = &taken {
-            self.member.note_mismatch(mismatch);
+        let taken = self.verified_acks.take(&self.log, &said);
+        if let Err(LogConnectionError::Mismatch(mismatch)) = &taken {
+            self.backup_entry.note_mismatch(mismatch);
         }
-        self.member.note_verified(self.agreement.verified());
-        let counters = &self.member.counters;
-        let written_to = self.agreement.written_to().0;
+        self.backup_entry
+            .note_verified(self.verified_acks.verified());
+        let counters = &self.backup_entry.counters;
+        let written_to = self.verified_acks.written_to().0;
         counters.written_to.store(written_to, Ordering::Relaxed);
-        let synced_to = self.agreement.synced_to().0;
+        let synced_to = self.verified_acks.synced_to().0;
         counters.synced_to.store(synced_to, Ordering::Relaxed);
         taken
     }

@@ -1,5 +1,5 @@
-//! A backup that did not write what its primary wrote (RP15), or whose disk has something else
-//! (RP17).
+//! Differences between a backup's data and its primary's, written (REPLICATION-15) or on disk
+//! (REPLICATION-17).
 
 use core::fmt;
 
@@ -10,13 +10,13 @@ use thiserror::Error;
 /// Part of a region's data that a primary and its backups compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedPart {
-    /// A segment of the log, or its beginning if it is still being filled.
+    /// A segment of the log, or the written part of the open one.
     LogSegment(LogNumber),
-    /// A segment of a tree, counted from 0 on.
+    /// A segment of a tree, counted from 0.
     TreeSegment {
-        /// Which tree.
+        /// The tree.
         tree: TreeId,
-        /// Which of its segments.
+        /// Index of the segment in the tree.
         index: usize,
     },
 }
@@ -34,16 +34,17 @@ impl fmt::Display for ComparedPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("checksum mismatch in {part}: the primary has {primary}, the backup has {backup}")]
 pub struct Mismatch {
-    /// What was compared.
+    /// The compared part.
     pub part: ComparedPart,
-    /// What the primary has.
+    /// Length and checksum on the primary.
     pub primary: WrittenSum,
-    /// What the backup has acknowledged, or what its disk has; 0 bytes: nothing.
+    /// Length and checksum that the backup has acknowledged or has on its disk; 0 bytes if it has
+    /// nothing.
     pub backup: WrittenSum,
 }
 
 impl Mismatch {
-    /// Compares what both sides have of a part.
+    /// Compares the checksums of both sides.
     pub(crate) fn check(
         part: ComparedPart,
         (primary, backup): (WrittenSum, WrittenSum),

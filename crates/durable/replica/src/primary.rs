@@ -1,31 +1,33 @@
-//! The primary: an engine, and its backups.
+//! The primary: an engine and its backups.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farleaf_fabric::Endpoint;
-use farleaf_lsm::engine::{Snapshot, Worked};
+use farleaf_lsm::engine::{Snapshot, WorkDone};
 use farleaf_lsm::follow::{Follow, IndexKind};
 use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed, VerifiedPiece};
 use farleaf_lsm::{Durability, Engine};
 
+use crate::backup_entry::LinkStatus;
 use crate::compare::ComparisonCounts;
 use crate::error::{BackupId, Epoch, ReplicaError};
-use crate::fill::BackupWays;
-use crate::links::Links;
-use crate::member::LinkStatus;
+use crate::fill::BackupConnections;
+use crate::links::BackupLinks;
 
-/// How a region is replicated.
+/// Configuration of a region's replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicationOptions {
-    /// Whether its backups get trees ready made (Send-Index) or make them themselves (Build-Index).
+    /// Whether backups receive finished trees (Send-Index) or build their own (Build-Index).
     pub index: IndexKind,
-    /// RP9: flushes and merges wait while a backup lacks more edits.
+    /// Highest number of edits that a backup may lack before flushes and merges wait
+    /// (REPLICATION-9).
     pub behind_count_max: usize,
 }
 
 impl ReplicationOptions {
-    /// Trees are sent; background work waits while a backup lacks more than 8 edits.
+    /// Returns the defaults: trees are sent, and background work waits while a backup lacks more
+    /// than 8 edits.
     pub const fn new() -> Self {
         Self {
             index: IndexKind::Sent,
@@ -40,50 +42,51 @@ impl Default for ReplicationOptions {
     }
 }
 
-/// How a primary is doing.
+/// Status of a primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimaryStatus {
-    /// Which primary it is.
+    /// Epoch of the primary.
     pub epoch: Epoch,
-    /// RP13: it acknowledges nothing.
+    /// Whether the primary is stopped and acknowledges nothing (REPLICATION-13).
     pub is_stopped: bool,
-    /// The end of its log;
+    /// End of the primary's log.
     pub log_end: LogPosition,
-    /// and how much of it all backups have;
+    /// Log position up to which all backups have the log.
     pub replicated_to: LogPosition,
-    /// is to be had by all, as somebody waits for that now (0: nobody does);
+    /// Log position that waiting threads need on all backups; 0 if no thread waits.
     pub replicating_to: LogPosition,
-    /// and is to be durable on all.
+    /// Log position that is to be durable on all replicas.
     pub sync_wanted: LogPosition,
-    /// Its backups, and those that are being filled.
+    /// Status of each backup, including those being filled.
     pub backups: Vec<LinkStatus>,
-    /// What scrubbing has done, and found.
+    /// Progress and findings of scrubbing.
     pub scrub: ScrubCounts,
-    /// What comparing with its backups has found.
+    /// Results of comparisons with the backups.
     pub comparison: ComparisonCounts,
 }
 
-/// What a step of a primary's background work did.
+/// Work done by one step of a primary's background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrimaryWorked {
-    /// The engine's, or nothing.
-    Engine(Worked),
-    /// An edit was brought to a backup.
+pub enum PrimaryWorkDone {
+    /// The step of the engine, or nothing.
+    Engine(WorkDone),
+    /// An edit was sent to a backup.
     Shipped,
 }
 
 /// An engine whose writes are acknowledged when all of its backups have them.
 ///
-/// Any number of threads may use it. Clones are the same one.
+/// Any number of threads may use a primary. Clones share it.
 #[derive(Debug)]
 pub struct Primary<E> {
     engine: Engine,
-    links: Arc<Links<E>>,
+    links: Arc<BackupLinks<E>>,
     options: ReplicationOptions,
     scrubbing: Arc<Scrubbing>,
 }
 
-/// Where scrubbing is, for one thread at a time; and what it has done, which nobody waits for.
+/// Position of the scrub, which one thread at a time uses, and its counts, which are read without
+/// waiting.
 #[derive(Debug, Default)]
 struct Scrubbing {
     scrub: Mutex<Scrub>,
@@ -108,15 +111,15 @@ impl<E> Clone for Primary<E> {
 }
 
 impl<E: Endpoint + Send + 'static> Primary<E> {
-    /// Of an engine that was opened, or promoted, and that nobody else uses: without backups. No
-    /// primary of this region ever had this epoch, or a higher one (RP8); who keeps the region's
-    /// map sees to that.
+    /// Creates a primary without backups from an engine that was opened or promoted and has no
+    /// other user. No primary of this region may ever have had this epoch or a higher one
+    /// (REPLICATION-8); the control plane ensures that.
     ///
     /// # Panics
-    /// Somebody follows the engine already.
+    /// If the engine already has a follower.
     pub fn new(engine: Engine, epoch: Epoch, options: ReplicationOptions) -> Self {
         let log = Arc::clone(engine.log());
-        let links = Arc::new(Links::new(log, epoch, options.index));
+        let links = Arc::new(BackupLinks::new(log, epoch, options.index));
         engine.set_follow(Arc::clone(&links) as Arc<dyn Follow>);
         Self {
             engine,
@@ -126,40 +129,47 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         }
     }
 
-    /// Fills a backup with all that there is, and has writes wait for it from then on. Returns when
-    /// it has everything; meanwhile the primary serves. Two WRITEs and a call for each 2 MiB. The
-    /// backup has begun ([`Backup::new`](crate::Backup::new)) since anybody last filled it.
+    /// Fills a backup with all data and makes writes wait for it from then on. Returns when the
+    /// backup has everything; the primary serves meanwhile. Costs two WRITEs and a call for each 2
+    /// MiB. The backup must be newly created ([`Backup::new`](crate::Backup::new)) and not filled
+    /// since.
     ///
     /// # Errors
-    /// [`ReplicaError::WrongBackup`]: there is one of this number. [`ReplicaError::NotFilled`]: the
-    /// primary goes on without it. [`ReplicaError::Deposed`], [`ReplicaError::Stopped`]. Or this
-    /// engine cannot be read.
-    pub fn add_backup(&self, id: BackupId, ways: BackupWays<E>) -> Result<(), ReplicaError> {
-        self.links.fill(&self.engine, id, ways)
+    /// - [`ReplicaError::WrongBackup`]: a backup with this number exists.
+    /// - [`ReplicaError::NotFilled`] or [`ReplicaError::Mismatch`]: the primary continues without
+    ///   the backup.
+    /// - [`ReplicaError::Deposed`], [`ReplicaError::Stopped`].
+    /// - The engine's error if its files cannot be read.
+    pub fn add_backup(
+        &self,
+        id: BackupId,
+        connections: BackupConnections<E>,
+    ) -> Result<(), ReplicaError> {
+        self.links.fill(&self.engine, id, connections)
     }
 
-    /// RP6: goes on without a backup. Whoever keeps the region's map has taken it out there first,
-    /// so that it will never be promoted.
+    /// Removes a backup; the primary continues without it (REPLICATION-6). The control plane must
+    /// first remove it from the map of regions, so that it is never promoted.
     ///
     /// # Errors
-    /// [`ReplicaError::WrongBackup`]: there is none of this number.
+    /// [`ReplicaError::WrongBackup`]: no backup has this number.
     pub fn remove_backup(&self, id: BackupId) -> Result<(), ReplicaError> {
         self.links.remove(id)
     }
 
-    /// RP6: a backup that has not failed, and does nothing any more, counts as lost; whoever waits
-    /// for it waits no longer. Nothing happens if there is none of this number.
+    /// Declares a backup lost that has not failed but makes no progress any more (REPLICATION-6).
+    /// Threads that wait for it stop waiting. Does nothing if no backup has this number.
     pub fn lose_backup(&self, id: BackupId, how: &str) {
         self.links.lose(id, how);
     }
 
-    /// Gives a key a value. Returns when all backups have it in their buffers: one round trip to
-    /// all of them at once, which all who wait share, and no processor of theirs. With
-    /// [`Durability::Sync`], when it is on the devices of all, too.
+    /// Sets a key's value. Returns when all backups have the record in their buffers. This costs
+    /// one round trip to all of them in parallel, which all waiting threads share, and no processor
+    /// time of theirs. With [`Durability::Sync`], returns when the record is also on all devices.
     ///
     /// # Errors
-    /// Those of [`Engine::put`]; [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`],
-    /// [`ReplicaError::Stopped`]: it may be there or not.
+    /// The errors of [`Engine::put`]; [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`],
+    /// [`ReplicaError::Stopped`]: the write may or may not have taken effect.
     pub fn put(
         &self,
         key: &[u8],
@@ -169,10 +179,10 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.write(key, Some(value), durability)
     }
 
-    /// Takes a key's value away. Costs as [`Self::put`] does.
+    /// Deletes a key. Costs as much as [`Self::put`].
     ///
     /// # Errors
-    /// As those of [`Self::put`].
+    /// The errors of [`Self::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<(), ReplicaError> {
         self.write(key, None, durability)
     }
@@ -188,29 +198,29 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.wait_for(end, durability)
     }
 
-    /// That writes can be acknowledged, as far as is known. What is not written because of this was
-    /// never in the log.
+    /// Checks that writes can be acknowledged, as far as is known. A write that is not made because
+    /// of this error was never in the log.
     ///
     /// # Errors
-    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`].
+    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`], [`ReplicaError::Stopped`].
     pub fn check(&self) -> Result<(), ReplicaError> {
         self.links.check()
     }
 
-    /// Writes a record that nobody sees, and that is not acknowledged, until
-    /// [`wait_for`](Self::wait_for) has returned: for several writes that wait once. Where its
-    /// record ends in the log.
+    /// Appends a record without waiting and returns its end in the log. The record is not visible
+    /// and not acknowledged until [`wait_for`](Self::wait_for) has returned. So several writes can
+    /// wait once.
     ///
     /// # Errors
-    /// Those of [`Engine::put`].
+    /// The errors of [`Engine::put`].
     pub fn append(&self, key: &[u8], value: Option<&[u8]>) -> Result<LogPosition, ReplicaError> {
         Ok(self.engine.append(key, value)?)
     }
 
-    /// Returns when everything before a place in the log is replicated (RP5).
+    /// Waits until everything before a log position is replicated (REPLICATION-5).
     ///
     /// # Errors
-    /// As those of [`Self::put`].
+    /// The errors of [`Self::put`].
     pub fn wait_for(&self, end: LogPosition, durability: Durability) -> Result<(), ReplicaError> {
         let is_synced = durability == Durability::Sync && self.links.sync_alone(end)?;
         if !is_synced {
@@ -219,42 +229,44 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
                 self.links.sync_to(end)?;
             }
         }
-        self.links.check_goes_on()
+        self.links.check_not_stopped()
     }
 
-    /// Where the log ends now.
+    /// Returns the current end of the log.
     pub fn log_end(&self) -> LogPosition {
         self.links.log.end()
     }
 
-    /// Up to where something has been written that is not known to be durable on this and on all
-    /// backups; none: all of it is. What a sync itself puts into the log does not count: when
-    /// [`wait_for`](Self::wait_for) that place has returned, with [`Durability::Sync`], it is none
-    /// until somebody writes, but for a mark that begins a segment, which can count once. Costs two
-    /// locks, one of which writers take.
+    /// Returns the end of the writes that are not known to be durable on the primary and all
+    /// backups; `None` if all are durable.
+    ///
+    /// Marks that a sync itself appends do not count. After [`wait_for`](Self::wait_for) that
+    /// position with [`Durability::Sync`], the result is `None` until the next write. One
+    /// exception: a mark at the beginning of a segment can count once. Costs two locks; writers
+    /// take one of them.
     pub fn unsynced_to(&self) -> Option<LogPosition> {
         self.links.unsynced_to()
     }
 
-    /// The value of a key, of what all backups have (RP5). Costs as [`Engine::get`] does, and
-    /// nothing of the network.
+    /// Reads a key's replicated value (REPLICATION-5). Costs as much as [`Engine::get`], and no
+    /// network access.
     ///
-    /// As long as no other primary has taken over, it is the value at some moment while this runs
-    /// (RP8).
+    /// As long as no other primary has taken over, the value is that of some moment during the call
+    /// (REPLICATION-8).
     ///
     /// # Errors
-    /// Those of [`Engine::get`]; [`ReplicaError::Stopped`]; [`ReplicaError::Deposed`], if that is
-    /// known.
+    /// The errors of [`Engine::get`]; [`ReplicaError::Stopped`]; [`ReplicaError::Deposed`], if that
+    /// is known.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReplicaError> {
         self.links.check_leads()?;
         let bound = self.links.replicated_to();
         let value = self.engine.get_before(key, bound)?;
-        self.links.check_goes_on()?;
+        self.links.check_not_stopped()?;
         Ok(value)
     }
 
-    /// All keys and values, of what all backups have (RP5), to be scanned. Who answers with what a
-    /// scan of it has read asks [`Self::check_leads`] then.
+    /// Returns a snapshot of all replicated keys and values (REPLICATION-5), for scans. A caller
+    /// that replies with data from the snapshot must call [`Self::check_leads`] after reading.
     ///
     /// # Errors
     /// [`ReplicaError::Stopped`]; [`ReplicaError::Deposed`], if that is known.
@@ -264,7 +276,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         Ok(self.engine.snapshot_before(bound))
     }
 
-    /// RP13: that it has not stopped, and is not known to be deposed. Costs nothing of the network.
+    /// Checks that the primary has not stopped and is not known to be deposed (REPLICATION-13).
+    /// Costs no network access.
     ///
     /// # Errors
     /// [`ReplicaError::Stopped`], [`ReplicaError::Deposed`].
@@ -272,83 +285,90 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.links.check_leads()
     }
 
-    /// RP8: that no other primary had taken over at some moment while this runs. One round trip.
+    /// Confirms that no other primary had taken over at some moment during the call
+    /// (REPLICATION-8). Costs one round trip.
     ///
     /// # Errors
     /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`], [`ReplicaError::Stopped`].
     pub fn confirm(&self) -> Result<(), ReplicaError> {
         self.links.confirm()?;
-        self.links.check_goes_on()
+        self.links.check_not_stopped()
     }
 
-    /// RP12: goes on at a later epoch with the same backups, which keep all that they have, also
-    /// after a [`stop`](Self::stop). Who keeps the map has given that epoch, and all between it and
-    /// the one before, to this primary. A backup may have been raised before
-    /// ([`Backup::raise`](crate::Backup::raise)), or is later. One round trip to all of them at
-    /// once, when those that were under way are done.
+    /// Continues at a later epoch with the same backups, which keep all their data, also after a
+    /// [`stop`](Self::stop) (REPLICATION-12).
     ///
-    /// When it returns, all that is acknowledged is at the new epoch. A backup that was not reached
-    /// is lost (RP6), as [`Self::status`] and the next write say.
+    /// The control plane must have given this primary the new epoch and all epochs since its
+    /// current one. A backup may be raised before or after
+    /// ([`Backup::raise`](crate::Backup::raise)). Costs one round trip to all backups in parallel,
+    /// after the batches in progress have completed.
+    ///
+    /// When the call returns, everything is acknowledged at the new epoch. An unreachable backup is
+    /// lost (REPLICATION-6); [`Self::status`] and the next write report that.
     ///
     /// # Errors
-    /// [`ReplicaError::NotLater`]: nothing was changed. [`ReplicaError::Deposed`]: a backup is of
-    /// another epoch, and nothing is acknowledged any more.
+    /// - [`ReplicaError::NotLater`]: nothing was changed.
+    /// - [`ReplicaError::Deposed`]: a backup has a foreign epoch, and nothing is acknowledged any
+    ///   more.
     pub fn raise(&self, epoch: Epoch) -> Result<(), ReplicaError> {
         self.links.raise(epoch)
     }
 
-    /// RP13: no write, sync or read is acknowledged any more, before [`raise`](Self::raise): what
-    /// is under way has been found to be acknowledged before this returns, or ends with an error,
-    /// also if it waits for a backup that hangs. Waits for nobody. Background work goes on, but for
-    /// what is not replicated.
-    pub fn stop(&self) {
-        self.links.stop();
+    /// Stops the primary: it acknowledges no write, sync or read until [`raise`](Self::raise)
+    /// reaches the epoch `before` (REPLICATION-13).
+    ///
+    /// An operation in progress either passed its check before this returns, or ends with an error,
+    /// even if it waits for a backup that hangs. Nothing changes if the primary already has that
+    /// epoch. The call does not wait. Background work continues, except for data that is not
+    /// replicated.
+    pub fn stop(&self, before: Epoch) {
+        self.links.stop(before);
     }
 
-    /// Makes all writes durable on all that have taken effect.
+    /// Makes all writes that have taken effect durable on all replicas.
     ///
     /// # Errors
-    /// As those of [`Self::put`].
+    /// The errors of [`Self::put`].
     pub fn sync(&self) -> Result<(), ReplicaError> {
         self.links.sync_to(self.links.log.end())?;
-        self.links.check_goes_on()
+        self.links.check_not_stopped()
     }
 
-    /// Does the step of background work that is next: the engine's, and bringing edits to backups,
-    /// in turn while there are both. Any thread may call it.
+    /// Does the next step of background work. Steps of the engine alternate with edits sent to
+    /// backups while there are both. Any thread may call it.
     ///
     /// # Errors
-    /// Those of [`Engine::maintain`]. A backup that takes nothing in is no error here: it is lost
-    /// (RP6).
-    pub fn maintain(&self) -> Result<PrimaryWorked, ReplicaError> {
+    /// The errors of [`Engine::maintain`]. A backup that rejects an edit is not an error here: it
+    /// is lost (REPLICATION-6).
+    pub fn maintain(&self) -> Result<PrimaryWorkDone, ReplicaError> {
         if self.links.behind_count() > self.options.behind_count_max {
             if self.links.ship_next()? {
-                return Ok(PrimaryWorked::Shipped);
+                return Ok(PrimaryWorkDone::Shipped);
             }
-            return Ok(PrimaryWorked::Engine(Worked::Nothing));
+            return Ok(PrimaryWorkDone::Engine(WorkDone::Nothing));
         }
         match self.engine.maintain()? {
-            Worked::Nothing if self.links.ship_next()? => Ok(PrimaryWorked::Shipped),
-            worked => Ok(PrimaryWorked::Engine(worked)),
+            WorkDone::Nothing if self.links.ship_next()? => Ok(PrimaryWorkDone::Shipped),
+            worked => Ok(PrimaryWorkDone::Engine(worked)),
         }
     }
 
-    /// SC7: looks at the next 2 MiB at the most of its directory for bits that have flipped, while
-    /// it serves. Any thread may call it, as often as it likes; two at once take turns.
+    /// Scrubs the next piece of the primary's directory, at most 2 MiB, while it serves. Any thread
+    /// may call it at any time; concurrent calls take turns.
     ///
-    /// RP17: then compares what it has found to be valid with each backup: a call to each, for
-    /// which that one reads as much of its own disk. A backup whose disk has something else is lost
-    /// (RP6).
+    /// Then compares the valid pieces with each backup (REPLICATION-17). This costs a call to each
+    /// backup, which reads as much of its own disk. A backup whose disk differs is lost
+    /// (REPLICATION-6).
     ///
     /// # Errors
-    /// [`ReplicaError::Engine`], of which the damage is
-    /// [`DamagedLog`](farleaf_lsm::LsmError::DamagedLog) or
-    /// [`DamagedTree`](farleaf_lsm::LsmError::DamagedTree): it goes on, and whoever keeps the map
-    /// has it replaced.
+    /// [`ReplicaError::Engine`]. Corruption is reported as
+    /// [`CorruptLog`](farleaf_lsm::LsmError::CorruptLog) or
+    /// [`CorruptTree`](farleaf_lsm::LsmError::CorruptTree). The primary then continues, and the
+    /// control plane is expected to replace it.
     pub fn scrub_step(&self) -> Result<Scrubbed, ReplicaError> {
         let scrub = self.scrubbing.scrub.lock();
         let mut scrub = scrub.unwrap_or_else(PoisonError::into_inner);
-        // What the step before has left: a large record has several pieces.
+        // Pieces left by the previous step: a large record has several.
         if let Some(piece) = scrub.take_verified() {
             self.compare(&piece)?;
             return Ok(Scrubbed {
@@ -374,24 +394,25 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         Ok(())
     }
 
-    /// Its engine, whose own writes would not be replicated before the next write here is.
+    /// Returns the primary's engine. Writes made directly to the engine are replicated only with
+    /// the next write through the primary.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// How it is doing.
+    /// Returns the primary's status.
     pub fn status(&self) -> PrimaryStatus {
         let (scrub, comparison) = *self.scrubbing.counts();
         PrimaryStatus {
             epoch: self.links.epoch(),
-            is_stopped: self.links.check_goes_on().is_err(),
+            is_stopped: self.links.check_not_stopped().is_err(),
             log_end: self.links.log.end(),
             replicated_to: self.links.replicated_to(),
             replicating_to: self.links.replicating_to(),
             sync_wanted: self.links.sync_wanted(),
             backups: self
                 .links
-                .members()
+                .backup_entries()
                 .values()
                 .map(|it| it.status())
                 .collect(),

@@ -1,87 +1,91 @@
-//! A primary goes on at a later epoch (RP12), or stops (RP13).
+//! Continuing at a later epoch (REPLICATION-12), and stopping (REPLICATION-13).
 
 use std::sync::Arc;
 
 use farleaf_fabric::Endpoint;
 
-use crate::error::{Epoch, Failure, ReplicaError};
-use crate::links::{Links, for_each};
-use crate::log_way::WayError;
+use crate::all_connections::for_each;
+use crate::error::{Epoch, ReplicaError, WriteFailure};
+use crate::links::BackupLinks;
+use crate::log_connection::LogConnectionError;
 
-impl<E: Endpoint + Send> Links<E> {
-    /// RP12: goes on at a later epoch with the same backups. Whoever replicates, syncs or confirms
-    /// has the ways, so that is before, at the old epoch, or behind, at the new one.
+impl<E: Endpoint + Send> BackupLinks<E> {
+    /// Continues at a later epoch with the same backups (REPLICATION-12). A thread that replicates,
+    /// syncs or confirms holds the connections. So it comes either before, at the old epoch, or
+    /// after, at the new one.
     pub(crate) fn raise(&self, to: Epoch) -> Result<(), ReplicaError> {
-        let stops = self.standing.stops();
-        let mut ways = self.ways();
+        let mut connections = self.connections();
         let own = self.epoch();
         if to <= own {
             return Err(ReplicaError::NotLater { own, given: to });
         }
-        self.check_can_be(to)?;
-        let failures = for_each(&mut ways, |sender, endpoint| sender.raise(endpoint, to));
+        self.check_not_deposed(to)?;
+        let failures = for_each(&mut connections, |sender, endpoint| {
+            sender.raise(endpoint, to)
+        });
         let mut deposed = None;
         for (backup, error) in failures {
-            let is_deposed = matches!(error, WayError::Deposed(_));
+            let is_deposed = matches!(error, LogConnectionError::Deposed(_));
             let error = self.note((backup, error));
             if is_deposed {
                 deposed = Some(error);
             } else {
-                // RP6: writes wait for it to be removed, at the new epoch.
+                // Writes at the new epoch wait until the backup is removed (REPLICATION-6).
                 tracing::warn!(%error, "a backup was not reached when its primary went on");
             }
         }
         if let Some(deposed) = deposed {
             return Err(deposed);
         }
-        self.standing.go_on(to, stops);
-        // What was found at the new epoch before was this primary's own.
-        self.settle_failure();
-        drop(ways);
+        self.epoch_state.continue_at(to);
+        // If the new epoch was found before, this primary itself had caused it.
+        self.recompute_failure();
+        drop(connections);
         Ok(())
     }
 
-    /// That nobody has taken over, or whoever was found to have done so is this primary itself.
-    fn check_can_be(&self, to: Epoch) -> Result<(), ReplicaError> {
+    /// Checks that no other primary has taken over; the new epoch `to` counts as this primary's
+    /// own.
+    fn check_not_deposed(&self, to: Epoch) -> Result<(), ReplicaError> {
         match &*self.failure() {
-            Some(failure @ Failure::Deposed { found, .. }) if *found != to => {
+            Some(failure @ WriteFailure::Deposed { found, .. }) if *found != to => {
                 Err(failure.clone().into())
             }
             _ => Ok(()),
         }
     }
 
-    /// RP13: acknowledges nothing more.
-    pub(crate) fn stop(&self) {
-        self.standing.stop();
+    /// Stops acknowledging at epochs before this one (REPLICATION-13).
+    pub(crate) fn stop(&self, before: Epoch) {
+        self.epoch_state.stop(before);
     }
 
-    /// RP13: that it has not stopped. Who looks when something has taken effect may acknowledge it,
-    /// however late that comes.
-    pub(crate) fn check_goes_on(&self) -> Result<(), ReplicaError> {
-        if self.standing.is_stopped() {
+    /// Checks that the primary has not stopped (REPLICATION-13). An operation that took effect
+    /// before this check may be acknowledged, however late the reply is sent.
+    pub(crate) fn check_not_stopped(&self) -> Result<(), ReplicaError> {
+        if self.epoch_state.is_stopped() {
             return Err(ReplicaError::Stopped);
         }
         Ok(())
     }
 
-    /// What writes wait for, by what is known of each backup.
-    fn settle_failure(&self) {
-        let members = self.members();
-        let lost = members.values().find_map(|it| {
+    /// Recomputes the failure that writes get, from the state of each backup.
+    fn recompute_failure(&self) {
+        let backup_entries = self.backup_entries();
+        let lost = backup_entries.values().find_map(|it| {
             let how = it.lost()?.to_owned();
-            Some(Failure::Lost { backup: it.id, how })
+            Some(WriteFailure::Lost { backup: it.id, how })
         });
         *self.failure() = lost;
     }
 
-    /// The epoch that it is of now.
+    /// Returns the current epoch.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.standing.epoch()
+        self.epoch_state.epoch()
     }
 
-    /// For a way to a backup.
-    pub(crate) fn standing(&self) -> Arc<crate::standing::Standing> {
-        Arc::clone(&self.standing)
+    /// Returns the shared epoch state, for a connection to a backup.
+    pub(crate) fn epoch_state(&self) -> Arc<crate::epoch_state::EpochState> {
+        Arc::clone(&self.epoch_state)
     }
 }

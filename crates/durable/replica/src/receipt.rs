@@ -1,17 +1,17 @@
-//! What a backup says that it wrote of a log segment, as words of its memory (RP15).
+//! A backup's receipt for what it wrote of a log segment, as words of its memory (REPLICATION-15).
 
 use farleaf_lsm::follow::SegmentSum;
 use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
 use farleaf_lsm::written::WrittenSum;
 
-/// Words of a receipt: number of the segment, where the backup takes it to end, length and checksum
-/// of what it wrote, and a checksum of these four.
+/// Number of words of a receipt: number of the segment, its end in the backup's view, length and
+/// checksum of the written bytes, and a checksum of these four.
 ///
-/// A READ that races with a WRITE returns any mix of old and new words (F3). The last word tells
-/// such a mix from a receipt.
+/// A READ that races with a WRITE returns any mix of old and new words (FABRIC-3). The last word
+/// reveals such a mix.
 pub(crate) const RECEIPT_SIZE_WORDS: usize = 5;
 
-/// The first segment numbers of logs are far below: positions have 54 bits.
+/// Upper bound of segment numbers: log positions have 54 bits, so valid numbers are far below.
 const NUMBER_MAX: u64 = (1 << 33) - 1;
 
 pub(crate) fn encode(of: SegmentSum) -> [u64; RECEIPT_SIZE_WORDS] {
@@ -20,8 +20,8 @@ pub(crate) fn encode(of: SegmentSum) -> [u64; RECEIPT_SIZE_WORDS] {
     [words[0], words[1], words[2], words[3], seal(words)]
 }
 
-/// Of words that may be anything. `None`: they are no receipt, or a mix of two; the backup may have
-/// been writing them, and they are read again.
+/// Decodes untrusted words. Returns `None` if they are not a receipt, or a mix of two. The backup
+/// may be writing them, so the caller reads again.
 pub(crate) fn decode(words: &[u64]) -> Option<SegmentSum> {
     let [number, end, size_bytes, crc, sealed] = *words else {
         return None;
@@ -40,7 +40,7 @@ pub(crate) fn decode(words: &[u64]) -> Option<SegmentSum> {
     })
 }
 
-/// Never 0 for zeros, so memory that nobody has written is no receipt.
+/// Computes the checksum word. It is never 0 for zeros, so zeroed memory is not a receipt.
 fn seal(words: [u64; 4]) -> u64 {
     let mut bytes = [0; 40];
     bytes[..8].copy_from_slice(b"receipt\0");
@@ -53,7 +53,7 @@ fn seal(words: [u64; 4]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     fn of(number: u64, bytes: &[u8]) -> SegmentSum {
         SegmentSum {
@@ -63,7 +63,7 @@ mod tests {
         }
     }
 
-    /// The format: a later version that changes it must say so (`VERSION`).
+    /// Fixes the format: a change needs a new `VERSION`.
     #[test]
     fn a_receipt_is_golden() {
         let words = encode(of(7, b"123456789"));
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(decode(&words[..4]), None);
     }
 
-    /// Promise: a mix of the words of two receipts, which a race may return, is neither of them,
-    /// unless it is one of them; words that are anything are no receipt, or say what they are.
+    /// A mix of the words of two receipts, which a race may return, is rejected unless it equals
+    /// one of them. Arbitrary words are rejected or decode to themselves.
     #[test]
     fn a_mix_of_two_receipts_is_none() {
         let (old, new) = (encode(of(4, b"old")), encode(of(6, b"newer")));
@@ -87,7 +87,7 @@ mod tests {
         }
         run("receipts of a backup", |random| {
             let mut words = encode(of(random.below(9), b"bytes"));
-            words[random.index(5)] ^= random.next();
+            words[random.index(5)] ^= random.bits();
             if let Some(receipt) = decode(&words) {
                 assert_eq!(encode(receipt), words);
             }

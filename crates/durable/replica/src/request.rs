@@ -1,6 +1,6 @@
-//! What a primary asks of a backup by messages (RP3), as JSON.
+//! Requests from a primary to a backup (REPLICATION-3), as JSON.
 
-use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit, OwnPiece, PieceSum};
+use farleaf_lsm::follow::{BaseManifest, IndexKind, InstalledEdit, OwnPiece, PieceSum};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::{LogNumber, TreeId};
 use farleaf_lsm::scrub::PieceName;
@@ -8,41 +8,44 @@ use farleaf_lsm::tree::TreeShape;
 use farleaf_lsm::written::WrittenSum;
 use serde::{Deserialize, Serialize};
 
-/// The version of all that is said here, and of [`Layout`](crate::Layout).
+/// Version of all messages in this module, and of [`Layout`](crate::Layout).
 pub(crate) const VERSION: u32 = 3;
-/// So many log segments are freed by one request at the most: it has to fit into the ring.
+/// Highest number of log segments that one request frees: the request has to fit into the ring.
 pub(crate) const FREED_COUNT_MAX: usize = 512;
 
-/// An answer to a request that asks for something; others are answered by nothing.
+/// Result of a request; requests without a result get an empty reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Reply {
-    /// To the one that begins: whether there is a copy of which pieces can be taken.
+pub(crate) enum ReplicationReply {
+    /// Result of `Begin`: whether there is a previous copy whose pieces can be reused.
     Begun { has_previous: bool },
-    /// To an offer: whether it is there, and was taken. Else it has to come.
+    /// Result of an offer: whether the backup had the piece and reused it. If not, the primary
+    /// sends it.
     Taken(bool),
-    /// To a segment of the log or of a tree: what was written of it (RP15).
+    /// Result of a segment of the log or of a tree: length and checksum of what was written
+    /// (REPLICATION-15).
     Written(WrittenSum),
-    /// To a request for a piece's checksum: what the backup's disk has of it.
+    /// Result of a request for a piece's checksum: length and checksum of the piece on the backup's
+    /// disk.
     Piece(OwnPiece),
 }
 
-impl Reply {
+impl ReplicationReply {
     pub(crate) fn encode(self) -> Vec<u8> {
         serde_json::to_vec(&self).expect("it is a plain value")
     }
 
-    /// Of bytes that may be anything; `Err`: why they are none.
+    /// Decodes untrusted bytes. An `Err` is the reason why they are not a reply.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes).map_err(|error| format!("it is no answer: {error}"))
     }
 }
 
-/// A request. The bytes that it is about lie in the buffer for trees.
+/// A request. The bytes that it refers to lie in the buffer for trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Request {
-    /// A primary comes: everything that was here is to go.
+pub(crate) enum ReplicationRequest {
+    /// A primary begins to fill the backup; its previous content is discarded.
     Begin {
         version: u32,
         epoch: u64,
@@ -55,46 +58,48 @@ pub(crate) enum Request {
         end: Option<u32>,
         size_bytes: u32,
     },
-    /// The next segment of a tree, of the base or of an edit to come.
+    /// The next segment of a tree of the base or of an upcoming edit.
     TreeSegment {
         id: TreeId,
         index: usize,
         size_bytes: u32,
     },
-    /// RP14: a log segment of the base, whose first bytes have this sum. Is it there?
+    /// Offers a log segment of the base, whose counted bytes have this checksum (REPLICATION-14).
     LogOffer {
         number: LogNumber,
         end: Option<u32>,
         size_bytes: u32,
         sum: PieceSum,
     },
-    /// RP14: the next segment of a tree of the base, whose blocks have this sum. Is it there?
+    /// Offers the next segment of a tree of the base, whose blocks have this checksum
+    /// (REPLICATION-14).
     TreeOffer {
         id: TreeId,
         index: usize,
         size_bytes: u32,
         sum: PieceSum,
     },
-    /// A tree of the base is whole.
+    /// All segments of a tree of the base were sent.
     Tree {
         level: usize,
         id: TreeId,
         shape: TreeShape,
     },
-    /// The base is whole.
-    Finish(BaseEnd),
-    /// An edit.
+    /// All of the base was sent.
+    Finish(BaseManifest),
+    /// An edit of the manifest.
     Edit(InstalledEdit),
-    /// RP17: the checksum of so many bytes of a piece, as read from the backup's disk.
+    /// Requests the checksum of `size_bytes` bytes of a piece, read from the backup's disk
+    /// (REPLICATION-17).
     Piece { name: PieceName, size_bytes: u32 },
 }
 
-impl Request {
+impl ReplicationRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("it has no maps, whose keys might be none of JSON's")
     }
 
-    /// Of bytes that may be anything; `Err`: why they are none.
+    /// Decodes untrusted bytes. An `Err` is the reason why they are not a request.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes).map_err(|error| format!("it is no request: {error}"))
     }
@@ -103,11 +108,11 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
     use farleaf_lsm::place::{BlockNumber, LogPosition};
     use farleaf_lsm::tree::BlockRange;
 
-    fn all() -> [(Request, &'static str); 6] {
+    fn all() -> [(ReplicationRequest, &'static str); 6] {
         let range = |first, count| BlockRange {
             first: BlockNumber(first),
             count,
@@ -125,34 +130,34 @@ mod tests {
             r#""filter":{"first":0,"count":1},"references":{"first":1,"count":1}}"#
         );
         assert_eq!(serde_json::to_string(&shape).expect("JSON"), shape_text);
-        let begin = Request::Begin {
+        let begin = ReplicationRequest::Begin {
             version: 3,
             epoch: 7,
             engine: EngineId(u64::MAX),
             index: IndexKind::Sent,
         };
-        let log = Request::LogSegment {
+        let log = ReplicationRequest::LogSegment {
             number: LogNumber(3),
             end: Some(40),
             size_bytes: 2 << 20,
         };
-        let segment = Request::TreeSegment {
+        let segment = ReplicationRequest::TreeSegment {
             id: TreeId(9),
             index: 1,
             size_bytes: 4096,
         };
-        let tree = Request::Tree {
+        let tree = ReplicationRequest::Tree {
             level: 2,
             id: TreeId(9),
             shape,
         };
-        let finish = Request::Finish(BaseEnd {
+        let finish = ReplicationRequest::Finish(BaseManifest {
             next_log: LogNumber(4),
             read_from: LogPosition(99),
             next_tree: TreeId(10),
             edit_count: 6,
         });
-        let edit = Request::Edit(InstalledEdit {
+        let edit = ReplicationRequest::Edit(InstalledEdit {
             log_end: LogPosition(1),
             read_from: None,
             removed: vec![TreeId(9)],
@@ -180,15 +185,15 @@ mod tests {
         [begin, log, segment, tree, finish, edit].map(|it| (it, golden.next().expect("as many")))
     }
 
-    fn offers() -> [(Request, &'static str); 2] {
+    fn offers() -> [(ReplicationRequest, &'static str); 2] {
         let sum = PieceSum::of(b"abc");
-        let log = Request::LogOffer {
+        let log = ReplicationRequest::LogOffer {
             number: LogNumber(3),
             end: None,
             size_bytes: 2 << 20,
             sum,
         };
-        let tree = Request::TreeOffer {
+        let tree = ReplicationRequest::TreeOffer {
             id: TreeId(9),
             index: 1,
             size_bytes: 4096,
@@ -205,14 +210,14 @@ mod tests {
         [(log, log_text), (tree, tree_text)]
     }
 
-    fn pieces() -> [(Request, &'static str); 2] {
-        let log = Request::Piece {
+    fn pieces() -> [(ReplicationRequest, &'static str); 2] {
+        let log = ReplicationRequest::Piece {
             name: PieceName::Log {
                 number: LogNumber(3),
             },
             size_bytes: 2 << 20,
         };
-        let tree = Request::Piece {
+        let tree = ReplicationRequest::Piece {
             name: PieceName::Tree {
                 id: TreeId(9),
                 index: 1,
@@ -224,19 +229,19 @@ mod tests {
         [(log, log_text), (tree, tree_text)]
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Fixes the format of requests: a change needs a new version.
     #[test]
     fn requests_are_golden() {
         for (request, golden) in all().into_iter().chain(offers()).chain(pieces()) {
             assert_eq!(String::from_utf8_lossy(&request.encode()), golden);
-            assert_eq!(Request::decode(golden.as_bytes()), Ok(request));
+            assert_eq!(ReplicationRequest::decode(golden.as_bytes()), Ok(request));
         }
     }
 
-    /// The format of answers, as well.
+    /// Fixes the format of replies: a change needs a new version.
     #[test]
     fn answers_are_golden() {
-        let begun = Reply::Begun { has_previous: true };
+        let begun = ReplicationReply::Begun { has_previous: true };
         let found = OwnPiece::Found(WrittenSum {
             size_bytes: u32::MAX,
             crc: u64::MAX,
@@ -245,53 +250,59 @@ mod tests {
             r#"{"piece":{"found":{"size_bytes":4294967295,"crc":18446744073709551615}}}"#;
         for (reply, golden) in [
             (begun, r#"{"begun":{"has_previous":true}}"#),
-            (Reply::Taken(false), r#"{"taken":false}"#),
+            (ReplicationReply::Taken(false), r#"{"taken":false}"#),
             (
-                Reply::Written(WrittenSum {
+                ReplicationReply::Written(WrittenSum {
                     size_bytes: u32::MAX,
                     crc: u64::MAX,
                 }),
                 r#"{"written":{"size_bytes":4294967295,"crc":18446744073709551615}}"#,
             ),
-            (Reply::Piece(found), found_text),
-            (Reply::Piece(OwnPiece::Absent), r#"{"piece":"absent"}"#),
-            (Reply::Piece(OwnPiece::NotYet), r#"{"piece":"not_yet"}"#),
+            (ReplicationReply::Piece(found), found_text),
+            (
+                ReplicationReply::Piece(OwnPiece::Absent),
+                r#"{"piece":"absent"}"#,
+            ),
+            (
+                ReplicationReply::Piece(OwnPiece::NotYet),
+                r#"{"piece":"not_yet"}"#,
+            ),
         ] {
-            assert!(golden.len() <= crate::index_way::REPLY_SIZE_BYTES_MAX);
+            assert!(golden.len() <= crate::index_connection::REPLY_SIZE_BYTES_MAX);
             assert_eq!(String::from_utf8_lossy(&reply.encode()), golden);
-            assert_eq!(Reply::decode(golden.as_bytes()), Ok(reply));
+            assert_eq!(ReplicationReply::decode(golden.as_bytes()), Ok(reply));
         }
     }
 
-    /// Promise: bytes that are no answer are an error, and what is one is said again as it was.
+    /// Any bytes decode to an error, or to a reply that encodes to the same reply again.
     #[test]
     fn bytes_are_answers_or_errors() {
         run("answers of a backup", |random| {
             let reply = [
-                Reply::Begun { has_previous: true },
-                Reply::Taken(true),
-                Reply::Written(WrittenSum::of(b"blocks")),
-                Reply::Piece(OwnPiece::Found(WrittenSum::of(b"blocks"))),
-                Reply::Piece(OwnPiece::Absent),
-                Reply::Piece(OwnPiece::NotYet),
+                ReplicationReply::Begun { has_previous: true },
+                ReplicationReply::Taken(true),
+                ReplicationReply::Written(WrittenSum::of(b"blocks")),
+                ReplicationReply::Piece(OwnPiece::Found(WrittenSum::of(b"blocks"))),
+                ReplicationReply::Piece(OwnPiece::Absent),
+                ReplicationReply::Piece(OwnPiece::NotYet),
             ];
             let mut bytes = reply[random.index(reply.len())].encode();
             random.mutate(&mut bytes);
-            if let Ok(reply) = Reply::decode(&bytes) {
-                assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            if let Ok(reply) = ReplicationReply::decode(&bytes) {
+                assert_eq!(ReplicationReply::decode(&reply.encode()), Ok(reply));
             }
         });
     }
 
-    /// Promise: bytes that are no request are an error, and what is one is said again as it was.
+    /// Any bytes decode to an error, or to a request that encodes to the same request again.
     #[test]
     fn bytes_are_requests_or_errors() {
         let all: Vec<_> = all().into_iter().chain(offers()).chain(pieces()).collect();
         run("requests of a primary", |random| {
             let mut bytes = all[random.index(all.len())].0.encode();
             random.mutate(&mut bytes);
-            if let Ok(request) = Request::decode(&bytes) {
-                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            if let Ok(request) = ReplicationRequest::decode(&bytes) {
+                assert_eq!(ReplicationRequest::decode(&request.encode()), Ok(request));
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Edits and trees on their way to backups (RP9).
+//! Sends edits and trees to backups (REPLICATION-9).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,54 +12,54 @@ use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::written::WrittenSum;
 use thiserror::Error;
 
-use crate::error::Failure;
-use crate::index_way::{IndexWay, IndexWayError};
-use crate::links::Links;
-use crate::member::Member;
+use crate::backup_entry::BackupEntry;
+use crate::error::WriteFailure;
+use crate::index_connection::{IndexConnection, IndexConnectionError};
+use crate::links::BackupLinks;
 use crate::mismatch::{ComparedPart, Mismatch};
-use crate::request::{FREED_COUNT_MAX, Reply, Request};
+use crate::request::{FREED_COUNT_MAX, ReplicationReply, ReplicationRequest};
 
-/// Why something did not go to a backup.
+/// Reason why something was not sent to a backup.
 #[derive(Debug, Error)]
 pub(crate) enum ShipError {
-    /// This side cannot read its own.
+    /// The primary cannot read its own data.
     #[error("{0}")]
     Own(#[from] LsmError),
     #[error("{0}")]
-    Way(#[from] IndexWayError),
-    /// RP15.
+    Way(#[from] IndexConnectionError),
+    /// The backup wrote something else than it was sent (REPLICATION-15).
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
 }
 
-impl<E: Endpoint + Send> Links<E> {
-    /// Brings the next edit to one of the backups that lack one; false: none does, or others bring
-    /// it. A backup that does not take it in is lost.
+impl<E: Endpoint + Send> BackupLinks<E> {
+    /// Sends the next edit to one of the backups that lack one. Returns false if none lacks an
+    /// edit, or other threads send them. A backup that rejects the edit is lost.
     ///
     /// # Errors
-    /// This side cannot read its own trees.
+    /// If the primary cannot read its own trees.
     pub(crate) fn ship_next(&self) -> Result<bool, LsmError> {
-        let members: Vec<_> = self.members().values().cloned().collect();
-        for member in members {
-            if member.lost().is_some() {
+        let backup_entries: Vec<_> = self.backup_entries().values().cloned().collect();
+        for backup_entry in backup_entries {
+            if backup_entry.lost().is_some() {
                 continue;
             }
-            let mut way = match member.index.try_lock() {
-                Ok(way) => way,
+            let mut connection = match backup_entry.index.try_lock() {
+                Ok(connection) => connection,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => continue,
             };
-            let Some(edit) = member.edits().front().map(Arc::clone) else {
+            let Some(edit) = backup_entry.edits().front().map(Arc::clone) else {
                 continue;
             };
-            match ship(&mut way, &member, &edit) {
+            match ship(&mut connection, &backup_entry, &edit) {
                 Ok(()) => {
-                    member.edits().pop_front();
+                    backup_entry.edits().pop_front();
                 }
                 Err(ShipError::Own(error)) => return Err(error),
                 Err(error) => {
-                    let (backup, how) = (member.id, error.to_string());
-                    let error = self.fail(Failure::Lost { backup, how });
+                    let (backup, how) = (backup_entry.id, error.to_string());
+                    let error = self.fail(WriteFailure::Lost { backup, how });
                     tracing::warn!(%error, "an edit was not taken in");
                 }
             }
@@ -68,11 +68,11 @@ impl<E: Endpoint + Send> Links<E> {
         Ok(false)
     }
 
-    /// How many edits the backup lacks that lacks most. Of one that is being filled, nothing can be
-    /// brought to it before: nobody waits for it.
+    /// Returns the highest number of edits that a backup lacks. Backups being filled do not count:
+    /// they get no edits before they are filled.
     pub(crate) fn behind_count(&self) -> usize {
-        let members = self.members();
-        let behind = members
+        let backup_entries = self.backup_entries();
+        let behind = backup_entries
             .values()
             .filter(|it| it.lost().is_none() && it.is_filled());
         behind.map(|it| it.edits().len()).max().unwrap_or(0)
@@ -80,14 +80,14 @@ impl<E: Endpoint + Send> Links<E> {
 }
 
 fn ship<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
     edit: &Edit,
 ) -> Result<(), ShipError> {
     if let Some((_, tree)) = &edit.added {
-        send_tree(way, member, tree)?;
+        send_tree(connection, backup_entry, tree)?;
     }
-    // As many freed segments as a request has room for; the last one has all the rest, too.
+    // A request frees as many segments as fit; the last request has the rest of the edit.
     let (first, rest) = split(&edit.freed);
     for freed in first {
         let only = InstalledEdit {
@@ -97,7 +97,7 @@ fn ship<E: Endpoint>(
             added: None,
             freed: freed.to_vec(),
         };
-        call(way, member, &Request::Edit(only))?;
+        call(connection, backup_entry, &ReplicationRequest::Edit(only))?;
     }
     let added = edit.added.as_ref();
     let edit = InstalledEdit {
@@ -107,7 +107,7 @@ fn ship<E: Endpoint>(
         added: added.map(|(level, tree)| (*level, tree.id(), tree.shape())),
         freed: rest.to_vec(),
     };
-    call(way, member, &Request::Edit(edit))
+    call(connection, backup_entry, &ReplicationRequest::Edit(edit))
 }
 
 fn split(freed: &[LogNumber]) -> (impl Iterator<Item = &[LogNumber]>, &[LogNumber]) {
@@ -116,84 +116,92 @@ fn split(freed: &[LogNumber]) -> (impl Iterator<Item = &[LogNumber]>, &[LogNumbe
     (chunks, rest)
 }
 
-/// Brings the blocks of a tree, a segment at a time.
+/// Sends the blocks of a tree, one segment at a time.
 pub(crate) fn send_tree<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
     tree: &SharedTree,
 ) -> Result<(), ShipError> {
     let mut buffer = Vec::new();
     for index in 0..tree.segment_count() {
         let blocks = tree.read_segment(index, &mut buffer)?;
-        let request = Request::TreeSegment {
+        let request = ReplicationRequest::TreeSegment {
             id: tree.id(),
             index,
             size_bytes: blocks.len() as u32,
         };
-        put(way, member, blocks, &request)?;
+        put(connection, backup_entry, blocks, &request)?;
     }
     Ok(())
 }
 
-/// Drops what does not count of a log segment, which need not be sent, nor written; but for what a
-/// segment begins with, so that it is told from others.
+/// Truncates a log segment to its counted bytes, so that the rest is neither sent nor written. The
+/// segment header is kept, as it identifies the segment.
 pub(crate) fn keep_counted(bytes: &mut Vec<u8>, counted_size_bytes: usize) {
     bytes.truncate(counted_size_bytes.max(SEGMENT_HEADER_SIZE_BYTES));
 }
 
-/// Has a backup write a segment, and compares what it wrote with what it was sent (RP15).
+/// Makes a backup write a segment, and compares its checksum with that of the sent bytes
+/// (REPLICATION-15).
 pub(crate) fn put<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
     bytes: &[u8],
-    request: &Request,
+    request: &ReplicationRequest,
 ) -> Result<(), ShipError> {
-    let counters = &member.counters;
+    let counters = &backup_entry.counters;
     counters.request_count.fetch_add(1, Ordering::Relaxed);
     counters
         .index_size_bytes
         .fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    let written = match way.put(bytes, request, || member.is_given_up())? {
-        Reply::Written(written) => written,
+    let written = match connection.put(bytes, request, || backup_entry.is_given_up())? {
+        ReplicationReply::Written(written) => written,
         other => return Err(unexpected(other)),
     };
     let part = match *request {
-        Request::LogSegment { number, .. } => ComparedPart::LogSegment(number),
-        Request::TreeSegment { id, index, .. } => ComparedPart::TreeSegment { tree: id, index },
+        ReplicationRequest::LogSegment { number, .. } => ComparedPart::LogSegment(number),
+        ReplicationRequest::TreeSegment { id, index, .. } => {
+            ComparedPart::TreeSegment { tree: id, index }
+        }
         _ => unreachable!("nothing else has bytes"),
     };
     let compared = Mismatch::check(part, (WrittenSum::of(bytes), written));
-    compared.inspect_err(|found| member.note_mismatch(found))?;
+    compared.inspect_err(|found| backup_entry.note_mismatch(found))?;
     Ok(())
 }
 
-/// An answer to another question.
-pub(crate) fn unexpected(reply: Reply) -> ShipError {
-    IndexWayError::Answer(format!("{reply:?} answers something else")).into()
+/// Returns the error for a reply that does not match the request.
+pub(crate) fn unexpected(reply: ReplicationReply) -> ShipError {
+    IndexConnectionError::Answer(format!("{reply:?} answers something else")).into()
 }
 
 pub(crate) fn call<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
-    request: &Request,
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
+    request: &ReplicationRequest,
 ) -> Result<(), ShipError> {
-    let counters = &member.counters;
+    let counters = &backup_entry.counters;
     counters.request_count.fetch_add(1, Ordering::Relaxed);
-    way.call(request, || member.is_given_up())?;
+    connection.call(request, || backup_entry.is_given_up())?;
     Ok(())
 }
 
 pub(crate) fn ask<E: Endpoint>(
-    way: &mut IndexWay<E>,
-    member: &Member<E>,
-    request: &Request,
-) -> Result<Reply, ShipError> {
-    let counters = &member.counters;
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
+    request: &ReplicationRequest,
+) -> Result<ReplicationReply, ShipError> {
+    let counters = &backup_entry.counters;
     counters.request_count.fetch_add(1, Ordering::Relaxed);
-    Ok(way.ask(request, || member.is_given_up())?)
+    Ok(connection.ask(request, || backup_entry.is_given_up())?)
 }
 
-/// The way of one member, waited for.
-pub(crate) fn way_of<E>(member: &Member<E>) -> std::sync::MutexGuard<'_, IndexWay<E>> {
-    member.index.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits for and locks the connection to a backup.
+pub(crate) fn lock_index_connection<E>(
+    backup_entry: &BackupEntry<E>,
+) -> std::sync::MutexGuard<'_, IndexConnection<E>> {
+    backup_entry
+        .index
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! How far a backup has acknowledged the log, and that it wrote what its primary wrote (RP15).
+//! Log positions that a backup has acknowledged, and verification that it wrote what its primary
+//! wrote (REPLICATION-15).
 
 use std::collections::VecDeque;
 
@@ -6,38 +7,39 @@ use farleaf_lsm::follow::SegmentSum;
 use farleaf_lsm::log::ValueLog;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 
-use crate::log_way::WayError;
+use crate::log_connection::LogConnectionError;
 use crate::mismatch::{ComparedPart, Mismatch};
 
-/// So many receipts are read at a time.
+/// Highest number of receipts that one batch reads.
 const READ_COUNT_MAX: usize = 8;
 
-/// What a backup has acknowledged, as far as it is verified: nothing counts as written behind a
-/// segment whose checksum is not the primary's own.
+/// Verified acknowledgements of a backup. Nothing behind a segment counts as written until the
+/// checksum of that segment matches the primary's own.
 #[derive(Debug)]
-pub(crate) struct Agreement {
-    /// Segments that the backup has all of, and whose receipts have not come yet, with their
+pub(crate) struct VerifiedAcks {
+    /// Closed segments that the backup has completely and whose receipts are missing, with their
     /// lengths.
     closed: VecDeque<(LogNumber, u32)>,
     sent_to: LogPosition,
-    /// The backup has no more than that, whatever became of the last batch.
+    /// Upper bound of the log that the backup has, whatever the outcome of the last batch.
     sent_to_max: LogPosition,
     written_to: LogPosition,
     synced_to: LogPosition,
 }
 
-/// What was read of a backup's words.
+/// Status words read from a backup.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acknowledged {
+pub(crate) struct BackupAck {
     pub(crate) written_to: LogPosition,
-    /// What was synced, of the segment that is being filled.
+    /// Receipt for the synced part of the open segment.
     pub(crate) synced: Option<SegmentSum>,
-    /// Receipts of closed segments, in the order in which they were asked for.
+    /// Receipts of closed segments, in the order of the requested segments.
     pub(crate) closed: Vec<Option<SegmentSum>>,
 }
 
-impl Agreement {
-    /// With a backup that has everything before a place, where a segment begins.
+impl VerifiedAcks {
+    /// Creates the state for a backup that has everything before `from`, which is the start of a
+    /// segment.
     pub(crate) fn new(from: LogPosition) -> Self {
         Self {
             closed: VecDeque::new(),
@@ -60,30 +62,36 @@ impl Agreement {
         self.synced_to
     }
 
-    /// The log is about to be sent up to a place.
+    /// Notes that the log is about to be sent up to `to`.
     pub(crate) fn note_sending(&mut self, to: LogPosition) {
         self.sent_to_max = self.sent_to_max.max(to);
     }
 
-    /// The log was sent up to a place; and if that closed a segment, which one, and its length.
+    /// Notes that the log was sent up to `to`, and the number and length of the segment that this
+    /// closed, if any.
     pub(crate) fn note_sent(&mut self, to: LogPosition, closed: Option<(LogNumber, u32)>) {
         self.sent_to = to;
         self.closed.extend(closed);
     }
 
-    /// The segments whose receipts are to be read next.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = LogNumber> {
-        let asked = self.closed.iter().take(READ_COUNT_MAX);
-        asked.map(|(number, _)| *number)
+    /// Returns the segments whose receipts are read next.
+    pub(crate) fn requested(&self) -> impl Iterator<Item = LogNumber> {
+        let requested = self.closed.iter().take(READ_COUNT_MAX);
+        requested.map(|(number, _)| *number)
     }
 
-    /// Takes what a backup says, and compares it with what was written here. What it says of
-    /// segments whose receipts have not come yet counts for nothing so far.
+    /// Takes a backup's acknowledgement and compares its receipts with what was written here.
+    /// Positions in segments without a receipt do not count yet.
     ///
     /// # Errors
-    /// [`WayError::Mismatch`]: it wrote something else. [`WayError::Beyond`]: it says that it wrote
-    /// more than it was sent. Or this log cannot be read.
-    pub(crate) fn take(&mut self, log: &ValueLog, said: &Acknowledged) -> Result<(), WayError> {
+    /// - [`LogConnectionError::Mismatch`]: the backup wrote something else.
+    /// - [`LogConnectionError::Beyond`]: the backup claims to have written more than it was sent.
+    /// - The engine's error if the primary's log cannot be read.
+    pub(crate) fn take(
+        &mut self,
+        log: &ValueLog,
+        said: &BackupAck,
+    ) -> Result<(), LogConnectionError> {
         for receipt in &said.closed {
             let Some((number, size_bytes)) = self.closed.front().copied() else {
                 break;
@@ -97,7 +105,10 @@ impl Agreement {
             self.closed.pop_front();
         }
         if said.written_to > self.sent_to_max {
-            return Err(WayError::Beyond(said.written_to, self.sent_to_max));
+            return Err(LogConnectionError::Beyond(
+                said.written_to,
+                self.sent_to_max,
+            ));
         }
         let verified = self.verified();
         let is_verified = said.written_to.number() <= verified;
@@ -106,7 +117,7 @@ impl Agreement {
         } else {
             verified.start()
         };
-        // Words that race are each whole; and neither goes back.
+        // In a race each word is read whole, and neither position goes back.
         self.written_to = self.written_to.max(written_to);
         match said.synced {
             Some(synced) => self.take_synced(log, synced),
@@ -114,13 +125,17 @@ impl Agreement {
         }
     }
 
-    /// All segments before this one are verified.
+    /// Returns the first segment that is not verified; all segments before it are.
     pub(crate) fn verified(&self) -> LogNumber {
         let waiting = self.closed.front();
         waiting.map_or_else(|| self.sent_to.number(), |(number, _)| *number)
     }
 
-    fn take_synced(&mut self, log: &ValueLog, synced: SegmentSum) -> Result<(), WayError> {
+    fn take_synced(
+        &mut self,
+        log: &ValueLog,
+        synced: SegmentSum,
+    ) -> Result<(), LogConnectionError> {
         let SegmentSum {
             number,
             end,
@@ -132,9 +147,9 @@ impl Agreement {
             return Ok(());
         }
         if to > self.sent_to_max {
-            return Err(WayError::Beyond(to, self.sent_to_max));
+            return Err(LogConnectionError::Beyond(to, self.sent_to_max));
         }
-        // Of a segment that is verified as a whole, each part is.
+        // If a segment is verified as a whole, each part of it is.
         if number == verified {
             let own = log.sum_of(number, end)?;
             Mismatch::check(ComparedPart::LogSegment(number), (own, written))?;
@@ -148,14 +163,14 @@ impl Agreement {
 mod tests {
     use std::sync::Arc;
 
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
     use farleaf_lsm::storage::CrashStorage;
     use farleaf_lsm::written::WrittenSum;
     use farleaf_lsm::{Durability, Engine, EngineOptions};
 
     use super::*;
 
-    /// An engine whose log has three closed segments and a beginning.
+    /// Creates an engine whose log has three closed segments and part of another.
     fn engine() -> Engine {
         let storage = Arc::new(CrashStorage::new(1));
         let engine = Engine::open(storage, EngineOptions::new()).expect("a new one");
@@ -166,19 +181,19 @@ mod tests {
         engine
     }
 
-    /// An agreement with a backup that was sent all of it.
-    fn sent(log: &ValueLog) -> Agreement {
-        let mut agreement = Agreement::new(LogNumber(0).start());
-        agreement.note_sending(log.end());
+    /// Creates the state for a backup that was sent the whole log.
+    fn sent(log: &ValueLog) -> VerifiedAcks {
+        let mut verified_acks = VerifiedAcks::new(LogNumber(0).start());
+        verified_acks.note_sending(log.end());
         for number in (0..3).map(LogNumber) {
             let closed = (number, receipt(log, number.0, u32::MAX).end);
-            agreement.note_sent(number.next().start(), Some(closed));
+            verified_acks.note_sent(number.next().start(), Some(closed));
         }
-        agreement.note_sent(log.end(), None);
-        agreement
+        verified_acks.note_sent(log.end(), None);
+        verified_acks
     }
 
-    /// What a backup says that wrote what it was sent.
+    /// Returns the receipt of a backup that wrote what it was sent.
     fn receipt(log: &ValueLog, number: u64, end: u32) -> SegmentSum {
         let written = log.sum_of(LogNumber(number), end).expect("it is there");
         SegmentSum {
@@ -192,25 +207,25 @@ mod tests {
         LogNumber(number).start().plus(offset)
     }
 
-    /// Promise: nothing counts as written or synced from a segment on whose receipt has not come,
-    /// whatever else has; what is synced of a segment that is verified needs no comparison.
+    /// Nothing from a segment without a receipt on counts as written or synced, whatever other
+    /// receipts arrived. A synced position in a verified segment needs no comparison.
     #[test]
     fn what_is_not_verified_does_not_count() {
         let engine = engine();
         let log = engine.log();
-        let mut agreement = sent(log);
-        assert_eq!(agreement.asked().count(), 3);
+        let mut verified_acks = sent(log);
+        assert_eq!(verified_acks.requested().count(), 3);
         let whole = |number| Some(receipt(log, number, u32::MAX));
         let mut take = |written_to, synced: SegmentSum, closed: &[Option<SegmentSum>]| {
-            let said = Acknowledged {
+            let said = BackupAck {
                 written_to,
                 synced: Some(synced),
                 closed: closed.to_vec(),
             };
-            agreement
+            verified_acks
                 .take(log, &said)
                 .expect("it wrote what it was sent");
-            (agreement.written_to(), agreement.synced_to())
+            (verified_acks.written_to(), verified_acks.synced_to())
         };
         let nothing = at(0, 0);
         let open = receipt(log, 3, 50);
@@ -242,39 +257,48 @@ mod tests {
         );
     }
 
-    /// Promise: what a backup did not write as it was sent is a mismatch; that it has more than it
-    /// was sent is an error, too; whatever it says, nothing counts that is not so.
+    /// A backup that did not write what it was sent is a mismatch, and one that claims more than it
+    /// was sent is an error. Whatever it claims, no false position counts.
     #[test]
     fn what_a_backup_says_is_not_believed() {
         let engine = engine();
         let log = engine.log();
         let take = |written_to, synced, closed: &[Option<SegmentSum>]| {
-            let mut agreement = sent(log);
-            let said = Acknowledged {
+            let mut verified_acks = sent(log);
+            let said = BackupAck {
                 written_to,
                 synced,
                 closed: closed.to_vec(),
             };
-            let taken = agreement.take(log, &said);
-            assert!(taken.is_ok() || agreement.synced_to() == at(0, 0));
+            let taken = verified_acks.take(log, &said);
+            assert!(taken.is_ok() || verified_acks.synced_to() == at(0, 0));
             taken
         };
         let mut short = receipt(log, 0, 100);
         short.end = receipt(log, 0, u32::MAX).end;
         let found = take(at(1, 0), None, &[Some(short)]);
-        assert!(matches!(found, Err(WayError::Mismatch(_))), "{found:?}");
+        assert!(
+            matches!(found, Err(LogConnectionError::Mismatch(_))),
+            "{found:?}"
+        );
         short.end = 101;
         let found = take(at(0, 101), Some(short), &[]);
-        assert!(matches!(found, Err(WayError::Mismatch(_))), "{found:?}");
+        assert!(
+            matches!(found, Err(LogConnectionError::Mismatch(_))),
+            "{found:?}"
+        );
         let end = log.end();
         take(end, None, &[]).expect("no more than it was sent");
         let beyond = take(end.plus(1), None, &[]);
-        assert!(matches!(beyond, Err(WayError::Beyond(..))), "{beyond:?}");
+        assert!(
+            matches!(beyond, Err(LogConnectionError::Beyond(..))),
+            "{beyond:?}"
+        );
         run("what a backup says", |random| {
-            let receipt = |random: &mut farleaf_fabric::fuzzing::Random| SegmentSum {
+            let receipt = |random: &mut farleaf_base::random::Random| SegmentSum {
                 number: LogNumber(random.below(5)),
                 end: random.below(1 << 21) as u32,
-                written: WrittenSum::of(&[random.next() as u8]),
+                written: WrittenSum::of(&[random.bits() as u8]),
             };
             let closed = [0; 3].map(|_| Some(receipt(random)));
             let written_to = LogPosition(random.below(end.0 + 9));

@@ -1,5 +1,4 @@
-//! How many operations a cluster of region servers does, all of it in this process: for ratios, not
-//! for records.
+//! Throughput of a cluster of region servers in one process. Only ratios are meaningful.
 //!
 //! ```text
 //! cargo run --release -p farleaf-server --example operations
@@ -43,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let table = cluster.create_table("t", &options)?;
         let table = table.with_durability(Durability::Memory);
-        // Until all replicas are there.
+        // Until all replicas exist.
         table.put(b"first", b"")?;
         thread::sleep(Duration::from_secs(1));
         for client_count in [1, 8] {
@@ -60,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Operations that clients do in a while.
+/// Returns the number of operations that clients complete in a fixed time.
 fn run(table: &PersistentTable, client_count: u64, kind: &str) -> u64 {
     let done = AtomicU64::new(0);
     let since = Instant::now();

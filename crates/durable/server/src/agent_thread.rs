@@ -1,4 +1,4 @@
-//! The thread of a server's agent: it keeps the lease, and so waits for no disk.
+//! The thread of a server's agent. It renews the lease, so it never waits for a disk.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,33 +12,34 @@ use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_wire::Membership;
 
-use crate::contact::Contact;
 use crate::directory::adopt;
 use crate::error::ServerError;
 use crate::host::Host;
+use crate::outage_log::OutageLog;
 use crate::seen_file::SeenNotes;
 use crate::server::{TICK, set};
 
-/// How often a server asks whether its cluster was adopted, and tries to adopt its directory.
+/// Interval at which a server checks whether its cluster was adopted, and tries to adopt its
+/// directory.
 const ADOPTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the thread has.
+/// State of the thread.
 pub(crate) struct AgentThread {
     pub(crate) agent: Agent<SharedCoordinator, Host>,
     pub(crate) seen: SeenNotes,
     pub(crate) directory: PathBuf,
     pub(crate) server: ServerId,
     pub(crate) membership: Membership,
-    pub(crate) contact: Arc<Contact>,
-    /// Why the server will never serve anything.
+    pub(crate) outage_log: Arc<OutageLog>,
+    /// Reason why the server will never serve anything.
     pub(crate) failure: Arc<Mutex<Option<ServerError>>>,
     pub(crate) has_joined: Arc<AtomicBool>,
 }
 
 impl AgentThread {
-    /// Ticks until the server ends, or cannot go on; and gives the lease back.
+    /// Ticks until the server ends or cannot continue, then ends the lease.
     pub(crate) fn run(mut self, is_over: &AtomicBool) {
-        // Why the directory could not be adopted, which was logged.
+        // The last logged reason why the directory could not be adopted.
         let mut told = None;
         while !is_over.load(Ordering::Acquire) {
             self.agent.note_kept(self.seen.kept());
@@ -70,8 +71,7 @@ impl AgentThread {
         self.seen.note(self.agent.seen());
     }
 
-    /// Has the directory, and all that is open, belong to the identifier that the cluster was given
-    /// (ID1).
+    /// Assigns the directory, and everything open, to the cluster's new identifier.
     fn adopt(&mut self, cluster: ClusterId) -> Result<(), ServerError> {
         adopt(&self.directory, self.server, cluster)?;
         self.agent.host().adopt_cluster(cluster);
@@ -81,11 +81,11 @@ impl AgentThread {
         Ok(())
     }
 
-    /// Notes what came of a tick, and rests where nothing is to be waited for.
+    /// Handles the result of a tick, and sleeps if there is nothing to wait for.
     fn note(&self, ticked: &Result<(), ClusterError>, is_over: &AtomicBool) {
-        let is_in_touch = self.agent.is_in_touch();
-        self.contact
-            .note("agent", ticked.as_ref().copied(), is_in_touch);
+        let is_coordinator_reachable = self.agent.is_coordinator_reachable();
+        self.outage_log
+            .note("agent", ticked.as_ref().copied(), is_coordinator_reachable);
         let is_alive = self.agent.life().is_some();
         if is_alive {
             self.has_joined.store(true, Ordering::Release);
@@ -93,14 +93,14 @@ impl AgentThread {
         if matches!(ticked, Err(ClusterError::NotAdopted(_))) {
             rest(ADOPTION_INTERVAL, is_over);
         } else if !is_alive || ticked.is_err() {
-            // It waits for a lease, and for nothing else; and whatever it was that failed at once
-            // is not asked without a rest.
+            // The agent waits only for a lease; and an error that was returned at once must not
+            // cause a busy loop.
             thread::sleep(TICK);
         }
     }
 }
 
-/// Sleeps for so long, or until the server ends.
+/// Sleeps for a time, or until the server ends.
 fn rest(time: Duration, is_over: &AtomicBool) {
     let since = Instant::now();
     while since.elapsed() < time && !is_over.load(Ordering::Acquire) {

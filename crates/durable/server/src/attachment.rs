@@ -1,5 +1,5 @@
-//! The secret that opens a backup's memory to its primary (RS5). It is never sent: both sides agree
-//! on it with keys for this one attachment ([`AgreementKey`]).
+//! The secret that opens a backup's memory to its primary. It is never sent: both sides agree on it
+//! with keys for this one attachment ([`AgreementKey`]).
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::peer::ReplicaName;
 
-/// The public half of one side's key: 64 lower-case hexadecimal digits.
+/// Public key of one side: 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct AttachmentKey(pub(crate) PublicKey);
@@ -45,13 +45,13 @@ impl TryFrom<String> for AttachmentKey {
     }
 }
 
-/// Draws one side's key.
+/// Draws the key pair of one side.
 pub(crate) fn draw() -> Result<AgreementKey, String> {
     AgreementKey::draw().map_err(|error| error.to_string())
 }
 
-/// The secret of this attachment of a backup, to which the primary has asked. `known`: a secret
-/// that only servers have, or the cluster's.
+/// Returns the secret of this attachment of a backup, requested by the primary. `known` is the
+/// servers' secret, or the cluster's.
 pub(crate) fn secret(
     own: AgreementKey,
     (side, other): (AgreementSide, AttachmentKey),

@@ -1,5 +1,5 @@
-//! Replicas that have broken here: for how long their regions are let alone, and what of them can
-//! go on when there is room (RS10, CP16).
+//! Replicas that have broken on this server: the back-off of their regions, and copies that can
+//! continue when there is space (CONTROL-16).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,49 +7,49 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ids::{RegionId, ReplicaNumber};
 use farleaf_cluster::record::CopyReport;
 
-use crate::place::{ReplicaPlace, is_damage};
+use crate::place::{ReplicaStore, is_corruption};
 
-/// How long a region that has failed here is let alone: at first, and at the most. Each failure
-/// doubles it, until none has come for long.
-const LET_ALONE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-const FORGIVEN: Duration = Duration::from_mins(1);
+/// First and longest back-off of a region that has failed on this server. Each failure doubles it.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+/// Time without a failure after which the back-off starts over.
+const BACKOFF_RESET_TIME: Duration = Duration::from_mins(1);
 
-/// When a region has failed here, and for how long it is let alone.
-struct Failed {
+/// Time of a region's failure on this server, and its back-off.
+struct FailedRegion {
     at: Instant,
     rest: Duration,
 }
 
-/// What has broken here.
+/// Replicas that have broken on this server.
 #[derive(Default)]
-pub(crate) struct Broken {
-    failed: BTreeMap<RegionId, Failed>,
-    /// What copies say that were looked at since; none: they are damaged, or are no copies.
+pub(crate) struct BrokenReplicas {
+    failed: BTreeMap<RegionId, FailedRegion>,
+    /// Reports of copies read since; `None` if a copy is damaged or missing.
     copies: BTreeMap<(RegionId, ReplicaNumber), Option<CopyReport>>,
 }
 
-impl Broken {
-    /// A disk that fails is not tried all the time: each time the coordinator writes, and the
-    /// primary reads.
+impl BrokenReplicas {
+    /// Notes a failure of a region. Retrying a failing disk all the time would cost writes of the
+    /// coordinator and reads of the primary.
     pub(crate) fn note(&mut self, region: RegionId) {
         let at = Instant::now();
         let before = self.failed.get(&region);
-        let before = before.filter(|it| at - it.at < FORGIVEN);
-        let rest = before.map_or(LET_ALONE.0, |it| (it.rest * 2).min(LET_ALONE.1));
-        self.failed.insert(region, Failed { at, rest });
+        let before = before.filter(|it| at - it.at < BACKOFF_RESET_TIME);
+        let rest = before.map_or(BACKOFF.0, |it| (it.rest * 2).min(BACKOFF.1));
+        self.failed.insert(region, FailedRegion { at, rest });
     }
 
-    /// Until when a region is let alone, if it has failed.
-    pub(crate) fn rests_until(&self, region: RegionId) -> Option<Instant> {
+    /// Returns the end of a region's back-off, if it has failed.
+    pub(crate) fn backoff_until(&self, region: RegionId) -> Option<Instant> {
         let failed = self.failed.get(&region)?;
         Some(failed.at + failed.rest)
     }
 
-    /// The copy of a replica that nobody has open any more, looked at once.
+    /// Returns the report of a replica's copy that nothing has open any more; reads it once.
     pub(crate) fn copy(
         &mut self,
         (region, replica): (RegionId, ReplicaNumber),
-        place: &ReplicaPlace,
+        place: &ReplicaStore,
     ) -> Option<CopyReport> {
         if let Some(copy) = self.copies.get(&(region, replica)) {
             return *copy;
@@ -58,8 +58,8 @@ impl Broken {
             Ok(copy) => copy,
             Err(error) => {
                 tracing::error!(%error, "what {region} has left here cannot go on by itself");
-                if !is_damage(&error) {
-                    // What passes is looked at again, when the region has rested.
+                if !is_corruption(&error) {
+                    // A temporary error is retried after the region's back-off.
                     self.note(region);
                     return None;
                 }
@@ -70,12 +70,12 @@ impl Broken {
         copy
     }
 
-    /// The next life looks at all of them.
+    /// Forgets all copies: the next life reads them again.
     pub(crate) fn forget_all_copies(&mut self) {
         self.copies.clear();
     }
 
-    /// The region's copies are not as they were any more.
+    /// Forgets the copies of a region, which have changed.
     pub(crate) fn forget_copies(&mut self, region: RegionId) {
         self.copies.retain(|(of, _), _| *of != region);
     }

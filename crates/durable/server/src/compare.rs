@@ -14,7 +14,7 @@ use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use crate::directory::{REGIONS, cluster_of, failed};
 use crate::error::ServerError;
 use crate::open_storage::OpenStorage;
-use crate::place::{Note, ReplicaPlace, found};
+use crate::place::{ReplicaNote, ReplicaStore, found};
 
 /// The copy of a region that is in force in a server's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,31 +23,31 @@ pub struct ReplicaDirectory {
     pub table: TableId,
     /// The region.
     pub region: RegionId,
-    /// Which replica of the region it is.
+    /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// The newest epoch at which the replica was opened.
+    /// Newest epoch at which the replica was opened.
     pub epoch: Epoch,
-    /// Where its engine's files are.
+    /// Directory of its engine's files.
     pub path: PathBuf,
 }
 
-/// What became of comparing the replicas of a region.
+/// Result of comparing the replicas of a region.
 #[derive(Debug)]
 pub struct RegionComparison {
     /// The replica that the others were compared with: the primary's, or the first backup's.
     pub first: ReplicaDirectory,
-    /// Corruption of the first replica by itself, one line each, if there is no other one.
+    /// Corruption that the first replica has by itself, one line each, if there are no others.
     pub damage: Vec<String>,
-    /// The other replicas that were opened at the same epoch, and how they compare.
+    /// The other replicas that were opened at the same epoch, with their comparisons.
     pub others: Vec<(ReplicaDirectory, Comparison)>,
-    /// Replicas of older epochs. They are out of date by intention, and were not compared.
+    /// Replicas of older epochs. They may be outdated, and were not compared.
     pub stale: Vec<ReplicaDirectory>,
 }
 
 /// Lists the copies in force in the directory of a server, by region.
 ///
 /// # Errors
-/// The directory is not a server's, or a file in it cannot be read.
+/// If the directory is not a server's, or a file in it cannot be read.
 pub fn replicas_in(server: &Path) -> Result<Vec<ReplicaDirectory>, ServerError> {
     let regions = server.join(REGIONS);
     let mut replicas = Vec::new();
@@ -58,23 +58,23 @@ pub fn replicas_in(server: &Path) -> Result<Vec<ReplicaDirectory>, ServerError> 
     Ok(replicas)
 }
 
-/// Finds the copy in force of one replica in the directory of a server; `None`: there is none.
+/// Finds the copy in force of one replica in the directory of a server; `None` if there is none.
 ///
 /// # Errors
-/// Its note is corrupted, or cannot be read.
+/// If the copy's note is corrupted, or cannot be read.
 pub fn replica_in(
     server: &Path,
     id: (RegionId, ReplicaNumber),
 ) -> Result<Option<ReplicaDirectory>, ServerError> {
     let regions = server.join(REGIONS);
     let of = (&*regions, cluster_of(server)?);
-    let place = ReplicaPlace::new(of, id, OpenStorage::default());
-    // Without a note it was never whole.
+    let place = ReplicaStore::new(of, id, OpenStorage::default());
+    // Without a note the copy was never complete.
     let note = place.note_of_any()?;
     Ok(note.map(|note| of_note(&note, place.data(note.generation))))
 }
 
-const fn of_note(note: &Note, path: PathBuf) -> ReplicaDirectory {
+const fn of_note(note: &ReplicaNote, path: PathBuf) -> ReplicaDirectory {
     ReplicaDirectory {
         table: note.table,
         region: note.region,
@@ -87,10 +87,10 @@ const fn of_note(note: &Note, path: PathBuf) -> ReplicaDirectory {
 /// Compares the replicas of one region. `index` says whether backups have the primary's trees.
 ///
 /// # Errors
-/// A manifest is corrupted, or a file cannot be read.
+/// If a manifest is corrupted, or a file cannot be read.
 ///
 /// # Panics
-/// There is no replica.
+/// If there is no replica.
 pub fn compare_region(
     replicas: &[ReplicaDirectory],
     index: IndexKind,
@@ -123,7 +123,7 @@ pub fn compare_region(
     })
 }
 
-/// A directory is not made if it is not there, as opening it as an engine's would do.
+/// Inspects a directory. A missing one is not created, as opening it as an engine's would do.
 fn inspect(path: &Path) -> Result<Inspection, ServerError> {
     std::fs::read_dir(path).map_err(failed("list", path))?;
     let storage = DirectoryStorage::open(path).map_err(failed("open", path))?;

@@ -1,4 +1,4 @@
-//! What all replicas of a server have in common.
+//! State shared by all replicas of a server.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,46 +17,47 @@ use farleaf_wire::{ConnectOptions, Connection, Membership, Secret, WireError};
 
 use crate::open_storage::OpenStorage;
 
-/// For how long another server's answer is waited for.
+/// Time to wait for another server's reply.
 const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How replicas work.
+/// Options of replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaOptions {
     pub(crate) engine: EngineOptions,
     pub(crate) replication: ReplicationOptions,
-    /// Buffers for log segments, 2 MiB each, of each backup.
+    /// Number of log buffers, of 2 MiB each, of each backup.
     pub(crate) slot_count: u64,
-    /// A backup that cannot be reached, or filled, for so long has failed.
+    /// Time after which a backup that cannot be reached or filled has failed.
     pub(crate) link_patience: Duration,
-    /// A backup's memory that does not answer for so long is lost.
+    /// Time without a reply after which a backup's memory is lost.
     pub(crate) answer_time_max: Duration,
-    /// What the secrets of backups' memory are made from, besides keys for each attachment: a
-    /// secret that only servers know, or else the cluster's.
+    /// Secret from which, with keys for each attachment, the secrets of backups' memory are
+    /// derived: the servers' secret if there is one, otherwise the cluster's.
     pub(crate) memory_secret: Option<Secret>,
-    /// RS8: how often a replica that has nothing else to do reads 2 MiB of its disk.
+    /// Interval at which an idle replica reads 2 MiB of its disk.
     pub(crate) scrub_interval: Duration,
-    /// A mistake that a test plants in what backups write.
+    /// A fault that a test injects into the writes of backups.
     pub(crate) write_fault: WriteFault,
-    /// RS14: the same for a copy that was never verified.
+    /// Interval of such reads for a copy that was never verified.
     pub(crate) first_scrub_interval: Duration,
 }
 
 pub(crate) struct Context {
     pub(crate) coordinator: Bound<SharedCoordinator>,
-    /// Another one only when a cluster of an older version is adopted, before anything is open.
+    /// Cluster of the server. It changes only when a cluster of an older version is adopted, before
+    /// anything is open.
     cluster: Mutex<ClusterId>,
     pub(crate) server: ServerId,
-    /// Where its own listeners are.
+    /// Address of the server's own listeners.
     pub(crate) host: IpAddr,
-    /// What other servers, and clients, prove to know: what was given, not what was made.
+    /// Secret of servers and clients: the configured one, not a created one.
     pub(crate) secret: Option<Secret>,
     pub(crate) regions: std::path::PathBuf,
     pub(crate) open_storage: OpenStorage,
     pub(crate) options: ReplicaOptions,
     addresses: Mutex<BTreeMap<ServerId, SocketAddr>>,
-    /// RS14: when a replica took a step of a first verification last.
+    /// Time of the last step of a first verification.
     verified_at: Mutex<Option<Instant>>,
 }
 
@@ -82,8 +83,8 @@ impl Context {
         }
     }
 
-    /// RS14: takes a turn for a step of a first verification: all replicas of the server together
-    /// take one in each interval, so that hundreds of regions leave the disk to others, too.
+    /// Takes a turn for a step of a first verification. All replicas of the server together take
+    /// one in each interval, so that hundreds of regions leave disk time to other work.
     pub(crate) fn may_verify(&self) -> bool {
         let now = Instant::now();
         let verified_at = self.verified_at.lock();
@@ -96,12 +97,12 @@ impl Context {
         may
     }
 
-    /// The cluster that the server belongs to.
+    /// Returns the cluster that the server belongs to.
     pub(crate) fn cluster(&self) -> ClusterId {
         *self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the identifier that the cluster was given (ID1).
+    /// Adopts the new identifier of the cluster.
     pub(crate) fn adopt(&self, cluster: ClusterId) {
         *self.cluster.lock().unwrap_or_else(PoisonError::into_inner) = cluster;
     }
@@ -112,7 +113,7 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a server is: no round trip if that is known.
+    /// Returns the address of a server. Costs no round trip if it is cached.
     pub(crate) fn address_of(&self, server: ServerId) -> Result<SocketAddr, String> {
         if let Some(address) = self.addresses().get(&server) {
             return Ok(*address);
@@ -125,12 +126,12 @@ impl Context {
         Ok(address)
     }
 
-    /// It may be somewhere else by now.
+    /// Forgets a server's address, which may have changed.
     pub(crate) fn forget_address(&self, server: ServerId) {
         self.addresses().remove(&server);
     }
 
-    /// A connection to another server.
+    /// Connects to another server.
     pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, WireError> {
         let options = ConnectOptions {
             secret: self.secret.clone(),

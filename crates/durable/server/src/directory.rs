@@ -1,12 +1,12 @@
-//! A server's directory: whose it is, and that nobody else has it.
+//! A server's directory: its identity and its lock.
 //!
 //! ```text
 //! DIRECTORY/LOCK                       locked as long as the server runs
 //! DIRECTORY/SERVER                     {"version":2,"cluster":"C","server":S}
 //! DIRECTORY/regions/R-N/               replica N of region R (see `place`)
-//! DIRECTORY/SEEN                       what was seen of the coordinator (see `seen_file`)
-//! DIRECTORY/orphans/                   what cannot be proved to be garbage (see `orphans`)
-//! DIRECTORY/coordinator/               the coordinator's, where this process has it
+//! DIRECTORY/SEEN                       newest state of the coordinator (see `seen_file`)
+//! DIRECTORY/orphans/                   files moved aside (see `orphans`)
+//! DIRECTORY/coordinator/               the coordinator, if it runs in this process
 //! ```
 
 use std::fs::{self, File, TryLockError};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::record::{Cluster, NUMBER_END};
-use farleaf_lsm::storage::{is_no_file, private};
+use farleaf_lsm::storage::{is_missing_file, private};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
@@ -25,29 +25,30 @@ use crate::place::adopt_replicas;
 const LOCK: &str = "LOCK";
 const SERVER: &str = "SERVER";
 pub(crate) const REGIONS: &str = "regions";
-/// What may be in a directory before it is a server's: a coordinator begins before its servers.
+/// Name that may exist in a directory before it is a server's: a coordinator starts before its
+/// servers.
 const COORDINATOR: &str = "coordinator";
-/// The version of `SERVER`.
+/// Version of `SERVER`.
 const VERSION: u32 = 2;
-/// The version of `SERVER` in a directory that has no 128-bit cluster id yet (ID1).
+/// Version of `SERVER` in a directory without a 128-bit cluster id.
 const LEGACY_VERSION: u32 = 1;
-/// More than any of the server's own small files has.
+/// Upper bound of the size of the server's small files.
 const SMALL_SIZE_BYTES_MAX: u64 = 64 << 10;
-/// What to do with one that is damaged.
+/// Remedy for a damaged file.
 const RESTORE: &str = "restore it from a copy; nothing was changed";
-/// Numbers are drawn up to this one: people type them.
+/// Highest random server number: people type these numbers.
 const DRAWN_NUMBER_MAX: u64 = 1 << 31;
 
-/// What `SERVER` says.
+/// Content of `SERVER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Identity {
+struct ServerIdentity {
     version: u32,
     cluster: ClusterId,
     server: ServerId,
 }
 
-impl Identity {
+impl ServerIdentity {
     fn new(cluster: ClusterId, server: ServerId) -> Self {
         let version = if cluster.is_legacy() {
             LEGACY_VERSION
@@ -73,7 +74,7 @@ pub(crate) struct ServerDirectory {
     pub(crate) path: PathBuf,
     pub(crate) cluster: ClusterId,
     pub(crate) server: ServerId,
-    /// Unlocked when it is closed.
+    /// Lock that ends when the file is closed.
     _lock: File,
 }
 
@@ -88,18 +89,18 @@ pub(crate) fn failed<'p>(
     }
 }
 
-/// A directory that is locked, and is a server's already or can become one's.
+/// A locked directory that is a server's or can become one's.
 #[derive(Debug)]
 pub(crate) struct LockedDirectory {
     path: PathBuf,
     lock: File,
-    identity: Option<Identity>,
+    identity: Option<ServerIdentity>,
     asked: Option<ServerId>,
 }
 
 impl LockedDirectory {
-    /// Locks a directory, which is made if it is not there. Who says which server it is (`asked`)
-    /// is refused if it is another one's.
+    /// Locks a directory, which is created if missing. Refuses a directory of another server than
+    /// `asked`.
     pub(crate) fn open(path: &Path, asked: Option<ServerId>) -> Result<Self, ServerError> {
         if let Some(ServerId(number)) = asked
             && (number == 0 || number >= NUMBER_END)
@@ -108,7 +109,7 @@ impl LockedDirectory {
         }
         let file = path.join(SERVER);
         if path.is_dir() && !file.exists() {
-            // Before anything is made in it: it may be anybody's.
+            // Before anything is created in it: the directory may have nothing to do with a server.
             refuse_without_identity(path)?;
         }
         private::create_directory_all(path).map_err(failed("make", path))?;
@@ -128,7 +129,7 @@ impl LockedDirectory {
                 asked: asked.0,
             });
         }
-        // It is a server's, or is to be one's, and no other process has it open.
+        // It is or becomes a server's directory, and no other process has it open.
         private::tighten(path).warn();
         Ok(Self {
             path: path.to_owned(),
@@ -138,15 +139,14 @@ impl LockedDirectory {
         })
     }
 
-    /// The cluster that it belongs to; none: it is new.
+    /// Returns the cluster that the directory belongs to; `None` if it is new.
     pub(crate) fn cluster(&self) -> Option<ClusterId> {
         self.identity.map(|it| it.cluster)
     }
 
-    /// Makes it the directory of a server of this cluster. A new one gets the number that was asked
-    /// for, or one that is drawn; `holder` tells where the server of a number has registered, if
-    /// one has. A directory of an older version takes the identifier that its cluster was given
-    /// since.
+    /// Makes this the directory of a server of this cluster. A new directory gets the requested
+    /// number, or a random one; `holder` returns the address of the server that has registered with
+    /// a number, if any. A directory of an older version adopts its cluster's new identifier.
     pub(crate) fn claim(
         self,
         record: &Cluster,
@@ -167,11 +167,11 @@ impl LockedDirectory {
                 }
                 .into());
             }
-            // It would have copies that nothing tells from those of another cluster.
+            // Its copies could not be told from those of another cluster.
             None if cluster.is_legacy() => return Err(ClusterError::NotAdopted(cluster).into()),
             None => {
                 let server = choose(self.asked, holder)?;
-                Identity::new(cluster, server).write(&path)?;
+                ServerIdentity::new(cluster, server).write(&path)?;
                 server
             }
         };
@@ -187,21 +187,22 @@ impl LockedDirectory {
     }
 }
 
-/// Whether a directory is a server's already.
+/// Returns whether a directory already is a server's.
 pub(crate) fn is_server(path: &Path) -> io::Result<bool> {
     path.join(SERVER).try_exists()
 }
 
-/// Has the directory of an older version belong to the cluster that its own one is called now.
+/// Assigns the directory of an older version to its cluster's new identifier.
 pub(crate) fn adopt(path: &Path, server: ServerId, cluster: ClusterId) -> Result<(), ServerError> {
-    // First what it has: if this is cut short, the directory is not the new one's yet.
+    // The replicas first: if this is interrupted, the directory does not have the new identifier
+    // yet.
     adopt_replicas(&path.join(REGIONS), cluster)?;
-    Identity::new(cluster, server).write(path)?;
+    ServerIdentity::new(cluster, server).write(path)?;
     tracing::info!("{} belongs to {cluster} from now on", path.display());
     Ok(())
 }
 
-/// The number of a new directory, which no other server has at the moment.
+/// Chooses the number of a new directory, which no other server has at the moment.
 fn choose(
     asked: Option<ServerId>,
     holder: impl Fn(ServerId) -> Result<Option<String>, ServerError>,
@@ -222,7 +223,7 @@ fn choose(
 }
 
 impl ServerDirectory {
-    /// Where its replicas lie.
+    /// Returns the directory of the replicas.
     pub(crate) fn regions(&self) -> PathBuf {
         self.path.join(REGIONS)
     }
@@ -245,12 +246,13 @@ fn lock(path: &Path) -> Result<File, ServerError> {
     }
 }
 
-/// Replicas without `SERVER` are somebody's who has lost that file, or never were a server's.
+/// Refuses files without `SERVER`: either that file was lost, or the directory never was a
+/// server's.
 fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
     let entries = fs::read_dir(path).map_err(failed("list", path))?;
     for entry in entries {
         let name = entry.map_err(failed("list", path))?.file_name();
-        // A first start that was cut short leaves what it had begun to write.
+        // An interrupted first start leaves this file.
         if name != LOCK && name != COORDINATOR && name != "SERVER.new" {
             return Err(ServerError::Damaged {
                 path: path.join(SERVER),
@@ -262,7 +264,7 @@ fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
     Ok(())
 }
 
-fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
+fn decode(file: &Path, bytes: &[u8]) -> Result<ServerIdentity, ServerError> {
     let damaged = |how: String| ServerError::Damaged {
         path: file.to_owned(),
         how,
@@ -272,9 +274,9 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     if version != VERSION && version != LEGACY_VERSION {
         return Err(other_version(file, version, VERSION));
     }
-    let identity: Identity =
+    let identity: ServerIdentity =
         serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
-    if identity.version != Identity::new(identity.cluster, identity.server).version {
+    if identity.version != ServerIdentity::new(identity.cluster, identity.server).version {
         return Err(damaged(format!(
             "format version {version} has no id like that of {}",
             identity.cluster
@@ -289,7 +291,7 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<Identity, ServerError> {
     Ok(identity)
 }
 
-/// The cluster that a server's directory belongs to, read without a lock.
+/// Reads the cluster that a server's directory belongs to, without a lock.
 pub(crate) fn cluster_of(server: &Path) -> Result<ClusterId, ServerError> {
     let file = server.join(SERVER);
     match read_small(&file, RESTORE)? {
@@ -302,8 +304,8 @@ pub(crate) fn cluster_of(server: &Path) -> Result<ClusterId, ServerError> {
     }
 }
 
-/// The content of a small file of the server's own; none: it is not there. One that is too long, or
-/// is no file, is damaged.
+/// Reads one of the server's small files; `None` if it is missing. A file that is too long, or not
+/// a file, is damaged.
 pub(crate) fn read_small(
     path: &Path,
     remedy: &'static str,
@@ -324,12 +326,12 @@ pub(crate) fn read_small(
         ))),
         Ok(_) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if is_no_file(&error) => Err(damaged(error.to_string())),
+        Err(error) if is_missing_file(&error) => Err(damaged(error.to_string())),
         Err(error) => Err(failed("read", path)(error)),
     }
 }
 
-/// What it means that a file has another version than the one that is known.
+/// Returns the error for a file with another version than the known one.
 pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerError {
     let path = path.to_owned();
     if version > known {
@@ -346,7 +348,7 @@ pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerErro
     }
 }
 
-/// The version that a file of JSON says: another one may have other fields.
+/// Reads the version of a JSON file; another version may have other fields.
 pub(crate) fn version_of(bytes: &[u8]) -> Result<u32, String> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -366,7 +368,8 @@ fn draw() -> Result<ServerId, ServerError> {
     Ok(ServerId(1 + u64::from_le_bytes(bytes) % DRAWN_NUMBER_MAX))
 }
 
-/// Writes a file so that it is there as a whole, and durable, or as it was before.
+/// Writes a file atomically and durably: after a crash it has either the new content or the old
+/// one.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let new = path.with_extension("new");
     let file = private::file_options()
@@ -396,7 +399,7 @@ mod tests {
         Cluster::new(cluster, None)
     }
 
-    /// With nobody else in the cluster.
+    /// Opens a directory in a cluster without other servers.
     fn open_in(
         path: &Path,
         cluster: ClusterId,
@@ -405,7 +408,7 @@ mod tests {
         LockedDirectory::open(path, asked)?.claim(&record(cluster), |_| Ok(None))
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Fixes the format: a change needs a new version.
     #[test]
     fn identities_are_golden() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -416,8 +419,8 @@ mod tests {
         assert_eq!(text, golden);
     }
 
-    /// Promise (ID1): the directory of an older version is opened, and belongs to the number that
-    /// it had, until its own cluster was adopted; another cluster's identifier it never takes.
+    /// The directory of an older version is opened, and keeps its number until its own cluster is
+    /// adopted. It never takes another cluster's identifier.
     #[test]
     fn directories_of_older_versions_adopt_their_own_cluster() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -455,7 +458,7 @@ mod tests {
         assert!(error.contains("no id like that of cluster 7"), "{error}");
     }
 
-    /// Promise (ID1): a new directory does not join a cluster without a 128-bit identifier.
+    /// A new directory does not join a cluster without a 128-bit identifier.
     #[test]
     fn a_new_directory_joins_no_cluster_of_an_older_version() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -469,8 +472,8 @@ mod tests {
         assert!(!scratch.path().join(SERVER).exists());
     }
 
-    /// Promise: a directory keeps its number; another's, another cluster's, one that is open, and
-    /// one that has lost its file are refused, and nothing is changed.
+    /// A directory keeps its number. A directory of another server or cluster, an open one, and one
+    /// without `SERVER` are refused, and nothing is changed.
     #[test]
     fn directories_belong_to_servers() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -500,8 +503,8 @@ mod tests {
         assert!(matches!(bad, ServerError::BadNumber(0)));
     }
 
-    /// Promise: the coordinator of the same process may have its directory in a new server's. Once
-    /// that was taken for what another server had left.
+    /// The coordinator of the same process may have its directory in a new server's. This was once
+    /// mistaken for files of another server.
     #[test]
     fn a_new_directory_may_have_a_coordinator() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -516,7 +519,7 @@ mod tests {
         );
     }
 
-    /// Promise: a file of another version, or that is none, is refused with what to do.
+    /// A file of another version, or an invalid one, is refused with the remedy.
     #[test]
     fn other_files_are_refused() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -540,9 +543,9 @@ mod tests {
         }
     }
 
-    /// Promise: a new directory is not given a number that a server of the cluster has at the
-    /// moment, and stays new then; one that is drawn is another one. Once two servers had one
-    /// number, and the second one waited for ever.
+    /// A new directory does not get a number that a server of the cluster has at the moment, and
+    /// then stays new. A random number differs from it. Two servers once had the same number, and
+    /// the second one waited forever.
     #[test]
     fn a_number_that_is_taken_is_given_to_nobody() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -565,7 +568,7 @@ mod tests {
         assert!(claimed.is_ok() && asked_count.get() == 3);
     }
 
-    /// Promise: a directory that has something else in it is refused before anything is made there.
+    /// A new directory with other content is refused before anything is created in it.
     #[test]
     fn nothing_is_made_in_what_is_no_server_s() {
         let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -1,4 +1,4 @@
-//! Who answers which request: the first byte tells.
+//! Dispatch of requests by their first byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::open_replicas::OpenReplicas;
 use crate::operations;
 use crate::peer::{self, PeerReply, PeerRequest};
 
-/// For how long a replica's thread may take to answer another server.
-const ERRAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time within which a replica's thread must answer another server.
+const PEER_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What listens to clients and other servers.
-pub(crate) struct Front {
+/// Service for clients and other servers.
+pub(crate) struct RequestDispatcher {
     pub(crate) replicas: Arc<OpenReplicas>,
-    /// The coordinator of this process, if others are to reach it here.
+    /// Service of this process's coordinator, if others are to reach it here.
     pub(crate) coordinator: Option<CoordinatorService<SharedCoordinator>>,
 }
 
-impl Service for Front {
+impl Service for RequestDispatcher {
     fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
         match (request.first(), &self.coordinator) {
             (Some(&protocol::TAG), _) => self.answer_client(request, reply),
@@ -44,7 +44,7 @@ fn refuse(how: &str, reply: &mut Vec<u8>) {
     Status::Refused(how.to_owned()).encode(reply);
 }
 
-impl Front {
+impl RequestDispatcher {
     fn answer_client(&self, request: &[u8], reply: &mut Vec<u8>) {
         let request = match Request::decode(request) {
             Ok(request) => request,
@@ -55,7 +55,7 @@ impl Front {
         let Some(replica) = replica.filter(|it| it.table == header.table) else {
             return Status::Stale(Stale { epoch: None }).encode(reply);
         };
-        // ID4: a handle of another table, which had the same number.
+        // The handle is of another table that had the same number.
         if replica.incarnation != Some(header.incarnation) {
             return Status::OtherTable.encode(reply);
         }
@@ -99,7 +99,7 @@ impl Front {
         };
         match self.replicas.get(name.region) {
             Some(replica) if replica.number == name.replica => {
-                replica.answer(request, ERRAND_TIMEOUT)
+                replica.answer(request, PEER_CALL_TIMEOUT)
             }
             _ => PeerReply::NotYet("this server does not have the replica".to_owned()),
         }

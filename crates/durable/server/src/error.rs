@@ -1,4 +1,4 @@
-//! What can go wrong with a region server.
+//! Errors of region servers.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,92 +7,92 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::agent::host::ReplicaFailure;
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_lsm::LsmError;
-use farleaf_lsm::storage::is_no_room;
+use farleaf_lsm::storage::is_out_of_space;
 use farleaf_replica::ReplicaError;
 use farleaf_wire::WireError;
 use thiserror::Error;
 
-/// An operating failure of a region server.
+/// Error of a region server.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The control plane.
+    /// The control plane failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// Its listener.
+    /// The listener failed.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// An engine.
+    /// An engine failed.
     #[error(transparent)]
     Engine(#[from] LsmError),
-    /// A replica.
+    /// A replica failed.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// A file of the server's own.
+    /// Access to one of the server's files failed.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// With which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A file of the server's own is not as it was written.
+    /// One of the server's files is corrupted.
     #[error("{} is damaged: {how}; {remedy}", path.display())]
     Damaged {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// How.
+        /// Description of the corruption.
         how: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// A later version has written a file of the server's own.
+    /// A later version has written one of the server's files.
     #[error(
         "{} has format version {version}, and this program knows version {known}: a newer program \
          has written it; use that program here, too; nothing was changed", path.display()
     )]
     Newer {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         version: u32,
-        /// The one that is known.
+        /// Known version.
         known: u32,
     },
-    /// Another server of the cluster has the number that a new directory was to have.
+    /// Another server of the cluster has the number requested for a new directory.
     #[error(
         "{server} is there already, and has registered at {address}: give a new directory another \
          number (`--number`), or none, so that one is drawn; or, if that server is no more, wait \
          until its lease is over; the directory is nobody's yet"
     )]
     NumberTaken {
-        /// Which.
+        /// The number.
         server: ServerId,
-        /// Where it says that it is reached.
+        /// Address of the other server.
         address: String,
     },
-    /// Another process has the directory.
+    /// Another process has the directory open.
     #[error("{} is open in another server: stop that one first; nothing was changed", path.display())]
     Locked {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// The directory is another server's.
+    /// The directory belongs to another server.
     #[error(
         "{} belongs to server {own}, and not to server {asked}: leave the number out, or give \
          another directory; nothing was changed", path.display()
     )]
     OtherServer {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
-        /// Whose it is.
+        /// Number of the directory's server.
         own: u64,
-        /// Whose it was said to be.
+        /// Requested number.
         asked: u64,
     },
-    /// A file is of another cluster than the server, or does not say of which (ID3).
+    /// A file belongs to another cluster than the server, or does not name one.
     #[error(
         "{} {}", path.display(),
         found.map_or_else(
@@ -103,45 +103,45 @@ pub enum ServerError {
         )
     )]
     OtherClusterFile {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// The server's cluster.
+        /// Cluster of the server.
         own: ClusterId,
-        /// What the file says.
+        /// Cluster in the file.
         found: Option<ClusterId>,
     },
-    /// Nobody would find it there.
+    /// Other servers cannot reach the address.
     #[error(
         "{address} is where this server listens, and no address that others can reach it at: say \
          that one, too"
     )]
     NotAdvertised {
-        /// Where it would listen.
+        /// The address to listen at.
         address: std::net::SocketAddr,
     },
-    /// A number that no server can have.
+    /// The server number is out of range.
     #[error("a server's number can be 1 to 9007199254740991, and {0} is not")]
     BadNumber(u64),
-    /// A copy that the server was to open, and cannot.
+    /// The server was to open a copy that is missing or cannot be used.
     #[error("{0}")]
     NoCopy(&'static str),
-    /// The process can have no more threads, or no more memory.
+    /// The operating system provides no more threads or memory.
     #[error("the system gives no {what}: {source}")]
     NoResource {
-        /// What was asked for.
+        /// The missing resource.
         what: &'static str,
-        /// What it said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl ServerError {
-    /// Whether the disk, or a quota of it, is full.
-    pub(crate) fn is_no_room(&self) -> bool {
+    /// Returns whether the disk, or a quota of it, is full.
+    pub(crate) fn is_out_of_space(&self) -> bool {
         match self {
-            Self::File { source, .. } => is_no_room(source),
-            Self::Engine(error) => error.is_no_room(),
-            Self::Replica(error) => error.is_no_room(),
+            Self::File { source, .. } => is_out_of_space(source),
+            Self::Engine(error) => error.is_out_of_space(),
+            Self::Replica(error) => error.is_out_of_space(),
             _ => false,
         }
     }
@@ -151,7 +151,7 @@ impl From<ServerError> for ReplicaFailure {
     fn from(error: ServerError) -> Self {
         Self {
             how: error.to_string(),
-            lacked_room: error.is_no_room(),
+            lacked_room: error.is_out_of_space(),
             is_damaged: false,
         }
     }

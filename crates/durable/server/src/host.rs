@@ -1,4 +1,4 @@
-//! From the agent's orders to replicas.
+//! Turns the agent's orders into replicas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use farleaf_cluster::agent::host::{
 use farleaf_cluster::ids::{ClusterId, Epoch, RegionId, ReplicaNumber, ServerId, TableIncarnation};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{CopyReport, Orphan, Room};
+use farleaf_cluster::record::{CopyReport, Orphan, SpaceState};
 
-use crate::broken::Broken;
+use crate::broken::BrokenReplicas;
 use crate::context::Context;
 use crate::open_replicas::OpenReplicas;
 use crate::orphans::Orphans;
-use crate::place::{ReplicaPlace, copies};
+use crate::place::{ReplicaStore, copies};
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
 use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
 
-/// What the host has of a replica.
-struct Open {
+/// An open replica.
+struct HostEntry {
     replica: Arc<Replica>,
     thread: JoinHandle<()>,
     rate: Rate,
-    /// Those of a primary.
+    /// Backups of a primary.
     backups: Vec<BackupOrder>,
 }
 
-/// A thread after which nobody has a replica's directory open. (One that was prepared for a split
-/// has none that anybody asks for.)
-type Closes = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
+/// A thread that holds a replica's directory open until it ends. The replica is `None` if it was
+/// prepared for a split: nothing waits for its directory.
+type ClosingThread = (Option<(RegionId, ReplicaNumber)>, JoinHandle<()>);
 
-/// What is free on a disk is told in so many bytes: it changes all the time.
+/// Unit of reported free space, which changes all the time.
 const FREE_UNIT_BYTES: u64 = 1 << 20;
 
-/// How many operations are executed in a second.
+/// Operations per second.
 struct Rate {
     since: Instant,
     operation_count: u64,
@@ -50,13 +50,14 @@ pub(crate) struct Host {
     context: Arc<Context>,
     replicas: Arc<OpenReplicas>,
     guard: Option<LeaseGuard>,
-    open: BTreeMap<RegionId, Open>,
-    /// Threads of replicas that are being closed, or whose directories go.
-    closing: Vec<Closes>,
-    broken: Broken,
-    /// What was moved aside, as it was listed last.
+    open: BTreeMap<RegionId, HostEntry>,
+    /// Threads of replicas that are being closed, or whose directories are being removed.
+    closing: Vec<ClosingThread>,
+    broken: BrokenReplicas,
+    /// Files moved aside, as listed last.
     orphans: Orphans,
-    /// Splits that are begun again: of which region, where, and what is left of the first try.
+    /// Splits to begin again, by region: the order, the key, and the thread of the first attempt
+    /// until it ends.
     again: BTreeMap<RegionId, (RegionOrder, Key, Option<JoinHandle<()>>)>,
 }
 
@@ -68,13 +69,13 @@ impl Host {
             guard: None,
             open: BTreeMap::new(),
             closing: Vec::new(),
-            broken: Broken::default(),
+            broken: BrokenReplicas::default(),
             orphans: Orphans::default(),
             again: BTreeMap::new(),
         }
     }
 
-    /// Goes on with the identifier that the cluster was given (ID1): nothing is open yet.
+    /// Adopts the new identifier of the cluster; nothing is open yet.
     pub(crate) fn adopt_cluster(&self, cluster: ClusterId) {
         self.context.adopt(cluster);
     }
@@ -83,10 +84,11 @@ impl Host {
         let guard = self.guard.clone();
         let guard = guard.ok_or_else(|| HostError("no life has begun".to_owned()))?;
         let region = wanted.order.region;
-        // Who is to be primary has all that there is, and nobody else can do it.
+        // A future primary does not wait: it has everything, and no other replica can take its
+        // place.
         let is_backup = matches!(wanted.role, Role::Backup { .. });
-        let rests_until = self.broken.rests_until(region).filter(|_| is_backup);
-        let begins_at = rests_until.unwrap_or_else(Instant::now);
+        let backoff_until = self.broken.backoff_until(region).filter(|_| is_backup);
+        let begins_at = backoff_until.unwrap_or_else(Instant::now);
         self.broken.forget_copies(region);
         let opened = Replica::open(&self.context, guard, (wanted, begins_at));
         let (replica, thread) = opened.map_err(|error| HostError(error.to_string()))?;
@@ -101,7 +103,7 @@ impl Host {
             operation_count: 0,
             per_second: 0,
         };
-        let open = Open {
+        let open = HostEntry {
             replica,
             thread,
             rate,
@@ -110,19 +112,19 @@ impl Host {
         self.open.insert(region, open);
     }
 
-    /// RS9: what was prepared of this region is a replica as others are.
+    /// Makes the replica prepared by a split an ordinary one.
     fn adopt(&mut self, wanted: Wanted) -> Result<(), HostError> {
         let region = wanted.order.region;
         let prepared = self.replicas.take_prepared(region);
         let (replica, thread) = prepared
             .filter(|(replica, _)| replica.number == wanted.order.replica)
             .ok_or_else(|| HostError("nothing was prepared of it here".to_owned()))?;
-        replica.go_on(wanted);
+        replica.become_ordinary(wanted);
         self.keep(region, (replica, thread));
         Ok(())
     }
 
-    /// Remembers which backups a primary has.
+    /// Records the backups of a primary.
     fn note_backups(&mut self, region: RegionId, backups: &[BackupOrder]) {
         if let Some(open) = self.open.get_mut(&region) {
             open.backups = backups.to_vec();
@@ -139,17 +141,17 @@ impl Host {
         }
     }
 
-    /// Splits that could not be prepared are begun again, as long as the region is at the epoch at
-    /// which they were ordered: when what is left of the first try is gone. Backups keep what they
-    /// have prepared, which is filled anew.
-    fn begin_splits_again(&mut self) {
+    /// Begins failed splits again, when the first attempt's thread has ended and as long as the
+    /// region is at the epoch of the order. Backups keep what they have prepared, and it is filled
+    /// again.
+    fn retry_splits(&mut self) {
         let mut again = Vec::new();
         for open in self.open.values() {
             let Some(served) = open.replica.served() else {
                 continue;
             };
             let mut split = open.replica.split();
-            if let Some(failed) = split.take_if(|split| split.is_to_be_begun_again()) {
+            if let Some(failed) = split.take_if(|split| split.is_retry_due()) {
                 failed.give_up();
                 again.push((served.order.clone(), failed.at().clone(), failed.child));
             }
@@ -173,7 +175,7 @@ impl Host {
         }
     }
 
-    /// RS9: the region that was split off is one of its own.
+    /// Ends a split: the new region has its own record.
     fn end_split(&mut self, parent: RegionId) {
         let open = self.open.get(&parent);
         if let Some(split) = open.and_then(|open| open.replica.split().take()) {
@@ -181,10 +183,10 @@ impl Host {
         }
     }
 
-    fn place(&self, id: (RegionId, ReplicaNumber)) -> ReplicaPlace {
+    fn place(&self, id: (RegionId, ReplicaNumber)) -> ReplicaStore {
         let open_storage = self.context.open_storage.clone();
         let of = (&*self.context.regions, self.context.cluster());
-        ReplicaPlace::new(of, id, open_storage)
+        ReplicaStore::new(of, id, open_storage)
     }
 
     fn end(&mut self, region: RegionId, ending: Ending) {
@@ -193,7 +195,7 @@ impl Host {
             open.replica.end(ending);
             let id = (region, open.replica.number);
             self.closing.push((Some(id), open.thread));
-            // Its thread may wait for other servers, and nobody waits for it here.
+            // The thread may wait for other servers; this thread does not wait for it.
             if let Some(split) = open.replica.split().take() {
                 split.give_up();
             }
@@ -214,12 +216,15 @@ impl RegionHost for Host {
         let prepared = self.replicas.end_life().into_iter();
         self.closing.extend(prepared.map(|thread| (None, thread)));
         let regions: Vec<RegionId> = self.open.keys().copied().collect();
-        // All at once: none waits for another one's operations, or disk.
+        // All at once: none waits for another one's operations or disk.
         self.open
             .values()
             .for_each(|open| open.replica.begin_stop());
         let since = Instant::now();
-        while self.open.values().any(|open| open.replica.is_at_work())
+        while self
+            .open
+            .values()
+            .any(|open| open.replica.has_running_operations())
             && since.elapsed() < DRAIN_TIME_MAX
         {
             std::thread::sleep(DRAIN_REST);
@@ -306,7 +311,7 @@ impl RegionHost for Host {
         if split.as_ref().is_some_and(|split| split.child == child) {
             return Ok(());
         }
-        // Those alone may be members of the child from its first moment on.
+        // Only these may be members of the new region from the start.
         let in_sync = open.backups.iter().filter(|backup| backup.in_sync);
         let backups: Vec<BackupOrder> = in_sync
             .map(|backup| BackupOrder {
@@ -337,7 +342,7 @@ impl RegionHost for Host {
                 if let Some(served) = open.replica.served() {
                     served.set_split(None);
                 }
-                // Nobody waits for other servers here.
+                // This thread never waits for other servers.
                 let (context, region) = (Arc::clone(&self.context), *region);
                 let thread = std::thread::Builder::new().name(format!("abandon-{}", child.0));
                 if let Err(error) = thread.spawn(move || split.abandon(&context, region)) {
@@ -350,7 +355,7 @@ impl RegionHost for Host {
     }
 
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
-        let is_same = |open: &Open| open.replica.number == replica;
+        let is_same = |open: &HostEntry| open.replica.number == replica;
         if self.open.get(&region).is_some_and(is_same) {
             if why == Closing::Broken {
                 self.broken.note(region);
@@ -360,7 +365,7 @@ impl RegionHost for Host {
     }
 
     fn status(&mut self) -> Vec<ReplicaStatus> {
-        self.begin_splits_again();
+        self.retry_splits();
         let open = self.open.iter_mut();
         open.map(|(region, open)| {
             let shown = open.replica.shown();
@@ -369,19 +374,19 @@ impl RegionHost for Host {
             ReplicaStatus {
                 region: *region,
                 replica: open.replica.number,
-                // It is open at none until its thread has followed the order.
+                // The replica is open at no epoch until its thread has carried out the order.
                 epoch: shown.epoch.unwrap_or(Epoch(0)),
                 primary: shown.primary,
-                // One whose thread has panicked does nothing any more.
+                // A replica whose thread has panicked does nothing any more.
                 failure: shown.failure.or_else(|| {
                     let is_over = open.thread.is_finished();
                     is_over.then(|| "its thread has ended".to_owned().into())
                 }),
-                waits_for_room: shown.waits_for_room,
+                waits_for_space: shown.waits_for_space,
                 fault: shown.fault,
                 verification: shown.verification,
                 size_bytes: shown.size_bytes,
-                operations_per_second: open.rate.look(count),
+                operations_per_second: open.rate.current_rate(count),
                 position_bytes: shown.position_bytes,
             }
         })
@@ -394,20 +399,20 @@ impl RegionHost for Host {
     }
 
     fn orphans(&mut self) -> Vec<Orphan> {
-        self.orphans.look(&self.context.regions)
+        self.orphans.list_if_due(&self.context.regions)
     }
 
-    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+    fn reopenable_copy(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
         let id = (region, replica);
         let mut closing = self.closing.iter();
         let is_closing = closing.any(|(of, thread)| *of == Some(id) && !thread.is_finished());
-        let until = self.broken.rests_until(region);
+        let until = self.broken.backoff_until(region);
         let rests = until.is_some_and(|until| Instant::now() < until);
-        // What is open of this region by now is another replica, and is not to be disturbed.
+        // A replica of this region that is open by now is a newer one, and must not be disturbed.
         if is_closing || rests || self.open.contains_key(&region) {
             return None;
         }
-        if Room::of(self.capacity_bytes(), self.free_bytes()) == Room::Full {
+        if SpaceState::of(self.capacity_bytes(), self.free_bytes()) == SpaceState::Full {
             return None;
         }
         let place = self.place(id);
@@ -421,14 +426,14 @@ impl RegionHost for Host {
     ) {
         self.broken.forget_copies(region);
         let place = self.place((region, replica)).of_table(incarnation);
-        // It may be large, or not closed yet, and a lease is kept by who calls this.
+        // The copy may be large, or not closed yet, and the calling thread renews the lease.
         let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
         let id = Some((region, replica));
         let closing = self.closing.extract_if(.., |it| it.0 == id);
-        let closing: Vec<Closes> = closing.collect();
+        let closing: Vec<ClosingThread> = closing.collect();
         let removing = thread.spawn(move || {
             for (_, thread) in closing {
-                // If it has panicked, that was told where it did.
+                // A panic was already reported by its thread.
                 let _ = thread.join();
             }
             if let Err(error) = place.remove() {
@@ -449,11 +454,11 @@ impl RegionHost for Host {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        // RS10: what a quota leaves, say, the file system does not tell.
+        // For example, the file system does not report what a quota leaves.
         let mut open = self.open.values().map(|open| &open.replica);
         let finds_none = |replica: &Arc<Replica>| {
             let served = replica.served();
-            replica.waits_for_room() || served.is_some_and(|it| it.no_room().is_some())
+            replica.waits_for_space() || served.is_some_and(|it| it.out_of_space().is_some())
         };
         if open.any(finds_none) {
             return Some(0);
@@ -465,11 +470,11 @@ impl RegionHost for Host {
 }
 
 impl Rate {
-    /// The rate of the last second or so.
-    fn look(&mut self, operation_count: u64) -> u64 {
+    /// Returns the rate of the last second or so.
+    fn current_rate(&mut self, operation_count: u64) -> u64 {
         let elapsed = self.since.elapsed();
         if elapsed.as_millis() >= 1000 {
-            // A region that is served at another epoch counts anew.
+            // The count starts anew when a region is served at another epoch.
             let done = operation_count.saturating_sub(self.operation_count);
             self.per_second = (done as f64 / elapsed.as_secs_f64()) as u64;
             self.since = Instant::now();

@@ -1,35 +1,36 @@
-//! Region servers: they have replicas of persistent tables on their disks, and serve them to
-//! clients as long as the control plane says so.
+//! Region servers: they store replicas of persistent tables on their disks, and serve them to
+//! clients as the control plane orders.
 //!
 //! ```text
-//!   clients --requests--> front --> served: primary's engine --one-sided WRITEs--> other servers
-//!                                       ^
+//!   clients --requests--> dispatcher --> primary's engine --one-sided WRITEs--> other servers
+//!                                             ^
 //!   coordinator --records--> agent --> host --orders--> one thread for each replica
 //! ```
 //!
-//! The rules RS1 to RS14 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
-//! RH6) is in `docs/cluster.md`.
+//! `docs/explanation/persistent-tables.md` explains the guarantees. The promises of a host are in
+//! `docs/reference/control-plane.md`, *Promises of a region host*.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`server`] | [`RegionServer`]: starts all of it, and stops it |
-//! | `broken` | replicas that have broken: rests, and what of them can go on |
-//! | [`compare`] | replicas compared byte by byte, from the directories of their servers |
-//! | `contact` | what is said of a coordinator that does not answer |
-//! | `directory` | a server's directory: whose it is |
-//! | `place` | a replica's directory: which copy in it is in force (RS1) |
-//! | `open_storage` | how directories of data are opened, and how much room there is |
-//! | `host` | from the agent's orders to replicas |
-//! | `open_replicas` | the replicas that are open, and those that are prepared for a split |
-//! | `note_file` | a small file that is replaced as a whole, on a full disk, too |
-//! | `replica` | a replica, and the thread that has it |
-//! | `seen_file` | what was seen of the coordinator last (ID5) |
-//! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
-//! | `operations` | what clients ask, done |
-//! | `attachment` | the secret of a backup's memory, which is agreed on and not sent |
-//! | `orphans` | what cannot be proved to be garbage, moved aside (ID3) |
-//! | `peer` | what servers ask each other |
-//! | `front` | who answers which request |
+//! | [`server`] | [`RegionServer`]: starts and stops all parts |
+//! | `agent_thread` | the thread of the agent |
+//! | `broken` | replicas that have broken: back-off, and copies that can continue |
+//! | [`compare`] | comparison of replicas byte by byte, from their servers' directories |
+//! | `outage_log` | log messages about a coordinator that does not answer |
+//! | `directory` | a server's directory and its identity |
+//! | `place` | a replica's directory, and its copy in force |
+//! | `open_storage` | opening of data directories, and free space |
+//! | `host` | turns the agent's orders into replicas |
+//! | `open_replicas` | open replicas, and those prepared for a split |
+//! | `note_file` | a small file that is replaced atomically, even on a full disk |
+//! | `replica` | a replica and its thread |
+//! | `seen_file` | the newest state seen of the coordinator |
+//! | `served` | a region as clients see it; when an operation may be acknowledged |
+//! | `operations` | execution of clients' requests |
+//! | `attachment` | the secret of a backup's memory, which is agreed on and never sent |
+//! | `orphans` | files moved aside because nothing proves that they can be deleted |
+//! | `peer` | requests between servers |
+//! | `dispatcher` | dispatch of requests |
 //! | `log_ends` | writes the ends of all logs to their disks, without a sync |
 //! | `watchdog` | finds backups that hang |
 
@@ -39,11 +40,10 @@ mod agent_thread;
 mod attachment;
 mod broken;
 pub mod compare;
-mod contact;
 mod context;
 mod directory;
+mod dispatcher;
 mod error;
-mod front;
 mod host;
 mod log_ends;
 mod note_file;
@@ -51,6 +51,7 @@ mod open_replicas;
 mod open_storage;
 mod operations;
 mod orphans;
+mod outage_log;
 mod peer;
 mod place;
 mod replica;
@@ -61,5 +62,5 @@ mod watchdog;
 
 pub use error::ServerError;
 #[doc(hidden)]
-pub use open_storage::{DiskRoom, OpenStorage};
+pub use open_storage::{DiskSpace, OpenStorage};
 pub use server::{PreparedServer, RegionServer, ServerOptions};

@@ -1,9 +1,10 @@
-//! A small file that is replaced as a whole, also where the disk is full.
+//! A small file that is replaced atomically, even if the disk is full.
 //!
-//! Beside `NAME` there is a spare, `NAME.new`, which takes room when there is some. What is new is
-//! written over the spare, which is synced; then the two change names. So whoever writes a file
-//! again takes nothing of the disk, where that writes over what it has (as ext4, XFS and tmpfs do),
-//! and whoever reads it finds one of the two, whole. What a spare holds is nothing.
+//! Beside `NAME` there is a spare, `NAME.new`, which reserves space while there is some. New
+//! content is written over the spare, which is synced; then the two names are exchanged. So
+//! replacing a file takes no space on file systems that write in place (such as ext4, XFS and
+//! tmpfs), and a reader finds one of the two contents, complete. The content of a spare means
+//! nothing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,11 +17,10 @@ use rustix::io::Errno;
 use crate::directory::{failed, sync_directory, write_whole};
 use crate::error::ServerError;
 
-/// A spare has as much as a file system gives at once.
+/// Size of a spare: the allocation unit of file systems.
 const SPARE_SIZE_BYTES: usize = 4096;
 
-/// Writes a file so that it is there as a whole, and durable, or as it was before. Two syncs; the
-/// first time, two more.
+/// Replaces a file atomically and durably. Costs two syncs, and two more the first time.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let spare = path.with_extension("new");
     let has_spare = fs::metadata(&spare).is_ok_and(|it| it.is_file() && it.len() > 0);
@@ -31,14 +31,15 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
         false
     };
     if !is_exchanged && let Err(error) = make(&spare) {
-        // The next time it needs room, and says so if there is none.
+        // The next replacement needs space, and fails if there is none.
         tracing::debug!(%error, "{} has no spare", path.display());
     }
     Ok(())
 }
 
-/// False: it is written, and there is no spare any more. So it is after an error of `sync`, too:
-/// the disk may name as the file what is called a spare then, and that is not to be written over.
+/// Exchanges the names of file and spare. Returns false if the file was renamed instead, so that
+/// there is no spare any more. After an error of `sync` the spare is removed, too: on disk, its
+/// inode may still have the file's name, and it must not be overwritten.
 fn exchange(
     (path, spare): (&Path, &Path),
     bytes: &[u8],
@@ -53,7 +54,7 @@ fn exchange(
     let exchanged = renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE);
     let is_exchanged = match exchanged {
         Ok(()) => true,
-        // There is no file yet, or the file system cannot do it.
+        // The file does not exist yet, or the file system does not support exchanges.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => {
             fs::rename(spare, path).map_err(failed("rename", spare))?;
             false
@@ -61,7 +62,7 @@ fn exchange(
         Err(error) => return Err(failed("rename", spare)(error.into())),
     };
     let synced = sync(path.parent().unwrap_or(path));
-    // Where it was renamed, there is none already.
+    // After a rename there is no spare anyway.
     synced.inspect_err(|_| drop(fs::remove_file(spare)))?;
     Ok(is_exchanged)
 }
@@ -77,7 +78,7 @@ fn make(spare: &Path) -> io::Result<()> {
         file.write_all(&[b' '; SPARE_SIZE_BYTES])?;
         file.sync_all()
     };
-    // One that is half there is none.
+    // An incomplete spare is removed.
     write().inspect_err(|_| drop(fs::remove_file(spare)))
 }
 
@@ -88,9 +89,9 @@ mod tests {
 
     use super::*;
 
-    /// Promise: what is written is what is there, whatever its size was before; from the second
-    /// time on it is in one of two files that were there, which take no more room than they had;
-    /// and where a spare is lost, another one is made.
+    /// The file has the written content, whatever its size was before. From the second time on, it
+    /// is in one of two existing files, which take no more space than before. A lost spare is
+    /// created again.
     #[test]
     fn files_change_names() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -122,15 +123,14 @@ mod tests {
         assert_eq!(fs::read(&path).expect("there"), b"new");
         assert_eq!(files().len(), 2);
     }
-    /// Promise: where the exchange of the two names is not known to be durable, no later write goes
-    /// over the file that the disk may still name: what was there is whole, and another spare is
-    /// made.
+    /// If the exchange of names may not be durable, no later write overwrites the file that the
+    /// disk may still name: its content is complete, and another spare is created.
     #[test]
     fn an_exchange_that_is_not_durable_leaves_no_spare() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let (path, spare) = (scratch.path().join("NOTE"), scratch.path().join("NOTE.new"));
         replace(&path, b"first").expect("written");
-        // What the disk names until the directory is synced.
+        // The file that the disk names until the directory is synced.
         let on_disk = scratch.path().join("on_disk");
         fs::hard_link(&path, &on_disk).expect("linked");
         let fails = |path: &Path| Err(failed("sync", path)(Errno::IO.into()));

@@ -1,4 +1,4 @@
-//! The replicas that are open, and those that are prepared for a split (RS9).
+//! Open replicas, and those prepared for a split.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -13,15 +13,15 @@ use crate::context::Context;
 use crate::peer::{PeerReply, ReplicaName};
 use crate::replica::{Ending, Replica, Wanted};
 
-/// The replicas that are open, for whoever answers requests; those of regions that are being split
-/// off among them (RS9).
+/// Open replicas for the threads that answer requests, including replicas of regions being split
+/// off.
 pub(crate) struct OpenReplicas {
     context: Arc<Context>,
     by_region: RwLock<BTreeMap<RegionId, Arc<Replica>>>,
     prepared: Mutex<Prepared>,
 }
 
-/// Replicas of regions that are not there yet, and the life in which they were made.
+/// Replicas of regions that do not exist yet, and the life in which they were created.
 #[derive(Default)]
 struct Prepared {
     guard: Option<LeaseGuard>,
@@ -37,12 +37,12 @@ impl OpenReplicas {
         }
     }
 
-    /// What is prepared from now on is done under this guard.
+    /// Begins a life: replicas are prepared under this guard from now on.
     pub(crate) fn begin_life(&self, guard: LeaseGuard) {
         self.prepared().guard = Some(guard);
     }
 
-    /// A life has ended: what was prepared in it ends, too. The threads that do it.
+    /// Ends a life and closes what was prepared in it. Returns the threads that do so.
     pub(crate) fn end_life(&self) -> Vec<JoinHandle<()>> {
         let prepared = std::mem::take(&mut *self.prepared());
         let ended = prepared.by_region.into_iter();
@@ -54,7 +54,7 @@ impl OpenReplicas {
         ended.collect()
     }
 
-    /// What was prepared of a region, which is a replica as others are from now on.
+    /// Returns the replica prepared for a region, which is an ordinary one from now on.
     pub(crate) fn take_prepared(&self, region: RegionId) -> Option<(Arc<Replica>, JoinHandle<()>)> {
         self.prepared().by_region.remove(&region)
     }
@@ -63,7 +63,7 @@ impl OpenReplicas {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RS9: opens a replica of a region that is being split off; if there is one, it stays.
+    /// Opens a replica of a region being split off, or returns the existing one.
     pub(crate) fn prepare(&self, wanted: Wanted, parent: &Replica) -> Result<Arc<Replica>, String> {
         let child = wanted.order.region;
         let mut prepared = self.prepared();
@@ -79,7 +79,7 @@ impl OpenReplicas {
         Ok(replica)
     }
 
-    /// RS9: the backup of a region that is being split off, asked for by its primary.
+    /// Opens a backup of a region being split off, requested by its primary.
     pub(crate) fn prepare_backup(
         &self,
         of: ReplicaName,
@@ -102,7 +102,7 @@ impl OpenReplicas {
             replica: of.replica,
             is_unproven: false,
         };
-        // It has nothing yet.
+        // The replica has no data yet.
         let source = Source::Primary(of.primary);
         match self.prepare(Wanted::backup(&order, (of.primary, source)), &parent) {
             Ok(_) => PeerReply::Prepared,
@@ -110,8 +110,8 @@ impl OpenReplicas {
         }
     }
 
-    /// RS9: what was prepared for a region that never came into being goes.
-    /// The thread that does it, if there was anything.
+    /// Removes what was prepared for a region that was never created. Returns the thread that does
+    /// so, if there was anything.
     pub(crate) fn abandon(&self, child: RegionId) -> Option<JoinHandle<()>> {
         let prepared = self.prepared().by_region.remove(&child);
         let (replica, thread) = prepared?;
@@ -126,7 +126,7 @@ impl OpenReplicas {
         by_region.get(&region).cloned()
     }
 
-    /// It is not there any more; another one of the region may be.
+    /// Removes a replica from the open ones, unless another one of the region has replaced it.
     fn unset(&self, region: RegionId, replica: &Arc<Replica>) {
         let by_region = self.by_region.write();
         let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
@@ -138,14 +138,14 @@ impl OpenReplicas {
         }
     }
 
-    /// All that are open, and those that are prepared.
+    /// Returns all open and prepared replicas.
     pub(crate) fn all(&self) -> Vec<Arc<Replica>> {
         let by_region = self.by_region.read();
         let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
         by_region.values().cloned().collect()
     }
 
-    /// From now on this is what is open of a region, if anything is.
+    /// Sets or removes the open replica of a region.
     pub(crate) fn set(&self, region: RegionId, replica: Option<Arc<Replica>>) {
         let by_region = self.by_region.write();
         let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! How directories of data are opened, and how much room their disk has.
+//! Opening of data directories, and their disks' free space.
 
 use std::fmt;
 use std::io;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 
-/// How a directory of data is opened, and how much room there is: tests have others, that fail.
+/// Functions that open a data directory and measure free space; tests use disks that fail.
 #[derive(Clone)]
 pub struct OpenStorage {
     open: Arc<Opener>,
-    look: Arc<Looker>,
+    measure_space: Arc<SpaceFunction>,
 }
 
 type Opener = dyn Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync;
-type Looker = dyn Fn(&Path) -> io::Result<DiskRoom> + Send + Sync;
+type SpaceFunction = dyn Fn(&Path) -> io::Result<DiskSpace> + Send + Sync;
 
-/// How much room a disk has, in bytes.
+/// Capacity and free space of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskRoom {
-    /// How much it can hold.
+pub struct DiskSpace {
+    /// Capacity of the disk, in bytes.
     pub capacity_bytes: u64,
-    /// How much of that is free.
+    /// Free space of the disk, in bytes.
     pub free_bytes: u64,
 }
 
-impl DiskRoom {
-    /// That of the file system that has a directory, for who is not its administrator.
+impl DiskSpace {
+    /// Returns the values of a directory's file system, for unprivileged users.
     fn of(path: &Path) -> io::Result<Self> {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Self {
@@ -38,23 +38,23 @@ impl DiskRoom {
 }
 
 impl OpenStorage {
-    /// In this way.
+    /// Creates a value that opens directories with this function.
     pub fn new(
         open: impl Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             open: Arc::new(open),
-            look: Arc::new(DiskRoom::of),
+            measure_space: Arc::new(DiskSpace::of),
         }
     }
 
-    /// The same, but this says how much room there is.
+    /// Replaces the function that measures free space.
     #[must_use]
-    pub fn with_room(
+    pub fn with_space(
         mut self,
-        look: impl Fn(&Path) -> io::Result<DiskRoom> + Send + Sync + 'static,
+        measure_space: impl Fn(&Path) -> io::Result<DiskSpace> + Send + Sync + 'static,
     ) -> Self {
-        self.look = Arc::new(look);
+        self.measure_space = Arc::new(measure_space);
         self
     }
 
@@ -62,14 +62,14 @@ impl OpenStorage {
         (self.open)(path)
     }
 
-    /// How much room there is.
-    pub(crate) fn room(&self, path: &Path) -> io::Result<DiskRoom> {
-        (self.look)(path)
+    /// Returns the capacity and free space of a directory's disk.
+    pub(crate) fn room(&self, path: &Path) -> io::Result<DiskSpace> {
+        (self.measure_space)(path)
     }
 }
 
 impl Default for OpenStorage {
-    /// As the operating system has it.
+    /// Uses directories of the operating system.
     fn default() -> Self {
         Self::new(|path| Ok(Arc::new(DirectoryStorage::open(path)?)))
     }

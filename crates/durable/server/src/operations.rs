@@ -1,4 +1,4 @@
-//! What clients ask, done on the primary's engine (RS2, RS3).
+//! Execution of clients' requests on the primary's engine.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -15,25 +15,25 @@ use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::ReplicaError;
 
-use crate::served::{Served, SplitTarget, Standing, Written};
+use crate::served::{ServedRegion, ServingState, SplitTarget, WrittenEnds};
 
-/// For how long a write waits for a backup that is lost to be taken out of the record.
+/// Time for which a write waits for a lost backup to be removed from the record.
 const LOST_PATIENCE: Duration = Duration::from_secs(8);
 const LOST_REST: Duration = Duration::from_millis(2);
 
-/// Where what is written is to be before it is acknowledged (RS2).
+/// Where a write must be before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum AckPolicy {
     /// On the disks of all members.
     Disks,
-    /// In the memory of all; on the disk of the only one.
+    /// In the memory of all members, or on the disk of the only one.
     Memories,
-    /// In the memory of all, or of the only one.
+    /// In the memory of all members, or of the only one.
     MemoryOfOne,
 }
 
-impl Wish {
-    /// What that is as things are.
+impl AckPolicy {
+    /// Returns the durability that this requires at present.
     fn durability(self, is_alone: bool) -> Durability {
         match self {
             Self::Disks => Durability::Sync,
@@ -43,11 +43,11 @@ impl Wish {
     }
 }
 
-/// Executes a request on the region that it names. What is put into `out` is the reply.
-pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>) {
+/// Executes a request on its region and puts the reply into `out`.
+pub(crate) fn execute(served: &ServedRegion, request: &Request<'_>, out: &mut Vec<u8>) {
     let _begun = match served.begin() {
         Ok(begun) => begun,
-        Err(standing) => return not_now(served, standing).encode(out),
+        Err(serving_state) => return not_now(served, serving_state).encode(out),
     };
     if let Err(status) = check_keys(served, &request.body) {
         return status.encode(out);
@@ -57,45 +57,45 @@ pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>)
         is_one_enough,
         ..
     } = request.header;
-    let wish = match (is_durable, is_one_enough) {
-        (true, _) => Wish::Disks,
-        (false, true) => Wish::MemoryOfOne,
-        (false, false) => Wish::Memories,
+    let ack_policy = match (is_durable, is_one_enough) {
+        (true, _) => AckPolicy::Disks,
+        (false, true) => AckPolicy::MemoryOfOne,
+        (false, false) => AckPolicy::Memories,
     };
     served.operation_count.fetch_add(1, Ordering::Relaxed);
     let is_read = request.body.is_read();
     let done = match &request.body {
         Body::Get(keys) => get(served, keys, out),
-        Body::Write(records) => write(served, records, wish, out),
+        Body::Write(records) => write(served, records, ack_policy, out),
         Body::Exchange {
             key,
             condition,
             new,
             returns_previous,
         } => {
-            let exchange = Exchange {
+            let exchange = ConditionalWrite {
                 key,
                 condition: *condition,
                 new: *new,
                 returns_previous: *returns_previous,
             };
-            exchange.execute(served, wish, out)
+            exchange.execute(served, ack_policy, out)
         }
         Body::Scan { .. } => scan(served, &request.body, out),
         Body::DeleteRange {
             lower,
             upper,
             count_max,
-        } => delete_range(served, (lower, *upper), *count_max, wish, out),
+        } => delete_range(served, (lower, *upper), *count_max, ack_policy, out),
     };
     let status = match done {
-        // RS2: only now.
-        Ok(()) => match served.standing() {
-            Standing::Open => return,
-            standing if is_read => not_now(served, standing),
-            standing => Status::Failed {
+        // Checked only now, after the operation took effect.
+        Ok(()) => match served.serving_state() {
+            ServingState::Open => return,
+            serving_state if is_read => not_now(served, serving_state),
+            serving_state => Status::Failed {
                 is_unknown: true,
-                how: why_not(standing).to_owned(),
+                how: why_not(serving_state).to_owned(),
             },
         },
         Err(status) => status,
@@ -103,31 +103,33 @@ pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>)
     status.encode(out);
 }
 
-fn why_not(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Open => "it is served",
-        Standing::Opening => "the region waits for a backup that is being filled",
-        Standing::Stopped => "the region is being given to another server",
-        Standing::NoLease => "the server cannot reach the coordinator, so its lease may be over",
+fn why_not(serving_state: ServingState) -> &'static str {
+    match serving_state {
+        ServingState::Open => "it is served",
+        ServingState::Opening => "the region waits for a backup that is being filled",
+        ServingState::Stopped => "the region is being given to another server",
+        ServingState::NoLease => {
+            "the server cannot reach the coordinator, so its lease may be over"
+        }
     }
 }
 
-fn not_now(served: &Served, standing: Standing) -> Status {
-    match standing {
-        Standing::Stopped => Status::Stale(Stale {
+fn not_now(served: &ServedRegion, serving_state: ServingState) -> Status {
+    match serving_state {
+        ServingState::Stopped => Status::Stale(Stale {
             epoch: Some(served.epoch()),
         }),
         other => Status::NotNow(why_not(other).to_owned()),
     }
 }
 
-/// That the region has the keys: a client whose map is right asks for no others.
-fn check_keys(served: &Served, body: &Body<'_>) -> Result<(), Status> {
+/// Checks that the region has the keys: a client with a valid map requests no others.
+fn check_keys(served: &ServedRegion, body: &Body<'_>) -> Result<(), Status> {
     let has_all = match body {
         Body::Get(keys) => keys.iter().all(|key| served.has(key)),
         Body::Write(records) => records.iter().all(|(key, _)| served.has(key)),
         Body::Exchange { key, .. } => served.has(key),
-        // What is not in the region is not in the reply.
+        // Keys outside of the region are left out of the reply.
         Body::Scan { .. } | Body::DeleteRange { .. } => true,
     };
     if has_all {
@@ -136,15 +138,17 @@ fn check_keys(served: &Served, body: &Body<'_>) -> Result<(), Status> {
     Err(Status::Stale(Stale { epoch: None }))
 }
 
-/// A failure of a read: it has changed nothing.
-fn read_failed(served: &Served, error: &ReplicaError) -> Status {
+/// Returns the status of a failed read, which has changed nothing.
+fn read_failed(served: &ServedRegion, error: &ReplicaError) -> Status {
     match error {
         // Another epoch has begun, or is about to.
-        ReplicaError::Deposed { .. } | ReplicaError::Stopped => not_now(served, Standing::Stopped),
+        ReplicaError::Deposed { .. } | ReplicaError::Stopped => {
+            not_now(served, ServingState::Stopped)
+        }
         error => {
             let how = served.note(error);
-            // RS8: a client that waits reads it there.
-            if served.gives_up_for(error) {
+            // Another replica takes over, and the client can retry there.
+            if served.is_replaced_for(error) {
                 return Status::NotNow(how);
             }
             Status::Failed {
@@ -155,25 +159,25 @@ fn read_failed(served: &Served, error: &ReplicaError) -> Status {
     }
 }
 
-/// A failure to put a record into the log.
-fn append_failed(served: &Served, error: &ReplicaError, written: Written) -> Status {
-    let Written { end, end_of_child } = written;
+/// Returns the status of a failed append.
+fn append_failed(served: &ServedRegion, error: &ReplicaError, written: WrittenEnds) -> Status {
+    let WrittenEnds { end, end_of_child } = written;
     match error {
-        // RS3: nothing was put there.
-        ReplicaError::Stopped if end.is_none() => not_now(served, Standing::Stopped),
-        // RS10: nor here.
+        // Nothing was appended.
+        ReplicaError::Stopped if end.is_none() => not_now(served, ServingState::Stopped),
+        // Nothing was appended here, either.
         ReplicaError::Engine(error)
-            if error.is_no_room() && end.is_none() && end_of_child.is_none() =>
+            if error.is_out_of_space() && end.is_none() && end_of_child.is_none() =>
         {
             served.note_engine(error);
-            no_room(served).unwrap_or_else(|| Status::NotNow(error.to_string()))
+            out_of_space(served).unwrap_or_else(|| Status::NotNow(error.to_string()))
         }
         error => write_failed(served, error),
     }
 }
 
-/// A failure of a write: what was appended may be there.
-fn write_failed(served: &Served, error: &ReplicaError) -> Status {
+/// Returns the status of a failed write, which may have taken effect.
+fn write_failed(served: &ServedRegion, error: &ReplicaError) -> Status {
     let how = match error {
         ReplicaError::Engine(LsmError::KeyTooLong { .. } | LsmError::ValueTooLong { .. }) => {
             return Status::Refused(error.to_string());
@@ -181,20 +185,21 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
         ReplicaError::Engine(error) => served.note_engine(error),
         other => other.to_string(),
     };
-    let is_full = matches!(error, ReplicaError::Engine(error) if error.is_no_room());
-    let no_room = served.no_room().filter(|_| is_full);
+    let is_full = matches!(error, ReplicaError::Engine(error) if error.is_out_of_space());
+    let out_of_space = served.out_of_space().filter(|_| is_full);
     Status::Failed {
         is_unknown: true,
-        how: no_room.map_or(how, |it| it.0),
+        how: out_of_space.map_or(how, |it| it.0),
     }
 }
 
-/// RS10: for so long another server that has everything, if one does, may take over.
+/// Time within which another server that has everything, if there is one, may take over from a
+/// primary on a full disk.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// RS10: what is said to who would write, and has not, while the disk is full.
-fn no_room(served: &Served) -> Option<Status> {
-    let (how, since) = served.no_room()?;
+/// Returns the status of a write that was not executed because the disk is full.
+fn out_of_space(served: &ServedRegion) -> Option<Status> {
+    let (how, since) = served.out_of_space()?;
     Some(
         if served.is_alone() || since.elapsed() > TAKE_OVER_PATIENCE {
             Status::Refused(how)
@@ -204,50 +209,59 @@ fn no_room(served: &Served) -> Option<Status> {
     )
 }
 
-/// RS4: returns when everything before a place is replicated. While a backup is lost this waits:
-/// for the record not to name it any more, or for the region to be another server's.
-fn wait_for(served: &Served, written: Written, wish: Wish) -> Result<(), Status> {
+/// Waits until everything before a position is replicated. While a backup is lost, waits until the
+/// record no longer names it, or the region moves to another server.
+fn wait_for(
+    served: &ServedRegion,
+    written: WrittenEnds,
+    ack_policy: AckPolicy,
+) -> Result<(), Status> {
     if let Some(end) = written.end {
-        wait_until(served, (served, end), wish)?;
+        wait_until(served, (served, end), ack_policy)?;
     }
-    // RS9: what is acknowledged is in the region that is split off, too.
+    // An acknowledged write is also in the region being split off.
     match (written.end_of_child, served.split()) {
-        (Some(end), Some(SplitTarget { child, .. })) => wait_until(served, (&child, end), wish),
+        (Some(end), Some(SplitTarget { child, .. })) => {
+            wait_until(served, (&child, end), ack_policy)
+        }
         _ => Ok(()),
     }
 }
 
 fn wait_until(
-    served: &Served,
-    (of, end): (&Served, LogPosition),
-    wish: Wish,
+    served: &ServedRegion,
+    (of, end): (&ServedRegion, LogPosition),
+    ack_policy: AckPolicy,
 ) -> Result<(), Status> {
     let since = Instant::now();
     loop {
-        let durability = wish.durability(of.is_alone());
+        let durability = ack_policy.durability(of.is_alone());
         let waited = of.primary.wait_for(end, durability);
-        // RS2: the last backup may have been given up meanwhile.
-        if waited.is_ok() && durability != wish.durability(of.is_alone()) {
+        // The last backup may have been given up meanwhile.
+        if waited.is_ok() && durability != ack_policy.durability(of.is_alone()) {
             continue;
         }
         let is_lost = matches!(waited, Err(ReplicaError::BackupLost { .. }));
-        if !is_lost || since.elapsed() > LOST_PATIENCE || served.standing() == Standing::Stopped {
+        if !is_lost
+            || since.elapsed() > LOST_PATIENCE
+            || served.serving_state() == ServingState::Stopped
+        {
             return waited.map_err(|error| write_failed(served, &error));
         }
         thread::sleep(LOST_REST);
     }
 }
 
-/// RS4: that writes can be acknowledged, before anything is written.
-fn check_writes(served: &Served) -> Result<(), Status> {
-    if let Some(status) = no_room(served) {
+/// Checks that writes can be acknowledged, before anything is written.
+fn check_writes(served: &ServedRegion) -> Result<(), Status> {
+    if let Some(status) = out_of_space(served) {
         return Err(status);
     }
     let can_write = served.primary.check();
     can_write.map_err(|error| Status::NotNow(error.to_string()))
 }
 
-fn get(served: &Served, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Status> {
+fn get(served: &ServedRegion, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Status> {
     reply::begin(out);
     let mut count = 0;
     for key in keys {
@@ -264,14 +278,17 @@ fn get(served: &Served, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Status>
     wait_for_child(served, has_some)
 }
 
-/// RS9: what was read of keys that are split off is in the region that gets them, before anybody is
-/// told of it.
-fn wait_for_child(served: &Served, has_some: impl FnOnce(&Key) -> bool) -> Result<(), Status> {
-    let written = Written {
+/// Waits until values read of keys being split off are replicated in the new region, before the
+/// reply.
+fn wait_for_child(
+    served: &ServedRegion,
+    has_some: impl FnOnce(&Key) -> bool,
+) -> Result<(), Status> {
+    let written = WrittenEnds {
         end: None,
         end_of_child: served.end_of_child(has_some),
     };
-    let waited = wait_for(served, written, Wish::MemoryOfOne);
+    let waited = wait_for(served, written, AckPolicy::MemoryOfOne);
     waited.map_err(|status| match status {
         Status::Failed { how, .. } => Status::NotNow(how),
         other => other,
@@ -279,13 +296,13 @@ fn wait_for_child(served: &Served, has_some: impl FnOnce(&Key) -> bool) -> Resul
 }
 
 fn write(
-    served: &Served,
+    served: &ServedRegion,
     records: &[(&[u8], Option<&[u8]>)],
-    wish: Wish,
+    ack_policy: AckPolicy,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
-    let mut written = Written::default();
+    let mut written = WrittenEnds::default();
     let mut appended = Ok(());
     for (key, value) in records {
         let _stripe = served.stripe(key);
@@ -294,7 +311,7 @@ fn write(
             break;
         }
     }
-    wait_for(served, written, wish)?;
+    wait_for(served, written, ack_policy)?;
     match appended {
         Err(error) if written.end.is_some() => {
             drop(write_failed(served, &error));
@@ -311,18 +328,23 @@ fn write(
     }
 }
 
-/// A key that is written if something holds.
-struct Exchange<'b> {
+/// A conditional write of a key.
+struct ConditionalWrite<'b> {
     key: &'b [u8],
     condition: Condition<'b>,
     new: Option<&'b [u8]>,
     returns_previous: bool,
 }
 
-impl Exchange<'_> {
-    /// RS3: reads the newest value, whoever has it by now, and waits until that is replicated as
-    /// well as what it writes.
-    fn execute(&self, served: &Served, wish: Wish, out: &mut Vec<u8>) -> Result<(), Status> {
+impl ConditionalWrite<'_> {
+    /// Reads the newest value, even if it is not replicated yet, and waits until both that value
+    /// and the write are replicated.
+    fn execute(
+        &self,
+        served: &ServedRegion,
+        ack_policy: AckPolicy,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Status> {
         check_writes(served)?;
         let primary = &served.primary;
         let (previous, is_done, written) = {
@@ -336,7 +358,7 @@ impl Exchange<'_> {
                 Condition::Equals(expected) => previous.as_deref() == Some(expected),
             };
             let changes = is_done && !(previous.is_none() && self.new.is_none());
-            let mut written = Written::default();
+            let mut written = WrittenEnds::default();
             if changes {
                 let appended = served.append(self.key, self.new, &mut written);
                 appended.map_err(|error| append_failed(served, &error, written))?;
@@ -346,7 +368,7 @@ impl Exchange<'_> {
             }
             (previous, is_done, written)
         };
-        wait_for(served, written, wish)?;
+        wait_for(served, written, ack_policy)?;
         reply::begin(out);
         let told = previous.as_deref().filter(|_| self.returns_previous);
         reply::put_value(out, told);
@@ -355,9 +377,9 @@ impl Exchange<'_> {
     }
 }
 
-/// The part of a range that a region has; none: it has nothing of it.
+/// Returns the part of a range that is in a region, if any.
 fn clamp<'r>(
-    served: &'r Served,
+    served: &'r ServedRegion,
     lower: &'r [u8],
     upper: Option<&'r [u8]>,
 ) -> Option<(&'r [u8], Option<&'r [u8]>)> {
@@ -377,7 +399,7 @@ fn bounds<'b>((lower, upper): (&'b [u8], Option<&'b [u8]>)) -> (Bound<&'b [u8]>,
     (Bound::Included(lower), upper)
 }
 
-fn scan(served: &Served, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+fn scan(served: &ServedRegion, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
     let Body::Scan {
         lower,
         upper,
@@ -423,16 +445,16 @@ fn scan(served: &Served, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Statu
 }
 
 fn delete_range(
-    served: &Served,
+    served: &ServedRegion,
     (lower, upper): (&[u8], Option<&[u8]>),
     count_max: u32,
-    wish: Wish,
+    ack_policy: AckPolicy,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
-    let mut written = Written::default();
+    let mut written = WrittenEnds::default();
     let deleted = delete_keys(served, (lower, upper), count_max, &mut written);
-    // What was deleted before a failure is not told to be undone by anybody.
+    // Deletions before a failure are not undone, so the outcome is unknown.
     let (count, next) = deleted.map_err(|status| match (status, written.end) {
         (Status::Failed { how, .. } | Status::NotNow(how) | Status::Refused(how), Some(_)) => {
             Status::Failed {
@@ -446,19 +468,19 @@ fn delete_range(
         },
         (status, _) => status,
     })?;
-    wait_for(served, written, wish)?;
+    wait_for(served, written, ack_policy)?;
     reply::begin(out);
     reply::put_value(out, next.as_deref());
     reply::end(out, 0, count);
     Ok(())
 }
 
-/// Deletes the first keys of a range, and waits for nobody; how many, and where to go on.
+/// Deletes the first keys of a range without waiting. Returns their number, and where to continue.
 fn delete_keys(
-    served: &Served,
+    served: &ServedRegion,
     (lower, upper): (&[u8], Option<&[u8]>),
     count_max: u32,
-    written: &mut Written,
+    written: &mut WrittenEnds,
 ) -> Result<(u32, Option<Vec<u8>>), Status> {
     let Some(range) = clamp(served, lower, upper) else {
         return Ok((0, None));

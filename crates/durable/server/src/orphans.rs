@@ -1,5 +1,5 @@
-//! What a server finds on its disk and cannot prove to be garbage (ID3): it is moved aside, with a
-//! note that says why, and stays there until an operator removes it.
+//! Files on a server's disk that nothing proves to be garbage. They are moved aside, with a note
+//! that says why, and stay there until an operator removes them.
 //!
 //! ```text
 //! DIRECTORY/orphans/R-N/          what was in DIRECTORY/regions/R-N
@@ -25,21 +25,21 @@ use crate::error::ServerError;
 const ORPHANS: &str = "orphans";
 const NOTE: &str = "ORPHAN";
 const VERSION: u32 = 1;
-/// How often it is looked what there is.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which the directory is listed.
+const LIST_INTERVAL: Duration = Duration::from_secs(5);
 const REMEDY: &str = "look at the directory itself";
 
-/// What `ORPHAN` says.
+/// Content of `ORPHAN`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OrphanNote {
     version: u32,
-    /// Whose server moved it here.
+    /// Cluster of the server that moved the files.
     cluster: ClusterId,
     how: String,
 }
 
-/// Moves a replica's directory aside. Where it is then.
+/// Moves a replica's directory aside. Returns its new path.
 pub(crate) fn move_aside(
     replica: &Path,
     cluster: ClusterId,
@@ -54,8 +54,8 @@ pub(crate) fn move_aside(
     Ok(to)
 }
 
-/// Moves one copy of a replica's directory aside, with the note that names it. Where it is then: in
-/// a replica's directory, of which it is the copy in force.
+/// Moves one copy of a replica's directory aside, with the note that names it. Returns the new
+/// path: a replica's directory in which it is the copy in force.
 pub(crate) fn move_copy_aside(
     (replica, data): (&Path, &Path),
     (cluster, how): (ClusterId, &str),
@@ -74,7 +74,7 @@ pub(crate) fn move_copy_aside(
     Ok(to)
 }
 
-/// Where the orphans of a replica's server are, made if it is not there.
+/// Returns the directory of orphans, which is created if missing.
 fn directory(replica: &Path) -> Result<PathBuf, ServerError> {
     let regions = replica.parent().unwrap_or(replica);
     let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
@@ -82,7 +82,8 @@ fn directory(replica: &Path) -> Result<PathBuf, ServerError> {
     Ok(orphans)
 }
 
-/// Behind the move, so that nothing is written into what may be another server's.
+/// Writes the note after the move, so that nothing is written into a directory that may be another
+/// server's.
 fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
     let note = OrphanNote {
         version: VERSION,
@@ -118,18 +119,18 @@ fn free_name(orphans: &Path, replica: &Path) -> Result<PathBuf, ServerError> {
 /// The orphans of a server, as far as they are reported.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    /// What there was, and when `orphans/` had changed last then.
+    /// The last list, and the modification time of `orphans/` at that time.
     found: Option<(SystemTime, Vec<Orphan>)>,
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
 impl Orphans {
-    /// Those beside a directory of regions: the first ones by name, as many as are reported. Looks
-    /// now and then, and reads the notes if what is there has changed.
-    pub(crate) fn look(&mut self, regions: &Path) -> Vec<Orphan> {
-        let is_due = (self.looked_at).is_none_or(|at| at.elapsed() >= LOOK_INTERVAL);
+    /// Returns the first orphans by name beside a directory of regions, as many as are reported.
+    /// Lists them at intervals, and reads the notes only after a change.
+    pub(crate) fn list_if_due(&mut self, regions: &Path) -> Vec<Orphan> {
+        let is_due = (self.checked_at).is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
         if is_due {
-            self.looked_at = Some(Instant::now());
+            self.checked_at = Some(Instant::now());
             let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
             self.found = self.find(&orphans).unwrap_or_else(|error| {
                 tracing::warn!(%error, "{} cannot be listed", orphans.display());
@@ -146,8 +147,8 @@ impl Orphans {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // A note is written after its directory was moved here, so what is new is read again.
-        let is_settled = changed.elapsed().is_ok_and(|age| age >= LOOK_INTERVAL * 2);
+        // A note is written after its directory was moved, so recent changes are read again.
+        let is_settled = changed.elapsed().is_ok_and(|age| age >= LIST_INTERVAL * 2);
         if let Some(found) = self.found.take_if(|found| is_settled && found.0 == changed) {
             return Ok(Some(found));
         }
@@ -184,17 +185,17 @@ fn decode(bytes: &[u8]) -> Result<OrphanNote, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     const CLUSTER: ClusterId = ClusterId(7 << 64);
 
-    /// Promise (ID3): what is moved aside has all that it had, a note, and a name of its own; it is
+    /// A directory that is moved aside keeps its content, and gets a note and a unique name. It is
     /// listed until it is removed.
     #[test]
     fn orphans_are_kept_and_listed() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let regions = scratch.path().join("regions");
-        let orphans = || Orphans::default().look(&regions);
+        let orphans = || Orphans::default().list_if_due(&regions);
         assert_eq!(orphans(), []);
         for number in 1..=2 {
             let replica = regions.join("5-2");
@@ -223,8 +224,8 @@ mod tests {
         assert!(listed[0].how.contains("no format version 2"), "{listed:?}");
     }
 
-    /// Promise: of more orphans than are reported, and of those that have not changed, no note is
-    /// read; nor more of one than a note can have.
+    /// Notes are read only for reported orphans and after changes, and only up to the size of a
+    /// note.
     #[test]
     fn notes_are_read_once() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -238,11 +239,11 @@ mod tests {
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_hours(1);
         folder.set_modified(long_ago).expect("it can be set");
         let mut orphans = Orphans::default();
-        let mut look = || {
-            orphans.looked_at = None;
-            orphans.look(&regions)
+        let mut list_if_due = || {
+            orphans.checked_at = None;
+            orphans.list_if_due(&regions)
         };
-        let found = look();
+        let found = list_if_due();
         assert_eq!(found.len(), ORPHAN_COUNT_MAX);
         assert!(
             found[0].how.contains("it has more than"),
@@ -251,13 +252,13 @@ mod tests {
         );
         let note = r#"{"version":1,"cluster":"00000000000000070000000000000000","how":"why"}"#;
         fs::write(orphan(0).join(NOTE), note).expect("written");
-        assert_eq!(look(), found);
+        assert_eq!(list_if_due(), found);
         fs::remove_dir(orphan(1)).expect("removed");
-        let again = look();
+        let again = list_if_due();
         assert_eq!((again.len(), &*again[0].how), (ORPHAN_COUNT_MAX, "why"));
     }
 
-    /// Promise: bytes that are no note of an orphan are an error, and no panic.
+    /// Invalid bytes of an orphan's note are an error, not a panic.
     #[test]
     fn bytes_are_notes_or_errors() {
         let note = OrphanNote {

@@ -1,5 +1,5 @@
-//! What is said of a coordinator that does not answer: that it is away, now and then that it still
-//! is, and that it is back. Who asks it fails many times a second meanwhile.
+//! Log messages about a coordinator that does not answer: at the start of an outage, at intervals,
+//! and at its end. Requests fail many times a second meanwhile.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::CoordinatorError;
 
-/// How often it is said that it is away still.
+/// Interval of messages during an outage.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is said of the same reason again.
+/// Text in place of a repeated reason.
 const SAME: &str = "the reason is still the one above";
 
 fn is_unadopted(error: &ClusterError) -> bool {
@@ -26,43 +26,43 @@ fn has_no_cluster(error: &ClusterError) -> bool {
     found == "no cluster"
 }
 
-/// Whether those who ask the coordinator are answered: agent and master.
+/// Reachability of the coordinator for agent and master.
 #[derive(Debug, Default)]
-pub(crate) struct Contact {
+pub(crate) struct OutageLog {
     outage: Mutex<Option<Outage>>,
 }
 
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    told_at: Instant,
+    logged_at: Instant,
     failure_count: u64,
-    /// What was told last.
-    told: String,
-    /// It waited for `cluster adopt` last (ID1).
+    /// The last logged reason.
+    last_reason: String,
+    /// Whether the last reason was a missing `cluster adopt`.
     is_unadopted: bool,
-    /// Who has failed, and was not answered since.
+    /// Callers that failed and were not answered since.
     failing: BTreeSet<&'static str>,
 }
 
-/// What there is to be said.
+/// A message to log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// It went away.
+pub(crate) enum OutageMessage {
+    /// The outage began.
     Away(String),
-    /// It is away still.
+    /// The outage continues.
     Still {
         time: Duration,
         failure_count: u64,
         how: String,
     },
-    /// Its cluster was adopted, which the coordinator's server has to notice.
+    /// The cluster was adopted, and the coordinator's server has to notice that.
     NewId,
-    /// It is back.
+    /// The outage ended.
     Back { time: Duration, failure_count: u64 },
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for OutageMessage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failures = |count: &u64| match count {
             1 => "1 failure".to_owned(),
@@ -94,17 +94,20 @@ impl fmt::Display for Said {
     }
 }
 
-impl Contact {
-    /// Notes what came of `who`'s last look, and says what there is to be said. `is_in_touch`: the
-    /// coordinator has answered; a look that did not ask it says nothing about it.
+impl OutageLog {
+    /// Notes the result of `who`'s last tick and returns the message to log, if any.
+    /// `is_coordinator_reachable`: the coordinator has answered. A tick that did not use the
+    /// coordinator changes nothing.
     pub(crate) fn note(
         &self,
         who: &'static str,
         done: Result<(), &ClusterError>,
-        is_in_touch: bool,
+        is_coordinator_reachable: bool,
     ) {
-        match self.judge(who, done, is_in_touch, Instant::now()) {
-            Some(said @ (Said::Back { .. } | Said::NewId)) => tracing::info!("{said}"),
+        match self.judge(who, done, is_coordinator_reachable, Instant::now()) {
+            Some(said @ (OutageMessage::Back { .. } | OutageMessage::NewId)) => {
+                tracing::info!("{said}");
+            }
             Some(said) => tracing::warn!("{said}"),
             None => {}
         }
@@ -114,22 +117,22 @@ impl Contact {
         &self,
         who: &'static str,
         done: Result<(), &ClusterError>,
-        is_in_touch: bool,
+        is_coordinator_reachable: bool,
         now: Instant,
-    ) -> Option<Said> {
+    ) -> Option<OutageMessage> {
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         match (done, &mut *outage) {
             (Err(error), None) => {
-                let told = error.to_string();
+                let last_reason = error.to_string();
                 *outage = Some(Outage {
                     since: now,
-                    told_at: now,
+                    logged_at: now,
                     failure_count: 1,
-                    told: told.clone(),
+                    last_reason: last_reason.clone(),
                     is_unadopted: is_unadopted(error),
                     failing: BTreeSet::from([who]),
                 });
-                Some(Said::Away(told))
+                Some(OutageMessage::Away(last_reason))
             }
             (Err(error), Some(outage)) => {
                 outage.failing.insert(who);
@@ -137,30 +140,30 @@ impl Contact {
                 if outage.is_unadopted && has_no_cluster(error) {
                     // The coordinator's server adopts its own directory within a second.
                     outage.is_unadopted = false;
-                    outage.told_at = now;
-                    outage.told.clear();
-                    return Some(Said::NewId);
+                    outage.logged_at = now;
+                    outage.last_reason.clear();
+                    return Some(OutageMessage::NewId);
                 }
                 outage.is_unadopted |= is_unadopted(error);
-                if now.duration_since(outage.told_at) < REMINDER_INTERVAL {
+                if now.duration_since(outage.logged_at) < REMINDER_INTERVAL {
                     return None;
                 }
-                outage.told_at = now;
+                outage.logged_at = now;
                 let how = error.to_string();
-                let is_same = std::mem::replace(&mut outage.told, how.clone()) == how;
-                Some(Said::Still {
+                let is_same = std::mem::replace(&mut outage.last_reason, how.clone()) == how;
+                Some(OutageMessage::Still {
                     time: now.duration_since(outage.since),
                     failure_count: outage.failure_count,
                     // Some reasons have 600 characters.
                     how: if is_same { SAME.to_owned() } else { how },
                 })
             }
-            (Ok(()), Some(of)) if is_in_touch => {
+            (Ok(()), Some(of)) if is_coordinator_reachable => {
                 of.failing.remove(who);
                 if !of.failing.is_empty() {
                     return None;
                 }
-                let said = Said::Back {
+                let said = OutageMessage::Back {
                     time: now.duration_since(of.since),
                     failure_count: of.failure_count,
                 };
@@ -178,37 +181,37 @@ mod tests {
 
     use super::*;
 
-    /// Promise: when a cluster of an older version was adopted, it is no alarm that the
-    /// coordinator's server has not noticed that yet; if it stays so, it is told.
+    /// After the adoption of a cluster of an older version, it is no error that the coordinator's
+    /// server has not noticed that yet. If this continues, it is logged.
     #[test]
     fn an_adoption_is_no_alarm() {
-        let contact = Contact::default();
+        let outage_log = OutageLog::default();
         let start = Instant::now();
         let judge = |error: &ClusterError, after_s| {
             let now = start + Duration::from_secs(after_s);
-            contact.judge("agent", Err(error), false, now)
+            outage_log.judge("agent", Err(error), false, now)
         };
         let waits = ClusterError::NotAdopted(ClusterId(5));
-        assert!(matches!(judge(&waits, 0), Some(Said::Away(_))));
+        assert!(matches!(judge(&waits, 0), Some(OutageMessage::Away(_))));
         let other = ClusterError::Coordinator(CoordinatorError::OtherCluster {
             own: ClusterId(5 << 64),
             found: "no cluster".to_owned(),
         });
-        assert_eq!(judge(&other, 11), Some(Said::NewId));
+        assert_eq!(judge(&other, 11), Some(OutageMessage::NewId));
         assert_eq!(judge(&other, 20), None);
         let said = judge(&other, 22).expect("it stays so").to_string();
         assert!(said.contains("the coordinator has no cluster"), "{said}");
     }
 
-    /// Promise: a reason that stays the same is written once; the reminders say that it stays.
+    /// An unchanged reason is logged once; reminders refer to it.
     #[test]
     fn the_same_reason_is_told_once() {
-        let contact = Contact::default();
+        let outage_log = OutageLog::default();
         let start = Instant::now();
         let error = ClusterError::NoCluster;
         let said = (0..100).filter_map(|number| {
             let now = start + Duration::from_millis(333) * number;
-            contact.judge("agent", Err(&error), false, now)
+            outage_log.judge("agent", Err(&error), false, now)
         });
         let said: Vec<_> = said.map(|it| it.to_string()).collect();
         assert_eq!(said.len(), 4);
@@ -220,29 +223,30 @@ mod tests {
         assert!(said[2..].iter().all(|it| it.ends_with(SAME)), "{said:?}");
     }
 
-    /// Promise: that a coordinator is away is said once, then every ten seconds with for how long
-    /// and how often, and once that it is back, when all who asked are answered; looks that did not
-    /// ask it say nothing. Once it was said seven times a second.
+    /// An outage is logged once at its start, then every ten seconds with its duration and number
+    /// of failures. Its end is logged once, when all callers are answered. Ticks without use of the
+    /// coordinator log nothing. Outages were once logged seven times a second.
     #[test]
     fn an_outage_is_told_now_and_then() {
-        let contact = Contact::default();
+        let outage_log = OutageLog::default();
         let start = Instant::now();
         let mut said = Vec::new();
-        // Two minutes: both fail three times a second, and look four times without asking.
+        // Two minutes: both fail three times a second, and tick four times without using the
+        // coordinator.
         for number in 0..360_u32 {
             let now = start + Duration::from_millis(333) * number;
             for who in ["agent", "master"] {
-                // What is met is not always the same.
+                // The reason is not always the same.
                 let how = format!("refused, {number}");
                 let name = "there".to_owned();
                 let error = CoordinatorError::Unavailable { name, how }.into();
-                said.extend(contact.judge(who, Err(&error), false, now));
-                said.extend(contact.judge(who, Ok(()), false, now));
+                said.extend(outage_log.judge(who, Err(&error), false, now));
+                said.extend(outage_log.judge(who, Ok(()), false, now));
             }
         }
-        assert!(matches!(&said[0], Said::Away(how) if how.contains("refused, 0")));
+        assert!(matches!(&said[0], OutageMessage::Away(how) if how.contains("refused, 0")));
         assert_eq!(said.len(), 12, "{said:?}");
-        let Said::Still {
+        let OutageMessage::Still {
             time,
             failure_count,
             how,
@@ -256,14 +260,14 @@ mod tests {
             "{said:?}"
         );
         let now = start + Duration::from_mins(2);
-        assert_eq!(contact.judge("agent", Ok(()), true, now), None);
-        let back = contact
+        assert_eq!(outage_log.judge("agent", Ok(()), true, now), None);
+        let back = outage_log
             .judge("master", Ok(()), true, now)
             .expect("both are answered");
         assert_eq!(
             back.to_string(),
             "the coordinator answers again, after 120 s and 720 failures"
         );
-        assert_eq!(contact.judge("agent", Ok(()), true, now), None);
+        assert_eq!(outage_log.judge("agent", Ok(()), true, now), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What servers ask each other: JSON behind the tag `R` (RS5).
+//! Requests between servers: JSON after the tag `R`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,82 +10,83 @@ use serde::{Deserialize, Serialize};
 use crate::attachment::AttachmentKey;
 use crate::context::Context;
 
-/// The first byte of requests of servers.
+/// First byte of requests between servers.
 pub(crate) const TAG: u8 = b'R';
 
-/// The version of all that is said here.
+/// Version of all messages in this module.
 const VERSION: u32 = 3;
 
-/// Which replica is asked, by whom.
+/// The addressed replica and the requesting primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplicaName {
     pub(crate) region: RegionId,
     pub(crate) replica: ReplicaNumber,
     pub(crate) epoch: Epoch,
-    /// The server that is primary at this epoch.
+    /// Server of the primary at this epoch.
     pub(crate) primary: ServerId,
 }
 
-/// What a primary asks of a backup's server.
+/// Request of a primary to a backup's server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerRequest {
-    /// Memory into which it can write, for a copy that begins.
+    /// Requests memory for a new copy that the primary writes.
     Attach {
         of: ReplicaName,
-        /// The primary's half of what the memory's secret is agreed on with.
+        /// The primary's public key for the agreement on the memory's secret.
         key: AttachmentKey,
-        /// RS8: nothing is taken from the copy in force, which is moved aside when the new one
-        /// takes its place: the primary's log is damaged, and that copy may have what it lacks.
+        /// Whether no pieces are taken from the copy in force, and that copy is moved aside when
+        /// the new one replaces it. Set if the primary's log is damaged, so that the copy may have
+        /// data that it lacks.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps_copy: bool,
     },
-    /// That the copy which was begun by this attachment be the one in force.
+    /// Requests that the copy of this attachment is put in force.
     Commit {
         of: ReplicaName,
         attachment: u64,
-        /// RS8: the segments of the log that are damaged in it, as no replica had them whole.
+        /// Damaged log segments of the copy, which no replica had intact.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         damaged: Vec<u64>,
     },
-    /// A replica of a region that is being split off, of the same number, at the next epoch (RS9).
+    /// Requests a replica, with the same number, of a region being split off, at the next epoch.
     Prepare {
         of: ReplicaName,
         child: RegionId,
         from: Key,
         to: Option<Key>,
     },
-    /// The region that was being split off never came into being.
+    /// Reports that the region being split off was never created.
     Abandon { of: ReplicaName, child: RegionId },
 }
 
-/// What it answers.
+/// Reply to a request.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum PeerReply {
-    /// Where the memory is.
+    /// Location of the memory.
     Attached {
         attachment: u64,
         port: u16,
-        /// The backup's half of what the memory's secret is agreed on with.
+        /// The backup's public key for the agreement on the memory's secret.
         key: AttachmentKey,
         slot_count: u64,
-        /// CP18: how far the log of the copy goes that it has, if that may have lost its end.
+        /// End of the log of the backup's copy, if that copy may have lost its end (CONTROL-18).
         reach: Option<u64>,
-        /// RS8: the segments of the log that are damaged in that, as far as it was told.
+        /// Damaged log segments of that copy, as far as the backup knows.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         damaged: Vec<u64>,
     },
-    /// It is in force, durably.
+    /// The copy is durably in force.
     Committed,
-    /// The replica is there, and can be attached.
+    /// The replica exists, and can be attached.
     Prepared,
-    /// It is gone, or never was.
+    /// The replica is removed, or never existed.
     Abandoned,
-    /// It does not know of this epoch yet.
+    /// The server does not know this epoch yet.
     NotYet(String),
-    /// It cannot, or will not.
+    /// The server cannot or will not do it.
     Refused(String),
 }
 
@@ -115,7 +116,7 @@ struct Versioned<T> {
     body: T,
 }
 
-/// As bytes, behind the tag.
+/// Encodes a request after the tag.
 pub(crate) fn encode_request(request: &PeerRequest) -> Vec<u8> {
     let versioned = Versioned {
         version: VERSION,
@@ -126,12 +127,12 @@ pub(crate) fn encode_request(request: &PeerRequest) -> Vec<u8> {
     bytes
 }
 
-/// Of bytes that may be anything, without the tag.
+/// Decodes untrusted bytes without the tag.
 pub(crate) fn decode_request(bytes: &[u8]) -> Result<PeerRequest, String> {
     decode(bytes)
 }
 
-/// In the place of what the buffer had.
+/// Encodes a reply and replaces the buffer's content with it.
 pub(crate) fn encode_reply(reply: &PeerReply, out: &mut Vec<u8>) {
     out.clear();
     let versioned = Versioned {
@@ -153,7 +154,8 @@ fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Ok(versioned.body)
 }
 
-/// Asks another server. One round trip, and one or two for the connection.
+/// Sends a request to another server and waits for the reply. Costs one round trip, and one or two
+/// for the connection.
 pub(crate) fn ask(
     context: &Context,
     server: ServerId,
@@ -173,7 +175,7 @@ pub(crate) fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     const NAME: ReplicaName = ReplicaName {
         region: RegionId(5),
@@ -191,7 +193,7 @@ mod tests {
         }
     }
 
-    /// The format: a later version that changes it must say so.
+    /// Fixes the format: a change needs a new version.
     #[test]
     fn messages_are_golden() {
         let attach = encode_request(&attach());
@@ -243,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Promise: bytes that are no message are an error, and what is one is said again as it was.
+    /// Any bytes decode to an error, or to a message that encodes to the same message again.
     #[test]
     fn bytes_are_messages_or_errors() {
         run("requests of servers", |random| {

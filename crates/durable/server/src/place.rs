@@ -1,22 +1,20 @@
-//! A replica's directory: which copy in it is in force (RS1).
+//! A replica's directory, and its copy in force.
 //!
 //! ```text
 //! R-N/REPLICA     {"version":2,"cluster":"C","table":T,"region":R,"replica":N,"epoch":E,
 //!                  "generation":G,"is_verified":true}
-//! R-N/REPLICA.new nothing: room for the next one (see `note_file`)
-//! R-N/BEGUN       {"version":1,"cluster":"C"}: nothing of it was acknowledged, until there is
-//!                 REPLICA
+//! R-N/REPLICA.new spare for the next note, without content (see `note_file`)
+//! R-N/BEGUN       {"version":1,"cluster":"C"}: nothing was acknowledged before REPLICA exists
 //! R-N/data-G/     an engine's directory, or a backup's
-//! removed-R-N/    one that was allowed to be removed, and is not gone yet
+//! removed-R-N/    a directory whose removal has begun
 //! ```
 //!
-//! A directory is removed only if `REPLICA` or `BEGUN` says that it is of the server's own cluster
-//! (ID3); any other one is moved aside (see `orphans`). The files of `data-G` have no cluster's id
-//! of their own: they belong together by their engine's 64-bit id, and to `REPLICA` by the name of
-//! their directory.
+//! A directory is removed only if `REPLICA` or `BEGUN` names the server's own cluster; any other
+//! one is moved aside (see `orphans`). The files of `data-G` have no cluster id. They belong
+//! together by their engine's 64-bit id, and to `REPLICA` by the name of their directory.
 //!
-//! Other `data-` directories are of backups that were not filled, or of copies that a newer one
-//! has replaced: they go when the replica is opened, or another one is begun.
+//! Other `data-` directories belong to backups that were not filled, or to copies that a newer one
+//! has replaced. They are removed when the replica is opened, or another copy is begun.
 
 mod found;
 
@@ -41,15 +39,14 @@ use crate::note_file;
 use crate::open_storage::OpenStorage;
 use crate::orphans::{move_aside, move_copy_aside};
 
-pub(crate) use found::{adopt_replicas, copies, found, is_damage};
+pub(crate) use found::{adopt_replicas, copies, found, is_corruption};
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 2;
-/// The version of notes that do not say of which cluster they are, nor whether the copy was
-/// verified.
+/// Version of notes without a cluster, and without information on verification.
 const LEGACY_VERSION: u32 = 1;
 const BEGUN: &str = "BEGUN";
-/// `BEGUN` while it is written.
+/// Name of `BEGUN` while it is written.
 const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
@@ -57,18 +54,18 @@ const OTHER_TABLE: &str = "it is of another table, whose number was given again 
                            coordinator had lost its record";
 const NOT_VERIFIED: &str = "a version wrote it that could leave log segments out of other \
                             replicas, and nobody has verified those: it may have what they lack";
-/// What to do where something of a copy is missing or damaged.
+/// Remedy for a missing or damaged part of a copy.
 const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
                        everything, remove the replica's directory (where there is no other, all \
                        would be lost)";
 
-/// What `REPLICA` says: the copy in force, the newest epoch that it was opened at (RH5), and
-/// whether it was verified (RS14).
+/// Content of `REPLICA`: the copy in force, the newest epoch at which it was opened, and whether it
+/// was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Note {
+pub(crate) struct ReplicaNote {
     pub(crate) version: u32,
-    /// Of which cluster it is: the place has it written, and compares it.
+    /// Cluster of the copy, set and compared by `ReplicaStore`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) table: TableId,
@@ -76,20 +73,20 @@ pub(crate) struct Note {
     pub(crate) replica: ReplicaNumber,
     pub(crate) epoch: Epoch,
     pub(crate) generation: u64,
-    /// ID4: of which creation of the table it is.
+    /// Incarnation of the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) incarnation: Option<TableIncarnation>,
-    /// The identifier of the engine that the copy's files are of.
+    /// Identifier of the engine that the copy's files belong to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<u64>,
-    /// RS14: a version that leaves no log segment out has made the copy, filled it by content, or
-    /// read all of it and found it to be valid.
+    /// Whether the copy is verified: a version that omits no log segments has created it, filled it
+    /// by content, or read all of it without finding corruption.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_verified: bool,
 }
 
-impl Note {
-    /// The note of a copy that is made now.
+impl ReplicaNote {
+    /// Creates the note of a new copy.
     pub(crate) const fn new(
         (table, region, replica): (TableId, RegionId, ReplicaNumber),
         epoch: Epoch,
@@ -129,18 +126,18 @@ impl Note {
     }
 }
 
-/// A replica's directory, which may not be there yet.
+/// A replica's directory, which may not exist yet.
 #[derive(Clone)]
-pub(crate) struct ReplicaPlace {
+pub(crate) struct ReplicaStore {
     path: PathBuf,
     cluster: ClusterId,
     id: (RegionId, ReplicaNumber),
-    /// The incarnation of the region's table, if it is known.
+    /// Incarnation of the region's table, if known.
     incarnation: Option<TableIncarnation>,
     open_storage: OpenStorage,
 }
 
-/// What `BEGUN` says.
+/// Content of `BEGUN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BegunNote {
@@ -148,7 +145,7 @@ struct BegunNote {
     cluster: ClusterId,
 }
 
-impl ReplicaPlace {
+impl ReplicaStore {
     pub(crate) fn new(
         (regions, cluster): (&Path, ClusterId),
         (region, replica): (RegionId, ReplicaNumber),
@@ -163,7 +160,7 @@ impl ReplicaPlace {
         }
     }
 
-    /// That of a replica of a table of this incarnation.
+    /// Sets the incarnation of the replica's table.
     #[must_use]
     pub(crate) fn of_table(self, incarnation: Option<TableIncarnation>) -> Self {
         Self {
@@ -176,8 +173,8 @@ impl ReplicaPlace {
         self.path.join(format!("data-{generation}"))
     }
 
-    /// What is in force; none: there is no copy here.
-    pub(crate) fn note(&self) -> Result<Option<Note>, ServerError> {
+    /// Returns the note of the copy in force; `None` if there is no copy.
+    pub(crate) fn note(&self) -> Result<Option<ReplicaNote>, ServerError> {
         match self.note_of_any()? {
             Some(note) if note.cluster != Some(self.cluster) => {
                 Err(ServerError::OtherClusterFile {
@@ -205,14 +202,14 @@ impl ReplicaPlace {
         }
     }
 
-    /// ID4: whether a note is of a table that had the same number before.
-    fn is_of_other_table(&self, note: &Note) -> bool {
+    /// Returns whether a note belongs to another table, which had the same number before.
+    fn is_of_other_table(&self, note: &ReplicaNote) -> bool {
         !TableIncarnation::may_be_same(note.incarnation, self.incarnation)
     }
 
-    /// ID4: moves what is here aside, if it is of another table: this one may have the number that
-    /// one had, as the coordinator has lost its record.
-    pub(crate) fn make_way(&self) -> Result<(), ServerError> {
+    /// Moves the directory aside if it belongs to another table. That table had the same number,
+    /// and the coordinator has lost its record.
+    pub(crate) fn move_other_table_aside(&self) -> Result<(), ServerError> {
         match self.note()? {
             Some(note) if self.is_of_other_table(&note) => {
                 move_aside(&self.path, self.cluster, OTHER_TABLE).map(drop)
@@ -221,17 +218,17 @@ impl ReplicaPlace {
         }
     }
 
-    /// What the note says, of whichever cluster it is: for those who change nothing.
-    pub(crate) fn note_of_any(&self) -> Result<Option<Note>, ServerError> {
+    /// Returns the note, whatever cluster it names; for callers that change nothing.
+    pub(crate) fn note_of_any(&self) -> Result<Option<ReplicaNote>, ServerError> {
         let path = self.path.join(NOTE);
         let bytes = read_small(&path, RESTORE)?;
-        bytes.map(|it| Note::decode(&path, &it)).transpose()
+        bytes.map(|it| ReplicaNote::decode(&path, &it)).transpose()
     }
 
-    /// RS1: from when this returns, this copy is in force, durably, and no other one.
-    /// Returns what the note says then.
-    pub(crate) fn put_in_force(&self, note: &Note) -> Result<Note, ServerError> {
-        let note = Note {
+    /// Puts a copy in force. When this returns, it is durably the only copy in force. Returns the
+    /// note as written.
+    pub(crate) fn put_in_force(&self, note: &ReplicaNote) -> Result<ReplicaNote, ServerError> {
+        let note = ReplicaNote {
             version: VERSION,
             cluster: Some(self.cluster),
             incarnation: self.incarnation.or(note.incarnation),
@@ -240,7 +237,8 @@ impl ReplicaPlace {
         };
         let bytes = serde_json::to_vec(&note).expect("it is a plain value");
         note_file::replace(&self.path.join(NOTE), &bytes)?;
-        // From now on it may have what was acknowledged: without its note it is no garbage.
+        // From now on the copy may have acknowledged writes: without its note it must not be
+        // removed.
         let begun = self.path.join(BEGUN);
         match fs::remove_file(&begun) {
             Ok(()) => sync_directory(&self.path)?,
@@ -250,9 +248,9 @@ impl ReplicaPlace {
         Ok(note)
     }
 
-    /// The identifier of the engine that a copy's files are of. None: they do not say. (What is
-    /// wrong with them is found when they are opened.)
-    fn engine_of(&self, note: &Note) -> Option<u64> {
+    /// Returns the identifier of the engine that a copy's files belong to; `None` if they do not
+    /// have it. Opening the files finds what is wrong with them.
+    fn engine_of(&self, note: &ReplicaNote) -> Option<u64> {
         let is_there = self.data(note.generation).try_exists();
         let storage = is_there
             .ok()?
@@ -261,15 +259,18 @@ impl ReplicaPlace {
         Some(Manifest::read(&*storage).ok()?.engine.0)
     }
 
-    /// The storage of a generation, which is made if it is not there.
+    /// Returns the storage of a generation, which is created if missing.
     pub(crate) fn storage(&self, generation: u64) -> Result<Arc<dyn Storage>, ServerError> {
         let path = self.data(generation);
         self.open_storage.open(&path).map_err(failed("open", &path))
     }
 
-    /// The storage of the copy that is in force. A directory that has gone, or is empty, is not
-    /// made again: the region would be served as if it had never had a record.
-    pub(crate) fn storage_in_force(&self, note: &Note) -> Result<Arc<dyn Storage>, ServerError> {
+    /// Returns the storage of the copy in force. A missing or empty directory is not created again:
+    /// the region would be served as if it had never had a record.
+    pub(crate) fn storage_in_force(
+        &self,
+        note: &ReplicaNote,
+    ) -> Result<Arc<dyn Storage>, ServerError> {
         let name = format!("data-{}", note.generation);
         let damaged = |how: &str| self.damaged(&name, how.to_owned());
         let path = self.data(note.generation);
@@ -288,17 +289,17 @@ impl ReplicaPlace {
         Ok(storage)
     }
 
-    /// CP18: how far the log of the copy in force goes that nobody has open. None: that cannot be
-    /// told, so it is not said to go further than another one.
-    pub(crate) fn reach(&self, note: &Note) -> Option<LogPosition> {
+    /// Returns the end of the log of the copy in force, which must not be open (CONTROL-18). `None`
+    /// if it is unknown; then the copy does not count as longer than another one.
+    pub(crate) fn reach(&self, note: &ReplicaNote) -> Option<LogPosition> {
         let storage = self.storage_in_force(note);
         let reach = storage.and_then(|storage| Ok(reach(&storage)?));
         let unknown = |error: &ServerError| tracing::warn!(%error, "a copy cannot be compared");
         reach.inspect_err(unknown).ok()
     }
 
-    /// Makes the directory, if it is not there. One that has no note, and was not begun by a server
-    /// of this cluster, is moved aside first.
+    /// Creates the directory if missing. A directory without a note that no server of this cluster
+    /// has begun is moved aside first.
     pub(crate) fn make(&self) -> Result<(), ServerError> {
         if self.note()?.is_some() {
             return Ok(());
@@ -318,7 +319,7 @@ impl ReplicaPlace {
 
     fn has_files(&self) -> Result<bool, ServerError> {
         match fs::read_dir(&self.path) {
-            // A server that ended before it had begun leaves that.
+            // A server that ended before `BEGUN` was in place leaves that file.
             Ok(mut entries) => {
                 let is_file = |it: &fs::DirEntry| it.file_name() != BEGUN_NEW;
                 Ok(entries.any(|it| it.as_ref().map_or(true, is_file)))
@@ -328,14 +329,14 @@ impl ReplicaPlace {
         }
     }
 
-    /// Whether it was in force once, and has lost its note.
+    /// Returns whether the directory had a copy in force and has lost its note.
     fn lacks_note(&self) -> bool {
         let has_note = !matches!(self.note_of_any(), Ok(None));
         !has_note && !self.was_begun() && matches!(self.has_files(), Ok(true))
     }
 
-    /// Whether a server of this cluster has begun it. Nothing of it was ever acknowledged, unless
-    /// there is a note.
+    /// Returns whether a server of this cluster has begun the directory. Nothing in it was ever
+    /// acknowledged, unless there is a note.
     fn was_begun(&self) -> bool {
         let bytes = read_small(&self.path.join(BEGUN), RESTORE).ok().flatten();
         let begun = bytes.and_then(|it| serde_json::from_slice(&it).ok());
@@ -346,7 +347,7 @@ impl ReplicaPlace {
             })
     }
 
-    /// Removes all generations but one, if any; and the number that the next one has.
+    /// Removes all generations except for `kept`. Returns the number of the next generation.
     pub(crate) fn clear_but(&self, kept: Option<u64>) -> Result<u64, ServerError> {
         let mut next = kept.map_or(0, |kept| kept + 1);
         let entries = fs::read_dir(&self.path).map_err(failed("list", &self.path))?;
@@ -366,9 +367,9 @@ impl ReplicaPlace {
         Ok(next)
     }
 
-    /// RS8: moves the copy in force aside: it may have what the one lacks that replaces it.
-    pub(crate) fn set_aside(&self, note: &Note) -> Result<(), ServerError> {
-        let note = Note {
+    /// Moves the copy in force aside: it may have data that its replacement lacks.
+    pub(crate) fn set_aside(&self, note: &ReplicaNote) -> Result<(), ServerError> {
+        let note = ReplicaNote {
             cluster: Some(self.cluster),
             ..*note
         };
@@ -379,8 +380,8 @@ impl ReplicaPlace {
         move_copy_aside((&self.path, &data), (self.cluster, how), (NOTE, &bytes)).map(drop)
     }
 
-    /// Removes all of it, if it is known to be of this cluster, and was verified; else it is moved
-    /// aside (ID3, RS14). The name goes first: what is left then is no copy.
+    /// Removes the directory if it belongs to this cluster and was verified; otherwise moves it
+    /// aside. The directory is renamed first; an interrupted removal leaves no copy.
     pub(crate) fn remove(&self) -> Result<(), ServerError> {
         let how = match self.note() {
             Ok(Some(note)) if self.is_of_other_table(&note) => Some(OTHER_TABLE.to_owned()),
@@ -404,8 +405,8 @@ impl ReplicaPlace {
         remove_all(&removed)
     }
 
-    /// What the disk has, for a report: up to which segment its log goes. What cannot be read is
-    /// told and is no copy; nothing of it is touched.
+    /// Returns the copy for a report, with the end of its log. A copy that cannot be read is an
+    /// error; nothing of it is changed.
     pub(crate) fn copy(&self) -> Result<Option<CopyReport>, ServerError> {
         let Some(note) = self.note()? else {
             return Ok(None);
@@ -423,7 +424,7 @@ impl ReplicaPlace {
     }
 }
 
-/// Why a directory without a note is kept.
+/// Reason why a directory without a note is kept.
 const NO_NOTE: &str =
     "it contains files but no `REPLICA` note, so its cluster and replica are unknown";
 

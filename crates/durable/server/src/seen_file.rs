@@ -1,5 +1,5 @@
-//! What a server has seen of its coordinator last (ID5), on its disk: after a restart, too, it
-//! knows a coordinator that was rolled back.
+//! The newest state seen of the coordinator, on the server's disk. With it, a restarted server
+//! recognizes a coordinator that was rolled back.
 //!
 //! ```text
 //! DIRECTORY/SEEN    {"version":2,"cluster":"C","start":"N","first":F,"revision":R,"is_cut":true,
@@ -8,12 +8,12 @@
 //!
 //! `sum` is the CRC-32C of the same JSON without it, in hexadecimal digits.
 //!
-//! A thread of its own writes it: a disk that stalls must not end the server's lease. It writes a
-//! new start of the coordinator, or that the start was cut, at once, as a whole, and syncs it.
-//! Newer revisions of the same start it writes once a second over what is there: the file has the
-//! same size always, within one sector, and is not synced. At the end it writes and syncs the
-//! newest. So after a kill the server may not know the revisions of a second, and after a loss of
-//! power those since the last sync.
+//! A thread of its own writes the file: a disk that stalls must not end the server's lease. It
+//! writes a new start of the coordinator, or that the start was cut, at once, by replacing and
+//! syncing the file. It writes newer revisions of the same start once a second in place, without a
+//! sync; the file always has the same size, within one sector. At the end it writes and syncs the
+//! newest state. So after a kill the server may lack the revisions of the last second, and after a
+//! power failure those since the last sync.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -22,9 +22,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use farleaf_base::crc32c_bytes;
 use farleaf_cluster::coordinator::{Revision, SeenStart};
 use farleaf_cluster::ids::{ClusterId, StartNonce};
-use farleaf_types::crc32c_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{failed, other_version, read_small, version_of, write_whole};
@@ -32,21 +32,21 @@ use crate::error::ServerError;
 
 const SEEN: &str = "SEEN";
 const VERSION: u32 = 2;
-/// The version of files that do not say of which cluster they are.
+/// Version of files without a cluster.
 const LEGACY_VERSION: u32 = 1;
-/// What is written has so many bytes, the last ones of them spaces.
+/// Size of the written content, padded with spaces.
 const SIZE_BYTES: usize = 256;
-/// Between two writes of newer revisions, and before another try.
+/// Interval between two writes of newer revisions, and before a retry.
 const INTERVAL: Duration = Duration::from_secs(1);
 const REMEDY: &str = "restore it from a copy; or, if the coordinator's data are known to be the \
                       newest that there are, remove it";
 
-/// What `SEEN` says.
+/// Content of `SEEN`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SeenFileContent {
     version: u32,
-    /// None: the cluster has no 128-bit identifier yet.
+    /// The cluster; `None` if it has no 128-bit identifier yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterId>,
     start: StartNonce,
@@ -54,12 +54,12 @@ struct Written {
     revision: Revision,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
-    /// None: version 1, or not taken yet.
+    /// The checksum; `None` in version 1, or while it is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sum: Option<String>,
 }
 
-impl Written {
+impl SeenFileContent {
     fn new(cluster: ClusterId, seen: SeenStart) -> Self {
         Self {
             version: VERSION,
@@ -72,7 +72,7 @@ impl Written {
         }
     }
 
-    /// Of all but the sum itself.
+    /// Returns the checksum of everything except for the checksum itself.
     fn checksum(&self) -> String {
         let plain = Self {
             sum: None,
@@ -114,23 +114,25 @@ fn damaged(path: &Path, how: String) -> ServerError {
     }
 }
 
-/// The file, and what it says.
+/// The file and its content.
 #[derive(Debug)]
 pub(crate) struct SeenFile {
     path: PathBuf,
     cluster: ClusterId,
     last: Option<SeenStart>,
-    /// It has [`SIZE_BYTES`], and no write of it has failed.
+    /// Whether the file has [`SIZE_BYTES`], and no write of it has failed.
     is_padded: bool,
     is_synced: bool,
 }
 
 impl SeenFile {
-    /// The one of a server's directory; there may be none yet.
+    /// Opens the file of a server's directory, which may not exist yet.
     pub(crate) fn open(directory: &Path, cluster: ClusterId) -> Result<Self, ServerError> {
         let path = directory.join(SEEN);
         let bytes = read_small(&path, REMEDY)?;
-        let written = bytes.as_deref().map(|it| Written::decode(&path, it));
+        let written = bytes
+            .as_deref()
+            .map(|it| SeenFileContent::decode(&path, it));
         let written = written.transpose()?;
         if let Some(found) = written.as_ref().and_then(|it| it.cluster)
             && found != cluster
@@ -152,14 +154,14 @@ impl SeenFile {
         })
     }
 
-    /// What was seen last, as far as the file says.
+    /// Returns the newest state in the file.
     pub(crate) fn last(&self) -> Option<SeenStart> {
         self.last
     }
 
-    /// For the agent, and for the thread that writes.
+    /// Splits it into the part of the agent and that of the writing thread.
     pub(crate) fn split(self) -> (SeenNotes, SeenWriter) {
-        let shared = Shared {
+        let shared = SeenShared {
             cluster: self.cluster,
             wanted: self.last,
             kept: self.last,
@@ -180,16 +182,16 @@ impl SeenFile {
         (notes, writer)
     }
 
-    /// Whether this is to be on the disk at once, and not only a newer revision.
+    /// Returns whether a state must be written at once, not being only a newer revision.
     fn is_urgent(&self, seen: SeenStart) -> bool {
         let differs = |last: SeenStart| (last.nonce, last.is_cut) != (seen.nonce, seen.is_cut);
         self.last.is_none_or(differs)
     }
 
     fn write(&mut self, seen: SeenStart, is_end: bool) -> Result<(), ServerError> {
-        let bytes = Written::new(self.cluster, seen).encode();
+        let bytes = SeenFileContent::new(self.cluster, seen).encode();
         let is_whole = is_end || !self.is_padded || self.is_urgent(seen);
-        // After a failure it is not known what the file has.
+        // After a failure the file's content is unknown.
         self.is_padded = false;
         if is_whole {
             write_whole(&self.path, &bytes)?;
@@ -207,27 +209,27 @@ impl SeenFile {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SeenShared {
     cluster: ClusterId,
-    /// What is to be on the disk.
+    /// State that is to be on the disk.
     wanted: Option<SeenStart>,
-    /// What is.
+    /// State that is on the disk.
     kept: Option<SeenStart>,
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<SeenShared>) -> MutexGuard<'_, SeenShared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The agent's side. When it is dropped, the writer writes what was noted last, and ends.
+/// The agent's part. When it is dropped, the writer writes the newest state and ends.
 #[derive(Debug)]
 pub(crate) struct SeenNotes {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SeenShared>>,
     wake: SyncSender<()>,
 }
 
 impl SeenNotes {
-    /// Notes what was seen last, without waiting for the disk.
+    /// Notes the newest state, without waiting for the disk.
     pub(crate) fn note(&self, seen: Option<SeenStart>) {
         let mut shared = lock(&self.shared);
         if seen.is_none() || shared.wanted == seen {
@@ -235,34 +237,34 @@ impl SeenNotes {
         }
         shared.wanted = seen;
         drop(shared);
-        // If it is full, the writer has not looked yet, and will.
+        // If the channel is full, the writer is about to wake up anyway.
         let _ = self.wake.try_send(());
     }
 
-    /// What a restarted server would know.
+    /// Returns the state that a restarted server would know.
     pub(crate) fn kept(&self) -> Option<SeenStart> {
         lock(&self.shared).kept
     }
 
-    /// Says which cluster it is from now on (ID1).
+    /// Sets the new identifier of the cluster.
     pub(crate) fn adopt(&self, cluster: ClusterId) {
         lock(&self.shared).cluster = cluster;
     }
 }
 
-/// The side of the thread that writes.
+/// The part of the writing thread.
 #[derive(Debug)]
 pub(crate) struct SeenWriter {
     file: SeenFile,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SeenShared>>,
     woken: Receiver<()>,
     tried_at: Option<Instant>,
-    /// What the last try met, which was logged.
+    /// The last logged failure.
     failure: Option<String>,
 }
 
 impl SeenWriter {
-    /// Writes what is noted, until nobody notes any more.
+    /// Writes noted states until the agent's part is dropped.
     pub(crate) fn run(mut self) {
         loop {
             let woken = self.woken.recv_timeout(INTERVAL);
@@ -298,12 +300,12 @@ impl SeenWriter {
                     tracing::info!("what was seen of the coordinator is recorded again");
                 }
             }
-            Err(error) => self.tell(&error),
+            Err(error) => self.warn_once(&error),
         }
     }
 
-    /// Warns of a failure, once for each kind, until it works again.
-    fn tell(&mut self, error: &ServerError) {
+    /// Warns of a failure, once for each kind, until writing works again.
+    fn warn_once(&mut self, error: &ServerError) {
         let told = error.to_string();
         if self.failure.as_ref() == Some(&told) {
             return;
@@ -323,7 +325,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     const CLUSTER: ClusterId = ClusterId(7 << 64);
 
@@ -341,7 +343,7 @@ mod tests {
         file.expect("it can be read").last()
     }
 
-    /// Waits until the writer has written something.
+    /// Waits until the writer has written a state.
     fn wait_kept(notes: &SeenNotes, seen: SeenStart) {
         let since = Instant::now();
         while notes.kept() != Some(seen) {
@@ -354,9 +356,8 @@ mod tests {
         }
     }
 
-    /// The format: a later version that changes it must say so. Promise (ID2): the file of another
-    /// cluster is refused; that of an older version, which names none, is not; and what is no such
-    /// file is refused with what to do.
+    /// Fixes the format: a change needs a new version. The file of another cluster is refused; that
+    /// of an older version without a cluster is not. An invalid file is refused with the remedy.
     #[test]
     fn what_was_seen_is_golden() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -379,7 +380,7 @@ mod tests {
             (golden, SIZE_BYTES)
         );
         assert_eq!(last(scratch.path()), Some(cut));
-        // A flipped bit in the number of the start: it was once taken for another start.
+        // A flipped bit in the number of the start, which was once mistaken for another start.
         fs::write(&path, text.replacen("007\",\"first", "017\",\"first", 1)).expect("written");
         let flipped = open(CLUSTER).expect_err("a bit is flipped").to_string();
         assert!(
@@ -394,7 +395,7 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("remove it"), "{told}");
-        let longest = Written::new(
+        let longest = SeenFileContent::new(
             CLUSTER,
             SeenStart {
                 first: Revision(u64::MAX),
@@ -416,8 +417,8 @@ mod tests {
         }
     }
 
-    /// Promise (ID5): a new start, and that one was cut, are written as a whole at once; a newer
-    /// revision later, in place; and the newest one when the agent ends.
+    /// A new start, or a cut one, is written at once by replacing the file; a newer revision later,
+    /// in place; and the newest one when the agent ends.
     #[test]
     fn only_what_is_new_is_written_at_once() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -443,11 +444,12 @@ mod tests {
             let since = Instant::now();
             notes.note(Some(new));
             wait_kept(&notes, new);
-            // Loaded machines are slow: that it does not wait for a second is what counts.
+            // Loaded machines are slow; the test only excludes a wait of many seconds.
             assert!(since.elapsed() < INTERVAL * 3);
             assert_eq!(last(scratch.path()), Some(new));
         }
-        // The number of a file that is gone may be used again: so that of the last one.
+        // The inode number of a removed file may be reused, so it is compared with that of the last
+        // file.
         let before = inode();
         notes.note(Some(seen(9, 4)));
         drop(notes);
@@ -456,8 +458,8 @@ mod tests {
         assert_ne!(inode(), before);
     }
 
-    /// Promise (ID5): what cannot be written is not said to be kept, is tried again once a second,
-    /// and nobody who notes waits for it.
+    /// A state that cannot be written is not reported as kept. Writing is retried once a second,
+    /// and the agent never waits for it.
     #[test]
     fn what_cannot_be_written_is_tried_again() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -481,14 +483,14 @@ mod tests {
         assert_eq!(last(scratch.path()), Some(seen(8, 7)));
     }
 
-    /// Promise: bytes that are no such file are an error, and no panic.
+    /// Any bytes in the file are read or are an error, never a panic.
     #[test]
     fn bytes_are_seen_or_errors() {
-        let written = Written::new(CLUSTER, seen(7, 6));
+        let written = SeenFileContent::new(CLUSTER, seen(7, 6));
         run("files of what was seen", |random| {
             let mut bytes = written.encode();
             random.mutate(&mut bytes);
-            let _ = Written::decode(Path::new("SEEN"), &bytes);
+            let _ = SeenFileContent::decode(Path::new("SEEN"), &bytes);
         });
     }
 }

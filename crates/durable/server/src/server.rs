@@ -1,4 +1,4 @@
-//! A region server: its listener, its agent, and whoever would be master.
+//! A region server: its listener, its agent, and its candidate for master.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use farleaf_base::clock::SystemClock;
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
-use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::served::CoordinatorService;
 use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, ServerId};
@@ -24,69 +24,70 @@ use farleaf_replica::ReplicationOptions;
 use farleaf_wire::{ListenOptions, Listener, Membership, Secret, Server};
 
 use crate::agent_thread::AgentThread;
-use crate::contact::Contact;
 use crate::context::{Context, ReplicaOptions};
 use crate::directory::{LockedDirectory, ServerDirectory, is_server};
+use crate::dispatcher::RequestDispatcher;
 use crate::error::ServerError;
-use crate::front::Front;
 use crate::host::Host;
 use crate::log_ends::write_log_ends;
 use crate::open_replicas::OpenReplicas;
 use crate::open_storage::OpenStorage;
+use crate::outage_log::OutageLog;
 use crate::seen_file::SeenFile;
 use crate::watchdog::watch;
 
-/// How a region server works.
+/// Configuration of a region server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where its data are.
+    /// Directory of the server's data.
     pub directory: PathBuf,
-    /// Which server it is, of a directory that is new, or has this number already; without one, a
-    /// new one gets one.
+    /// Number for a new directory, or the number that the directory already has. Without it, a new
+    /// directory gets a random one.
     pub number: Option<u64>,
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen at; port 0 chooses a free port.
     pub address: SocketAddr,
-    /// Where others reach it, if that is somewhere else.
+    /// Address at which others reach the server, if it differs.
     pub advertised: Option<String>,
-    /// What clients and other servers prove to know: the same on all servers.
+    /// Secret of clients and servers, the same on all servers.
     pub secret: Option<Secret>,
-    /// A secret that only servers know, the same on all servers; primaries prove to know it before
-    /// they write into a backup's memory. Without one, `secret` is used, which clients know, too.
+    /// Secret that only servers have, the same on all servers. Primaries prove that they know it
+    /// before they write into a backup's memory. Without it, `secret` is used, which clients know,
+    /// too.
     pub server_secret: Option<Secret>,
-    /// So many clients' connections at the most.
+    /// Largest number of clients' connections.
     pub connection_count_max: usize,
-    /// What is agreed on about leases: the same on all servers. A lease is a day at the most.
+    /// Parameters of leases, the same on all servers. A lease is at most a day.
     pub terms: LeaseTerms,
-    /// How regions are placed.
+    /// Parameters for the placement of regions.
     pub plan: PlanOptions,
-    /// It would be master.
+    /// Whether the server is a candidate for master.
     pub is_candidate: bool,
-    /// Others reach its coordinator here.
+    /// Whether the server serves its coordinator to other processes.
     pub serves_coordinator: bool,
-    /// How engines work.
+    /// Options of engines.
     pub engine: EngineOptions,
-    /// How regions are replicated.
+    /// Options of replication.
     pub replication: ReplicationOptions,
-    /// Buffers for log segments, 2 MiB each, that each backup here has; 2 or more.
+    /// Number of log buffers, of 2 MiB each, of each backup on this server; at least 2.
     pub slot_count: u64,
-    /// A backup that cannot be reached, or filled, for so long has failed.
+    /// Time after which a backup that cannot be reached or filled has failed.
     pub link_patience: Duration,
-    /// How often each replica that has nothing else to do reads 2 MiB of its disk, to find what the
-    /// disk has lost before somebody needs it.
+    /// Interval at which each idle replica reads 2 MiB of its disk, to find corruption before the
+    /// data are needed.
     pub scrub_interval: Duration,
-    /// How often a primary whose copy an older version has written, and nobody has verified since,
-    /// does the same until it has read all of it, whether it is idle or not.
+    /// Interval of such reads by a primary whose copy an older version has written and which was
+    /// not verified since. It reads until the copy is verified, idle or not.
     pub first_scrub_interval: Duration,
-    /// How directories of data are opened: tests have disks that fail.
+    /// Opening of data directories: tests use disks that fail.
     #[doc(hidden)]
     pub storage: OpenStorage,
-    /// A mistake that a test plants in what backups here write.
+    /// A fault that a test injects into the writes of backups on this server.
     #[doc(hidden)]
     pub write_fault: WriteFault,
 }
 
 impl ServerOptions {
-    /// Those of a server with this directory, at a free port of loopback.
+    /// Creates options of a server with this directory, at a free port of loopback.
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -112,31 +113,32 @@ impl ServerOptions {
     }
 }
 
-/// A backup's memory is lost when it has not answered for as long as a lease is, but no sooner and
-/// no later than this.
+/// Bounds of the time without a reply after which a backup's memory is lost; within them it is the
+/// length of a lease.
 const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
-/// How long agent and master wait for a change of the records before they look at everything else.
+/// Time for which agent and master wait for a change of the records before they check everything
+/// else.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// All that a server takes of its host, with nothing begun: its directory, locked, and the socket
-/// that it listens at. Whoever connects waits until it starts.
+/// The resources of a server that has not started: its locked directory and its listening socket.
+/// Connections wait until it starts.
 #[derive(Debug)]
 pub struct PreparedServer {
     directory: LockedDirectory,
     listener: Listener,
-    /// What the listener says it is a server of.
+    /// The cluster that the listener presents in greetings.
     membership: Membership,
     options: ServerOptions,
 }
 
 impl PreparedServer {
-    /// Listens, and locks the directory, which is made if it is not there. Nothing is written that
-    /// says whose it is.
+    /// Listens, and locks the directory, which is created if missing. Writes nothing that
+    /// identifies the directory's owner.
     ///
     /// # Errors
-    /// [`ServerError`]: the address cannot be listened at; the directory is another server's, open,
-    /// damaged; the leases are too long.
+    /// [`ServerError`]: the address cannot be listened at; the directory belongs to another server,
+    /// is open, or is damaged; the leases are too long.
     pub fn new(options: &ServerOptions) -> Result<Self, ServerError> {
         options.engine.check()?;
         options.terms.check()?;
@@ -160,40 +162,40 @@ impl PreparedServer {
         })
     }
 
-    /// Listens at the address of these options for so long, and lets nobody in. The cluster whose
-    /// members or clients come meanwhile: they know this address as that of a server of theirs.
+    /// Listens at the address of these options for some time and refuses all connections. Returns
+    /// the cluster whose members or clients connect meanwhile: they know this address as that of
+    /// one of their servers.
     ///
     /// # Errors
     /// [`ServerError::Wire`]: the address cannot be listened at.
-    pub fn sound_out(
+    pub fn detect_cluster(
         options: &ServerOptions,
         time: Duration,
     ) -> Result<Option<ClusterId>, ServerError> {
         let mut listen = ListenOptions::at(options.address);
         listen.secret.clone_from(&options.secret);
-        let found = Listener::bind(&listen)?.sound_out(time)?;
+        let found = Listener::bind(&listen)?.detect_cluster(time)?;
         Ok(found.map(ClusterId::from))
     }
 
-    /// Whether a directory is a server's already. Nothing is made.
+    /// Returns whether a directory already is a server's. Creates nothing.
     ///
     /// # Errors
-    /// The system does not say.
+    /// If the file system cannot be read.
     pub fn is_in(directory: &Path) -> std::io::Result<bool> {
         is_server(directory)
     }
 
-    /// The cluster that its directory belongs to; none: the directory is new.
+    /// Returns the cluster that the directory belongs to; `None` if the directory is new.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.directory.cluster()
     }
 
-    /// Starts the server, as one of this coordinator's cluster. Two round trips.
+    /// Starts the server as a member of this coordinator's cluster. Costs two round trips.
     ///
     /// # Errors
     /// [`ServerError`]: the coordinator cannot be reached, or has no cluster, or another one than
-    /// the directory; another server has the number that a new directory was to have. Nothing was
-    /// begun.
+    /// the directory; another server has the number for a new directory. Nothing was started.
     pub fn start(self, coordinator: SharedCoordinator) -> Result<RegionServer, ServerError> {
         let cluster = admin::cluster(&coordinator)?;
         let directory = self.directory.claim(&cluster, |server| {
@@ -205,14 +207,14 @@ impl PreparedServer {
     }
 }
 
-/// Has greetings say of which cluster this server is.
+/// Sets the cluster that greetings present.
 pub(crate) fn set(membership: &Membership, cluster: ClusterId) {
     if let Some(tag) = cluster.tag() {
         membership.set(tag);
     }
 }
 
-/// A region server at work. Dropping it closes everything, in order: what it has is on its disk.
+/// A running region server. Dropping it closes everything, in order, with all data on its disk.
 #[derive(Debug)]
 pub struct RegionServer {
     server: ServerId,
@@ -220,21 +222,21 @@ pub struct RegionServer {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
     failure: Arc<Mutex<Option<ServerError>>>,
-    contact: Arc<Contact>,
-    /// It has had a lease.
+    outage_log: Arc<OutageLog>,
+    /// Whether the server has had a lease.
     has_joined: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    front: Option<Server>,
+    dispatcher: Option<Server>,
     _directory: ServerDirectory,
 }
 
 impl RegionServer {
-    /// Starts one. It serves when the master has given it something to serve.
+    /// Starts a server. It serves regions when the master has assigned some to it.
     ///
     /// # Errors
-    /// [`ServerError`]: the directory is another's, open, damaged; the coordinator cannot be
-    /// reached, or has no cluster; the address cannot be listened at; another server has the
-    /// number. Nothing was begun.
+    /// [`ServerError`]: the directory belongs to another server, is open, or is damaged; the
+    /// coordinator cannot be reached, or has no cluster; the address cannot be listened at; another
+    /// server has the number. Nothing was started.
     pub fn start(
         coordinator: SharedCoordinator,
         options: &ServerOptions,
@@ -280,21 +282,21 @@ impl RegionServer {
         let host = Host::new(context, Arc::clone(&replicas));
         let serves = options.serves_coordinator;
         let (watched, written) = (Arc::clone(&replicas), Arc::clone(&replicas));
-        let front = Front {
+        let dispatcher = RequestDispatcher {
             replicas,
             coordinator: serves.then(|| CoordinatorService::new(bound.inner().clone())),
         };
-        let front = listener.serve(Arc::new(front))?;
+        let dispatcher = listener.serve(Arc::new(dispatcher))?;
         let mut server = Self {
             server: directory.server,
             cluster: directory.cluster,
             address,
             is_over: Arc::default(),
             failure: Arc::default(),
-            contact: Arc::default(),
+            outage_log: Arc::default(),
             has_joined: Arc::default(),
             threads: Vec::new(),
-            front: Some(front),
+            dispatcher: Some(dispatcher),
             _directory: directory,
         };
         let patience = options.link_patience;
@@ -322,7 +324,7 @@ impl RegionServer {
         let mut of = AgentOptions::new(self.cluster, self.server, &address);
         of.terms = options.terms;
         let (seen, writer) = seen.split();
-        // It ends when the agent has noted the last.
+        // The thread ends when the agent has noted its last state.
         self.spawn("seen", move |_| writer.run())?;
         let thread = AgentThread {
             agent: Agent::new(coordinator, Arc::new(SystemClock), of, host),
@@ -330,7 +332,7 @@ impl RegionServer {
             directory: options.directory.clone(),
             server: self.server,
             membership,
-            contact: Arc::clone(&self.contact),
+            outage_log: Arc::clone(&self.outage_log),
             failure: Arc::clone(&self.failure),
             has_joined: Arc::clone(&self.has_joined),
         };
@@ -346,12 +348,16 @@ impl RegionServer {
         let address = self.address.to_string();
         let plan = options.plan.clone();
         let mut master = Master::new(coordinator, clock, terms, &address, plan);
-        let contact = Arc::clone(&self.contact);
+        let outage_log = Arc::clone(&self.outage_log);
         self.spawn("master", move |is_over| {
             while !is_over.load(Ordering::Acquire) {
                 let ticked = master.tick(TICK).map_err(ClusterError::from);
                 let is_master = ticked.as_ref().is_ok_and(|tick| tick.is_master);
-                contact.note("master", ticked.as_ref().map(drop), master.is_in_touch());
+                outage_log.note(
+                    "master",
+                    ticked.as_ref().map(drop),
+                    master.is_coordinator_reachable(),
+                );
                 if !is_master {
                     thread::sleep(TICK);
                 }
@@ -378,36 +384,37 @@ impl RegionServer {
         Ok(())
     }
 
-    /// Which server it is.
+    /// Returns the server's number.
     pub fn number(&self) -> ServerId {
         self.server
     }
 
-    /// Of which cluster.
+    /// Returns the server's cluster.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it is, or was, one of the cluster's servers that are alive: it has had a lease, so
-    /// the master counts it. One that was killed and starts again has to wait for the end of its
-    /// earlier lease first, and any for a coordinator that is away.
+    /// Returns whether the server has had a lease, so that the master counts it as alive. A server
+    /// that was killed and restarted first waits for the end of its earlier lease, and any server
+    /// waits while the coordinator is unavailable.
     pub fn has_joined(&self) -> bool {
         self.has_joined.load(Ordering::Acquire)
     }
 
-    /// Why it will never serve anything, once that is known: another server has its number. It is
-    /// told once; whoever has started the server stops it then.
+    /// Returns why the server will never serve anything, once that is known: another server has its
+    /// number. The error is returned once; the caller then stops the server.
     pub fn take_failure(&self) -> Option<ServerError> {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.take()
     }
 
-    /// Closes everything: its regions are others' at once, as it gives its lease back.
+    /// Closes everything and ends the lease, so that other servers can take over the regions at
+    /// once.
     pub fn stop(mut self) {
         self.end();
     }
@@ -419,7 +426,7 @@ impl RegionServer {
                 tracing::error!("a thread of the server has panicked");
             }
         }
-        self.front = None;
+        self.dispatcher = None;
     }
 }
 
@@ -433,7 +440,7 @@ impl Drop for RegionServer {
 mod tests {
     use super::*;
 
-    /// Promise: a server whose registration nobody would read is refused before it does anything.
+    /// A server with a lease that readers would refuse is rejected before it does anything.
     #[test]
     fn a_lease_that_is_too_long_is_refused() {
         let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -1,5 +1,5 @@
-//! Finds backups that hang: they answer, and do nothing any more (RS4). Whoever brings them
-//! something waits for them, and cannot look itself.
+//! Finds backups that hang: they answer, but make no progress. The thread that sends them something
+//! waits for them, and cannot check itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use farleaf_replica::{BackupId, LinkStatus, PrimaryStatus};
 
 use crate::open_replicas::OpenReplicas;
 
-/// How often it looks.
+/// Interval of checks.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// What changes on a way to a backup as long as that does something.
+/// Counters of a backup that change as long as it makes progress.
 type Progress = [u64; 5];
 
-/// Looks, as long as the server runs.
+/// Checks all backups, as long as the server runs.
 pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &AtomicBool) {
     let mut seen: BTreeMap<(RegionId, BackupId), (Progress, Instant)> = BTreeMap::new();
     while !is_over.load(Ordering::Acquire) {
@@ -38,7 +38,7 @@ pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &
                     let region = replica.region;
                     tracing::warn!("{} of {region} hangs: {how}", link.backup);
                     served.primary.lose_backup(link.backup, &how);
-                    replica.nudge();
+                    replica.wake();
                     continue;
                 }
                 now_seen.insert(key, (progress, since));
@@ -48,12 +48,12 @@ pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &
     }
 }
 
-/// Whether a backup is to do something. What the log has that nobody waits for, as marks of syncs,
-/// goes to it with what comes next.
+/// Returns whether the backup has pending work. Log that no thread waits for, such as marks of
+/// syncs, is sent with the next writes and does not count.
 fn is_asked(status: &PrimaryStatus, link: &LinkStatus) -> bool {
     let lacks_log = link.sent_to < status.replicating_to;
     let lacks_sync = link.synced_to < status.sync_wanted;
-    link.lost.is_none() && (lacks_log || lacks_sync || link.is_being_asked)
+    link.lost.is_none() && (lacks_log || lacks_sync || link.has_pending_request)
 }
 
 fn progress(link: &LinkStatus) -> Progress {

@@ -1,11 +1,11 @@
-//! Numbers, little-endian, and byte strings with their lengths before them.
+//! Encoding of little-endian integers and length-prefixed byte strings.
 
 use thiserror::Error;
 
-/// The length that says that there is no string.
+/// Length that means "no string".
 const NONE: u32 = u32::MAX;
 
-/// Bytes that are none of this protocol.
+/// Invalid bytes, with the reason.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Malformed(pub String);
@@ -18,7 +18,7 @@ pub(super) fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// A string, or that there is none.
+/// Writes a string, or the mark for no string.
 pub(super) fn put_option(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     put_u32(out, bytes.map_or(NONE, |bytes| bytes.len() as u32));
     out.extend_from_slice(bytes.unwrap_or_default());
@@ -28,7 +28,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_option(out, Some(bytes));
 }
 
-/// What is left to be read.
+/// Bytes that are still to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'b>(pub(super) &'b [u8]);
 
@@ -84,7 +84,7 @@ impl<'b> Reader<'b> {
             .ok_or_else(|| Malformed("a string is missing".to_owned()))
     }
 
-    /// That nothing is left.
+    /// Checks that no bytes are left.
     pub(super) fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! What clients ask of region servers, and what those answer, as bytes (KQ1 to KQ5 of
-//! `docs/persistent-tables.md`).
+//! Encoding of requests to region servers and of their replies
+//! (docs/explanation/persistent-tables.md).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `codec` | numbers and strings, written and read |
+//! | `codec` | integers and strings |
 //! | [`request`] | requests |
 //! | [`reply`] | replies |
 
@@ -15,23 +15,24 @@ pub use codec::Malformed;
 pub use reply::{Reply, Status};
 pub use request::{Body, Condition, Header, Request};
 
-/// The first byte of requests of clients: others on the same connection have others.
+/// First byte of clients' requests, which distinguishes them from other requests on the same
+/// connection.
 pub const TAG: u8 = b'K';
 
-/// The version of all that is said here.
+/// Version of this protocol.
 pub const VERSION: u8 = 2;
 
-/// A key may have so many bytes.
+/// Largest key in bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 
-/// A value may have so many bytes.
+/// Largest value in bytes.
 pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
-/// A request may have so many bytes: one record of the largest value, and others beside it.
+/// Largest request in bytes: one record of maximum size, with space for others.
 pub const REQUEST_SIZE_BYTES_MAX: usize = VALUE_SIZE_BYTES_MAX + (1 << 20);
 
-/// A reply has no more records when it has so many bytes, and one record at least.
+/// Size in bytes at which a reply ends, after at least one record.
 pub const REPLY_SIZE_BYTES_SOFT_MAX: usize = 4 << 20;
 
-/// One request names so many keys or records at the most.
+/// Largest number of keys or records in a request.
 pub const COUNT_MAX: u32 = 1 << 16;

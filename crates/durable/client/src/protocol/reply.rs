@@ -9,69 +9,70 @@ use farleaf_cluster::ids::Epoch;
 
 use super::codec::{Malformed, Reader, put_bytes, put_option, put_u32, put_u64};
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It was done, and the body says what it came to.
+    /// The request was executed; the body has the result.
     Done,
-    /// CP21: it came to the wrong server, or too early, and nothing was done.
+    /// The request reached the wrong server, or arrived too early; nothing was done (CONTROL-21).
     Stale(Stale),
-    /// ID4: the request is for another table, which had the same number; nothing was done.
+    /// The request is for an earlier table that had the same number; nothing was done.
     OtherTable,
-    /// Nothing was done; later it may be.
+    /// Nothing was done; the request can be retried.
     NotNow(String),
-    /// Nothing was done, nor will be; or the disk is full (RS10).
+    /// Nothing was done, and a retry will not help; or the disk is full.
     Refused(String),
-    /// It failed, and changed nothing, or may have, which is told.
+    /// The request failed.
     Failed {
-        /// What it changes may be there, or not.
+        /// Whether a write may have taken effect; if not, nothing was changed.
         is_unknown: bool,
-        /// Why.
+        /// Cause of the failure.
         how: String,
     },
 }
 
-/// A reply, of which the body is still to be read.
+/// Reply whose body is still to be read.
 #[derive(Clone, Debug)]
 pub struct Reply<'b> {
-    /// What came of it.
+    /// Result of the request.
     pub status: Status,
-    /// Of a scan and a range that goes: there may be more. Of an exchange: it took place.
+    /// For scans and range deletions: nonzero if the region may have more records. For exchanges:
+    /// nonzero if the condition held.
     pub code: u8,
-    /// Of how many things the body tells.
+    /// Number of items in the body.
     pub count: u32,
     body: Reader<'b>,
 }
 
-/// Where the count and the code of a reply are, which are known last.
+/// Positions of the code and the count in a reply; both are known last.
 const CODE: usize = 1;
 const COUNT: usize = 4;
 
-/// Begins the reply to what was done.
+/// Begins the reply to an executed request.
 pub fn begin(out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&[0; 8]);
 }
 
-/// Ends it.
+/// Ends the reply, and fills in its code and count.
 pub fn end(out: &mut [u8], code: u8, count: u32) {
     out[CODE] = code;
     out[COUNT..COUNT + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-/// A value, or that there is none.
+/// Appends a value, or the mark for an absent one.
 pub fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     put_option(out, value);
 }
 
-/// A record.
+/// Appends a record.
 pub fn put_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     put_bytes(out, key);
     put_bytes(out, value);
 }
 
 impl Status {
-    /// The reply that says so; [`begin`] is for what was done.
+    /// Encodes a reply without a result; [`begin`] begins those with one.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         let (status, code, text) = match self {
@@ -92,10 +93,10 @@ impl Status {
 }
 
 impl<'b> Reply<'b> {
-    /// Of bytes that may be anything.
+    /// Decodes arbitrary bytes.
     ///
     /// # Errors
-    /// Why they are none.
+    /// The bytes are not a valid reply.
     pub fn decode(bytes: &'b [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let (status, code) = (reader.u8()?, reader.u8()?);
@@ -131,26 +132,26 @@ impl<'b> Reply<'b> {
         })
     }
 
-    /// The next value, or that there is none.
+    /// Reads the next value; `None` if it is absent.
     ///
     /// # Errors
-    /// The reply ends before.
+    /// The reply is too short.
     pub fn value(&mut self) -> Result<Option<&'b [u8]>, Malformed> {
         self.body.option()
     }
 
-    /// The next record.
+    /// Reads the next record.
     ///
     /// # Errors
-    /// The reply ends before.
+    /// The reply is too short.
     pub fn record(&mut self) -> Result<(&'b [u8], &'b [u8]), Malformed> {
         Ok((self.body.bytes()?, self.body.bytes()?))
     }
 
-    /// That the whole reply was read.
+    /// Checks that the whole reply was read.
     ///
     /// # Errors
-    /// Something is left over.
+    /// Bytes are left over.
     pub fn end(&self) -> Result<(), Malformed> {
         self.body.end()
     }
@@ -159,7 +160,7 @@ impl<'b> Reply<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     fn statuses() -> [Status; 8] {
         let failed = |is_unknown| Status::Failed {
@@ -180,8 +181,7 @@ mod tests {
         ]
     }
 
-    /// The format: a later version that changes it must say so
-    /// ([`VERSION`](super::super::VERSION)).
+    /// Pins the format: a change requires a new [`VERSION`](super::super::VERSION).
     #[test]
     fn replies_are_golden() {
         let mut bytes = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(bytes, b"\x05\0\0\0\0\0\0\0");
     }
 
-    /// Promise: what was encoded is decoded as it was, and a body is read as it was written.
+    /// Promise: decoding returns what was encoded, and a body is read as written.
     #[test]
     fn replies_come_back() {
         let mut bytes = Vec::new();
@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(reply.end(), Ok(()));
     }
 
-    /// Promise: bytes that are no reply are an error, and no panic, however they are read.
+    /// Promise: arbitrary bytes give a reply or an error, never a panic, in whatever order they are
+    /// read.
     #[test]
     fn bytes_are_replies_or_errors() {
         run("replies to clients", |random| {

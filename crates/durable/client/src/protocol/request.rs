@@ -5,7 +5,7 @@
 //!  8 table     16 region   24 epoch      32 incarnation of the table (u128)      48 body
 //! ```
 //!
-//! A string is its length (u32) and its bytes; the length 2^32 - 1 says that there is none.
+//! A string is its length (u32) and its bytes; the length 2^32 - 1 means "no string".
 
 use farleaf_cluster::ids::{Epoch, RegionId, TableId, TableIncarnation};
 
@@ -16,86 +16,86 @@ use super::{COUNT_MAX, KEY_SIZE_BYTES_MAX, TAG, VALUE_SIZE_BYTES_MAX, VERSION};
 const DURABLE: u8 = 1;
 const ONE_ENOUGH: u8 = 2;
 
-/// To whom a request goes (CP21), and how durable what it writes is to be.
+/// Addressee of a request (CONTROL-21), and required durability of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Of which table.
+    /// Table of the request.
     pub table: TableId,
-    /// Of which region.
+    /// Region of the request.
     pub region: RegionId,
-    /// At which epoch.
+    /// Epoch of the region.
     pub epoch: Epoch,
-    /// Which creation of the table is meant (ID4).
+    /// Incarnation of the table, which tells it apart from earlier tables of the same number.
     pub incarnation: TableIncarnation,
-    /// What is written is on the devices of all members before it is acknowledged; else in the
-    /// memory of all.
+    /// Whether writes are acknowledged only when they are on the disks of all replicas; else when
+    /// they are in the memory of all.
     pub is_durable: bool,
-    /// The memory of one server is enough, if there are no others; else what is written is on its
-    /// device then.
+    /// Whether a write to a region with one replica may be acknowledged when it is in memory; else
+    /// it must be on disk.
     pub is_one_enough: bool,
 }
 
-/// When an exchange takes place.
+/// Condition of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'b> {
-    /// Always.
+    /// No condition.
     Any,
-    /// The key has no value.
+    /// The key is absent.
     Absent,
-    /// The key has one.
+    /// The key is present.
     Present,
-    /// The key has this one.
+    /// The key has this value.
     Equals(&'b [u8]),
 }
 
-/// What is asked.
+/// Operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'b> {
-    /// The values of keys.
+    /// Reads the values of keys.
     Get(Vec<&'b [u8]>),
-    /// Keys get values, or lose them, one after the other.
+    /// Writes or deletes (`None`) keys, in order.
     Write(Vec<(&'b [u8], Option<&'b [u8]>)>),
-    /// A key gets a value, or loses it, if a condition holds; and what it had before.
+    /// Writes or deletes a key if a condition holds, and returns its previous value.
     Exchange {
-        /// Which.
+        /// Key to write.
         key: &'b [u8],
-        /// When.
+        /// Condition for the write.
         condition: Condition<'b>,
-        /// Its value from then on.
+        /// New value; `None` deletes the key.
         new: Option<&'b [u8]>,
-        /// The reply tells what it had, and not only whether it had anything.
+        /// Whether the reply has the previous value; else only whether there was one.
         returns_previous: bool,
     },
-    /// Records from `lower` to before `upper`.
+    /// Reads the records from `lower`, inclusive, to `upper`, exclusive.
     Scan {
-        /// The least key that is asked for.
+        /// Smallest key of the range.
         lower: &'b [u8],
-        /// The first one behind; none: up to the last.
+        /// First key behind the range; `None` for no upper bound.
         upper: Option<&'b [u8]>,
-        /// From the greatest key on.
+        /// Whether the scan descends from the largest key.
         is_descending: bool,
-        /// So many records at the most.
+        /// Largest number of records to return.
         count_max: u32,
-        /// Without the values.
+        /// Whether values are omitted.
         keys_only: bool,
     },
-    /// Keys from `lower` to before `upper` go.
+    /// Deletes the keys from `lower`, inclusive, to `upper`, exclusive.
     DeleteRange {
-        /// The least one.
+        /// Smallest key of the range.
         lower: &'b [u8],
-        /// The first one behind; none: up to the last.
+        /// First key behind the range; `None` for no upper bound.
         upper: Option<&'b [u8]>,
-        /// So many at the most.
+        /// Largest number of keys to delete.
         count_max: u32,
     },
 }
 
-/// A request.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
-    /// To whom.
+    /// Addressee and durability.
     pub header: Header,
-    /// What.
+    /// Operation.
     pub body: Body<'b>,
 }
 
@@ -119,14 +119,14 @@ impl Body<'_> {
         }
     }
 
-    /// It changes nothing, so it can be asked again.
+    /// Returns whether the operation changes nothing, so that it can be retried.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Get(_) | Self::Scan { .. })
     }
 }
 
 impl Request<'_> {
-    /// Its bytes, in the place of what the buffer had.
+    /// Encodes the request and replaces the buffer's contents by it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let Header {
             table,
@@ -211,10 +211,10 @@ fn check_value(value: Option<&[u8]>) -> Result<Option<&[u8]>, Malformed> {
 }
 
 impl<'b> Request<'b> {
-    /// Of bytes that may be anything.
+    /// Decodes arbitrary bytes.
     ///
     /// # Errors
-    /// Why they are none.
+    /// The bytes are not a valid request.
     pub fn decode(bytes: &'b [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let (tag, version) = (reader.u8()?, reader.u8()?);
@@ -317,7 +317,7 @@ fn decode_body<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     const HEADER: Header = Header {
         table: TableId(1),
@@ -362,7 +362,7 @@ mod tests {
         bodies.into_iter().map(of).collect()
     }
 
-    /// The format: a later version that changes it must say so ([`VERSION`]).
+    /// Pins the format: a change requires a new [`VERSION`].
     #[test]
     fn requests_are_golden() {
         let mut bytes = Vec::new();
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(&bytes[48..], b"\x01\0\0\0a\x01\0\0\0b\x01\0");
     }
 
-    /// Promise: what was encoded is decoded as it was.
+    /// Promise: decoding returns what was encoded.
     #[test]
     fn requests_come_back() {
         let mut bytes = Vec::new();
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Promise: bytes that are no request are an error, and what is one is said again as it was.
+    /// Promise: arbitrary bytes give an error or a request that encodes to the same bytes.
     #[test]
     fn bytes_are_requests_or_errors() {
         let all = all();

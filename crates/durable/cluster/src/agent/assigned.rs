@@ -1,4 +1,4 @@
-//! CP23: whether the coordinator has ever heard of a region that has no record.
+//! Check whether the number of a region without a record was ever assigned (CONTROL-23).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,61 +9,63 @@ use crate::coordinator::Coordinator;
 use crate::ids::RegionId;
 use crate::record::{IDS_KEY, Ids};
 
-/// Why a copy is kept that no record names.
-pub(super) const FORGOTTEN: &str = "the coordinator has never heard of this region";
+/// Reason why a copy without a record is kept.
+pub(super) const NEVER_ASSIGNED: &str = "the coordinator has never heard of this region";
 
-/// What the coordinator says of numbers of regions.
+/// The coordinator's assigned region numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Given {
-    /// Of no region is it to be known: all that are here have records.
+pub(super) enum AssignedNumbers {
+    /// Not needed: all regions on this server have records.
     NotAsked,
-    /// What it has given away.
+    /// The assigned numbers.
     Known(Arc<Ids>),
-    /// It does not say.
+    /// The coordinator did not answer.
     Unknown,
 }
 
-impl Given {
-    /// Whether a region without a record was one that has gone. `None`: nobody knows.
+impl AssignedNumbers {
+    /// Returns whether a region without a record was assigned its number, and so is removed. `None`
+    /// if that is unknown.
     pub(super) fn have(&self, region: RegionId) -> Option<bool> {
         match self {
             Self::NotAsked => Some(true),
-            Self::Known(ids) => Some(ids.have_given(region)),
+            Self::Known(ids) => Some(ids.has_assigned(region)),
             Self::Unknown => None,
         }
     }
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// What is to be known now. Where a replica or a copy is of a region that has no record, the
-    /// coordinator is asked, once for each revision of the regions: one round trip.
-    pub(super) fn given(&mut self) -> Given {
+    /// Returns the assigned numbers. If a replica or copy belongs to a region without a record,
+    /// reads them from the coordinator, once for each revision of the regions: one round trip.
+    pub(super) fn assigned(&mut self) -> AssignedNumbers {
         let view = self.mirror.view();
-        let held = self.held.keys().copied();
+        let ordered = self.ordered.keys().copied();
         let found = self.found.copies.iter().map(|it| it.region);
         let left = self.left.keys().map(|(region, _)| *region);
-        let mut here = held.chain(found).chain(left);
+        let mut here = ordered.chain(found).chain(left);
         if here.all(|region| view.regions.contains_key(&region)) {
-            return Given::NotAsked;
+            return AssignedNumbers::NotAsked;
         }
         let revision = view.revision;
-        if let Some((at, given)) = &self.given_at
+        if let Some((at, assigned)) = &self.assigned_at
             && *at == revision
         {
-            return given.clone();
+            return assigned.clone();
         }
-        let given = self.ask_for_given();
-        self.given_at = (given != Given::Unknown).then(|| (revision, given.clone()));
-        given
+        let assigned = self.read_assigned();
+        self.assigned_at =
+            (assigned != AssignedNumbers::Unknown).then(|| (revision, assigned.clone()));
+        assigned
     }
 
-    fn ask_for_given(&self) -> Given {
+    fn read_assigned(&self) -> AssignedNumbers {
         match crate::admin::read::<Ids>(&self.coordinator, IDS_KEY) {
-            Ok(Some(seen)) => Given::Known(Arc::new(seen.record)),
-            Ok(None) => Given::Unknown,
+            Ok(Some(seen)) => AssignedNumbers::Known(Arc::new(seen.record)),
+            Ok(None) => AssignedNumbers::Unknown,
             Err(error) => {
                 tracing::debug!(%error, "nobody says which regions there were");
-                Given::Unknown
+                AssignedNumbers::Unknown
             }
         }
     }
@@ -75,8 +77,8 @@ mod tests {
     use crate::ids::TableId;
     use crate::record::table::SkippedRegions;
 
-    /// Promise (CP23, ID5): a copy of a region whose number was skipped, as lost records may have
-    /// given it away, is none of a region that has gone.
+    /// A skipped number, which lost records may have assigned, does not count as that of a removed
+    /// region (CONTROL-23).
     #[test]
     fn skipped_numbers_were_not_given() {
         let ids = Ids {
@@ -88,9 +90,9 @@ mod tests {
                 to: RegionId(9),
             }],
         };
-        let given = Given::Known(Arc::new(ids));
-        let have = |number| given.have(RegionId(number)) == Some(true);
-        let given: Vec<u64> = (1..12).filter(|number| have(*number)).collect();
-        assert_eq!(given, [1, 2, 3, 4, 9]);
+        let assigned = AssignedNumbers::Known(Arc::new(ids));
+        let have = |number| assigned.have(RegionId(number)) == Some(true);
+        let assigned: Vec<u64> = (1..12).filter(|number| have(*number)).collect();
+        assert_eq!(assigned, [1, 2, 3, 4, 9]);
     }
 }

@@ -1,30 +1,31 @@
-//! Giving up copies that nobody can want any more (CP18).
+//! Deletion of copies that no region needs any more (CONTROL-18).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
 use super::Agent;
-use super::given::Given;
+use super::assigned::AssignedNumbers;
 use super::host::RegionHost;
 use crate::admin;
 use crate::coordinator::Coordinator;
 use crate::ids::{RegionId, ReplicaNumber, ServerId};
 use crate::record::{Phase, RegionRecord, ServerReport, report_key};
 
-/// Where a member may lack what a copy has, its report is read again so much later.
-const DOUBT_TIME: Duration = Duration::from_secs(1);
+/// Interval after which the report of a member that may lack data is read again.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
-    /// not name, while two members or more have everything; and those of regions that are gone.
-    /// Whether they were found when this life began or are of replicas that broke since. Those of
-    /// regions of which the coordinator has never heard stay (CP23).
-    /// A copy that cannot be used stays, so that an operator can look at it. So does one that may
-    /// have what a member lacks (RS8, RS14): while a member reports damage, is not verified, or
-    /// reports nothing; or while another replica here is filled. One round trip for each server
-    /// that has a member, if there is a copy to give up.
-    pub(super) fn discard_copies(&mut self, given: &Given) {
+    /// Deletes copies that are no longer needed (CONTROL-18). These are copies of replicas that the
+    /// record does not name, while at least two members have everything, and copies of removed
+    /// regions. They were found when this life began, or belong to replicas that broke since.
+    /// Copies of regions whose numbers were never assigned stay (CONTROL-23).
+    ///
+    /// A copy that cannot be used stays, so that an operator can look at it. A copy that may have
+    /// data that a member lacks stays, too: while a member reports damage, is not verified, or
+    /// reports nothing, or while another replica on this server is catching up. Costs one round
+    /// trip for each server with a member, if there is a copy to delete.
+    pub(super) fn discard_copies(&mut self, assigned: &AssignedNumbers) {
         let view = self.mirror.view();
         let now = self.clock.now();
         if !view.damaged.is_empty() || now < self.discards_from {
@@ -58,14 +59,14 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     let alive = members.filter(|it| !servers.is_over(*it));
                     is_named || record.is_unproven || alive.count() < 2
                 }
-                None => is_being_made(region) || given.have(region) != Some(true),
+                None => is_being_made(region) || assigned.have(region) != Some(true),
             };
             if is_wanted {
                 return true;
             }
             let record = view.regions.get(&region).map(|seen| &seen.record);
             if record.is_some_and(|it| reports.may_lack_some(it)) {
-                self.discards_from = now + DOUBT_TIME;
+                self.discards_from = now + RECHECK_INTERVAL;
                 return true;
             }
             let incarnation = record.and_then(|it| it.incarnation);
@@ -80,7 +81,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 }
 
-/// What servers report, each read once.
+/// Reports of servers, each read once.
 struct Reports<'c, C> {
     coordinator: &'c C,
     read: BTreeMap<ServerId, Option<ServerReport>>,
@@ -100,7 +101,8 @@ impl<'c, C: Coordinator> Reports<'c, C> {
         self.read.entry(server).or_insert_with(read).as_ref()
     }
 
-    /// Whether a member of a region may lack what another copy has, by what it reports.
+    /// Returns whether a member of a region may lack data that another copy has, according to its
+    /// report.
     fn may_lack_some(&mut self, record: &RegionRecord) -> bool {
         record.members().any(|member| {
             let report = self.of(member.server);

@@ -1,4 +1,4 @@
-//! What a region server does for its agent, and what it must promise.
+//! Interface between an agent and its region server, with the server's promises.
 
 use thiserror::Error;
 
@@ -7,130 +7,134 @@ use crate::lease::LeaseGuard;
 use crate::record::region::Key;
 use crate::record::{CopyReport, Orphan, PrimaryReport, UnusableCopy, VerificationReport};
 
-/// A region, as far as it matters to whoever has a replica of it.
+/// The parts of a region's record that a replica needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionOrder {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Which creation of a table that is (ID4).
+    /// Incarnation of the table.
     pub incarnation: Option<TableIncarnation>,
-    /// Which region.
+    /// The region.
     pub region: RegionId,
-    /// The first key.
+    /// First key of the region.
     pub from: Key,
-    /// The first key behind it.
+    /// First key after the region.
     pub to: Option<Key>,
-    /// At which epoch.
+    /// Epoch of the region.
     pub epoch: Epoch,
-    /// Which replica is ordered.
+    /// Number of the ordered replica.
     pub replica: ReplicaNumber,
-    /// Whether the members have what was found on their disks, and may have lost the end of it
-    /// (CP18): then the one whose log goes furthest is to be primary.
+    /// Whether the members have only what was found on their disks, and may have lost its end
+    /// (CONTROL-18). Then the member with the longest log is to become primary.
     pub is_unproven: bool,
 }
 
-/// A backup that a primary has to have.
+/// A backup that a primary needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupOrder {
-    /// Which one.
+    /// Number of the backup.
     pub replica: ReplicaNumber,
-    /// On which server.
+    /// Server of the backup.
     pub server: ServerId,
-    /// Whether it has everything; else it is to be filled.
+    /// Whether the backup has everything; otherwise it is to be filled.
     pub in_sync: bool,
-    /// Whether it was lost before the primary became that. Nothing is acknowledged without it, as
-    /// of others in sync, until it is listed no more; but it is no other that has everything, and
-    /// nothing is brought to it.
+    /// Whether the backup was lost before the current primary was promoted. As with other in-sync
+    /// backups, nothing is acknowledged without it until it is no longer listed. But it does not
+    /// count as another complete replica, and nothing is sent to it.
     pub is_lost: bool,
 }
 
-/// Where the data of a replica that begins are.
+/// Origin of a new replica's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// There are none: nobody has served the region before.
+    /// No data: no server has served the region before.
     Empty,
-    /// In the copy of this replica that was found on the disk, or that it had when it broke. A
-    /// backup keeps that until its primary has filled another one, of which it may be a part.
+    /// The copy of this replica that was found on the disk, or that it had when it broke. A backup
+    /// keeps it until its primary has filled another copy, which may share its pieces.
     Copy,
-    /// In what was prepared when this region was split (CP17).
+    /// Data prepared when this region was split off (CONTROL-17).
     Split(RegionId),
-    /// On the primary, which fills it. What the disk has of an earlier replica may be of use.
+    /// The primary, which fills the replica. Pieces of an earlier replica's copy on the disk may be
+    /// reused.
     Primary(ServerId),
 }
 
-/// Why a replica is closed.
+/// Reason for closing a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// It is no replica any more: its data can go.
+    /// The record no longer has the replica: its data can be deleted.
     Removed,
-    /// It failed: its data stay until nobody needs them
+    /// The replica failed: its data stay until they are no longer needed
     /// ([`discard_copy`](RegionHost::discard_copy)).
     Broken,
 }
 
-/// Why a replica is broken (CP16).
+/// Reason why a replica is broken (CONTROL-16).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaFailure {
-    /// In words.
+    /// Description of the failure.
     pub how: String,
-    /// Whether there was no room for what it had to write, and nothing else is wrong: then its copy
-    /// can go on when there is ([`copy_again`](RegionHost::copy_again)).
+    /// Whether the disk was full, and nothing else is wrong. Then the copy can continue when there
+    /// is space ([`reopenable_copy`](RegionHost::reopenable_copy)).
     pub lacked_room: bool,
-    /// Whether it could go on, and something of what it has is damaged: then its copy can go on if
-    /// no other replica does.
+    /// Whether the replica was open and found damage in its data. Then the copy can continue if no
+    /// other replica does.
     pub is_damaged: bool,
 }
 
 impl ReplicaFailure {
-    /// Whether its copy can be opened again in this life, if all members of the region are lost.
-    pub fn can_go_on_again(&self) -> bool {
+    /// Returns whether the copy can be opened again in this life, if all members of the region are
+    /// lost.
+    pub fn can_continue(&self) -> bool {
         self.lacked_room || self.is_damaged
     }
 }
 
-/// A replica as it is.
+/// Status of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStatus {
-    /// Of which region.
+    /// The region.
     pub region: RegionId,
-    /// Which one.
+    /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// The epoch that it is open at.
+    /// Epoch at which it is open.
     pub epoch: Epoch,
-    /// If it is primary: its backups (`stopped` is the agent's, whatever is said here).
+    /// State of the backups, if the replica is primary. The agent sets `stopped` itself.
     pub primary: Option<PrimaryReport>,
-    /// Why it cannot go on, if it cannot.
+    /// Reason why the replica cannot continue, if it cannot.
     pub failure: Option<ReplicaFailure>,
-    /// It is not yet what was ordered, as its disk is full, and will be when there is room.
-    pub waits_for_room: bool,
-    /// What is wrong with it, while it goes on: no other replica has what it lacks.
+    /// Whether the replica cannot carry out its order because its disk is full, and will when there
+    /// is space.
+    pub waits_for_space: bool,
+    /// Description of a problem despite which the replica continues: no other replica has the data
+    /// that it lacks.
     pub fault: Option<String>,
-    /// How far its files are verified; none: that is not known yet.
+    /// Progress of the verification of its files; `None` if unknown yet.
     pub verification: Option<VerificationReport>,
-    /// How much it has, in bytes.
+    /// Size of the replica, in bytes.
     pub size_bytes: u64,
-    /// How many operations it executes in a second.
+    /// Executed operations per second.
     pub operations_per_second: u64,
-    /// Up to where its log goes, in bytes.
+    /// End of its log, in bytes.
     pub position_bytes: u64,
 }
 
-/// What a disk has of replicas that are not open.
+/// Copies on a disk of replicas that are not open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCopies {
-    /// The copies.
+    /// Usable copies.
     pub copies: Vec<CopyReport>,
-    /// What would be copies if it could be used.
+    /// Copies that cannot be used.
     pub unusable: Vec<UnusableCopy>,
 }
 
-/// Why a host does not do what it is told: the replica is broken then (CP16).
+/// Reason why a host cannot carry out an order: the replica is then broken (CONTROL-16).
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct HostError(pub String);
 
 impl From<String> for ReplicaFailure {
-    /// One that has nothing to do with room.
+    /// Creates an error that is not caused by a full disk.
     fn from(how: String) -> Self {
         Self {
             how,
@@ -146,38 +150,40 @@ impl From<HostError> for ReplicaFailure {
     }
 }
 
-/// What a region server does. Calls return soon: long work goes on in the background, and
-/// [`status`](Self::status) tells how far it is.
+/// A region server, as its agent uses it. Calls return soon; long work continues in the background,
+/// and [`status`](Self::status) reports its progress.
 ///
-/// The promises, on which the argument of `docs/cluster.md` stands:
+/// A host makes these promises, on which docs/reference/control-plane.md relies:
 ///
-/// - **RH1.** As primary it acknowledges an operation only if it is open as primary at the
-///   request's epoch, every backup that is in sync has it at that epoch, and then, after it took
-///   effect, the guard of this life says yes. A read, too, looks at the guard after it has read.
-/// - **RH2.** A backup is in sync from when an order says so, or its own status first did, until an
-///   order no longer lists it. A primary that cannot reach it waits, and says `failed`.
-/// - **RH3.** A backup takes nothing of an epoch below its own, and its own never falls; it is at
-///   least that of its newest order. At a new epoch it first drops what the primary of that epoch
-///   does not have.
-/// - **RH4.** When `stop`, `close` or `end_life` has returned, nothing more is acknowledged: of
-///   the region until the next order; for ever at that epoch; in that life.
-/// - **RH5.** A copy is known on the disk by the newest replica number and epoch that it was opened
-///   with, before anything of it is acknowledged; what was prepared for a split, too, before it is
-///   said to be.
-/// - **RH6.** What was acknowledged as durable is on the disk of every member: a backup is in sync
-///   only when all that it was filled with is on its disk. (Members that are in sync in memory
-///   alone, and lose it together, lose what others on disk have: the record names those no more.)
+/// - **Acknowledgement.** A primary acknowledges an operation only under three conditions. It is
+///   open as primary at the request's epoch; every in-sync backup has the operation at that epoch;
+///   and the guard of this life holds after it took effect. Reads check the guard, too, after
+///   reading.
+/// - **Needed backups.** A primary needs a backup from when an order, or its own status, first
+///   lists it as in sync, until an order no longer lists it. A primary that cannot reach such a
+///   backup waits, and reports it as `failed`.
+/// - **Lower epochs.** A backup accepts nothing of an epoch below its own. Its own epoch never
+///   falls, and is at least that of its newest order. At a new epoch it first drops what the
+///   primary of that epoch does not have.
+/// - **Stopping.** When `stop`, `close` or `end_life` has returned, nothing more is acknowledged:
+///   at that epoch forever, for that region until the next order, or in that life, respectively.
+/// - **Copies on disk.** A copy is on disk with the newest replica number and epoch that it was
+///   opened with, before anything of it is acknowledged. For a split, the prepared data are on disk
+///   before they are reported.
+/// - **Durability.** A write acknowledged as durable is on the disk of every member: a backup is in
+///   sync only when all that it was filled with is on its disk. If members that have later writes
+///   only in memory are all lost, these writes are lost.
 pub trait RegionHost {
-    /// A life begins: everything ordered from now on is done under this guard.
+    /// Begins a life: all following orders are executed under this guard.
     fn begin_life(&mut self, guard: LeaseGuard);
 
-    /// A life has ended: all replicas are closed, and are copies from now on.
+    /// Ends a life: all replicas are closed and become copies.
     fn end_life(&mut self);
 
     /// Opens a region as its primary.
     ///
     /// # Errors
-    /// Why it cannot be: then it is closed as broken.
+    /// If that is impossible; the replica is then closed as broken.
     fn open_as_primary(
         &mut self,
         order: &RegionOrder,
@@ -185,16 +191,17 @@ pub trait RegionHost {
         source: Source,
     ) -> Result<(), HostError>;
 
-    /// An open replica becomes primary, or goes on as primary at another epoch or of another range.
+    /// Promotes an open replica to primary, or continues a primary at another epoch or with another
+    /// range.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn promote(&mut self, order: &RegionOrder, backups: &[BackupOrder]) -> Result<(), HostError>;
 
-    /// The backups of a primary are these from now on (RH2).
+    /// Replaces the backups of a primary by these.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn set_backups(
         &mut self,
         order: &RegionOrder,
@@ -204,7 +211,7 @@ pub trait RegionHost {
     /// Opens a region as a backup.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn open_as_backup(
         &mut self,
         order: &RegionOrder,
@@ -212,24 +219,24 @@ pub trait RegionHost {
         source: Source,
     ) -> Result<(), HostError>;
 
-    /// An open replica is a backup of this primary from now on, at this epoch.
+    /// Makes an open replica a backup of this primary, at this epoch.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn follow(&mut self, order: &RegionOrder, primary: ServerId) -> Result<(), HostError>;
 
-    /// A primary acknowledges nothing more at this epoch (RH4).
+    /// Stops a primary: it acknowledges nothing more at this epoch.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn stop(&mut self, region: RegionId, epoch: Epoch) -> Result<(), HostError>;
 
-    /// A primary begins to prepare that the keys from `at` on be a region of their own, here and on
-    /// its backups in sync, and serves on. Its status tells when that is done. Called again, it
-    /// does nothing.
+    /// Begins to prepare a region of its own for the keys from `at` on, here and on the in-sync
+    /// backups, while the primary serves. The status reports when that is done. Repeated calls do
+    /// nothing.
     ///
     /// # Errors
-    /// As of [`open_as_primary`](Self::open_as_primary).
+    /// The errors of [`open_as_primary`](Self::open_as_primary).
     fn prepare_split(
         &mut self,
         order: &RegionOrder,
@@ -237,40 +244,40 @@ pub trait RegionHost {
         child: RegionId,
     ) -> Result<(), HostError>;
 
-    /// What was prepared for a region that never came into being can go.
+    /// Removes what was prepared for a region that was never created.
     fn abandon_split(&mut self, child: RegionId);
 
     /// Closes a replica.
     fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing);
 
-    /// All open replicas.
+    /// Returns the status of all open replicas.
     fn status(&mut self) -> Vec<ReplicaStatus>;
 
-    /// What the disk has of replicas that are not open.
+    /// Returns the copies on the disk of replicas that are not open.
     fn copies(&mut self) -> DiskCopies;
 
-    /// The copy that a replica has left which was closed as broken for want of room, or for damage
-    /// ([`ReplicaFailure::can_go_on_again`]), when there is room for it, and nobody has it open any
-    /// more. None: not yet. It is what [`copies`](Self::copies) would say of it in another life,
-    /// and can be opened ([`Source::Copy`]).
-    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;
+    /// Returns the copy of a replica that was closed as broken because of a full disk or damage
+    /// ([`ReplicaFailure::can_continue`]). `None` until there is space and nothing has the copy
+    /// open any more. The result is what [`copies`](Self::copies) would report in another life, and
+    /// the copy can be opened ([`Source::Copy`]).
+    fn reopenable_copy(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport>;
 
-    /// Nobody needs a copy any more. `incarnation` is that of the region's table, if the region has
-    /// a record: a copy of another table is kept.
+    /// Deletes a copy that is no longer needed. `incarnation` is that of the region's table, if the
+    /// region has a record: a copy of another table is kept.
     fn discard_copy(
         &mut self,
         copy: (RegionId, ReplicaNumber),
         incarnation: Option<TableIncarnation>,
     );
 
-    /// What the disk has that cannot be proved to be garbage, and was moved aside (ID3).
+    /// Returns files that were moved aside because nothing proves that they can be deleted.
     fn orphans(&mut self) -> Vec<Orphan> {
         Vec::new()
     }
 
-    /// How much the disk can hold, in bytes; 0: it does not say.
+    /// Returns the capacity of the disk, in bytes; 0 if unknown.
     fn capacity_bytes(&self) -> u64;
 
-    /// How much of that is free, in bytes; none: it does not say.
+    /// Returns the free space of the disk, in bytes; `None` if unknown.
     fn free_bytes(&self) -> Option<u64>;
 }

@@ -1,15 +1,16 @@
-//! What a region server runs: it keeps the server's lease, has the host do what the records say,
-//! and reports what came of it.
+//! The agent of a region server: renews the server's lease, makes the host do what the records say,
+//! and reports the result.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`host`] | [`RegionHost`]: what the region server does, and promises |
-//! | `reconcile` | from records to calls of the host |
-//! | `given` | which regions there ever were |
-//! | `reporting` | from the host's status to a report |
+//! | [`host`] | [`RegionHost`]: the interface of the region server, and its promises |
+//! | `reconcile` | turns records into calls of the host |
+//! | `discard` | deletes copies that are no longer needed |
+//! | `assigned` | region numbers that were assigned |
+//! | `reporting` | turns the host's status into a report |
 
+mod assigned;
 mod discard;
-mod given;
 pub mod host;
 mod reconcile;
 mod reporting;
@@ -19,51 +20,51 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::given::Given;
+use self::assigned::AssignedNumbers;
 use self::host::{DiskCopies, RegionHost};
-use self::reconcile::Held;
+use self::reconcile::OrderedReplica;
 pub use self::reporting::ORPHAN_COUNT_MAX;
 use crate::admin;
-use crate::clock::Clock;
 use crate::coordinator::{Bound, Coordinator, CoordinatorError, Revision, SeenStart};
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, Life, RegionId, ReplicaNumber, ServerId};
 use crate::lease::{LeaseGuard, LeaseTerms};
+use crate::leased_key::{LeasedKey, LeasedKeyChange};
 use crate::omission::Omission;
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
     FORMAT_VERSION, REGION_PREFIX, Record, SERVER_PREFIX, ServerRecord, ServerReport, server_key,
 };
 use crate::starts;
-use crate::tenure::{Tenure, TenureChange};
 use crate::view::{Mirror, View};
+use farleaf_base::clock::Clock;
 
-/// So many copies that cannot be used are reported: a report has to fit into a request.
+/// Number of unusable copies that are reported: a report has to fit into a request.
 const UNUSABLE_COUNT_MAX: usize = 256;
 
-/// How often it is recorded again that the coordinator's records are refused, if that was deleted.
+/// Interval after which a deleted refusal is recorded again.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a server says of itself.
+/// Configuration of a server's agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// To which cluster its directory belongs.
+    /// Cluster of the server's directory.
     pub cluster: ClusterId,
-    /// Which server it is.
+    /// Number of the server.
     pub server: ServerId,
-    /// Where clients and other servers reach it.
+    /// Address for clients and other servers.
     pub address: String,
-    /// What is agreed on about leases: the same for all of a cluster. A lease is a day at the most.
+    /// Parameters of leases, the same for the whole cluster. A lease is at most a day.
     pub terms: LeaseTerms,
-    /// How often sizes and rates are reported, when nothing else is.
+    /// Interval of reports of sizes and rates, when nothing else is reported.
     pub load_interval: Duration,
-    /// A check that is left out, in tests of the tests.
+    /// A check that a test leaves out.
     #[doc(hidden)]
     pub omission: Omission,
 }
 
 impl AgentOptions {
-    /// Those of a server, with everything else as it is by default.
+    /// Creates options of a server with default values.
     pub fn new(cluster: ClusterId, server: ServerId, address: &str) -> Self {
         Self {
             cluster,
@@ -76,44 +77,46 @@ impl AgentOptions {
     }
 }
 
-/// A region server's side of the control plane.
+/// The part of a region server that executes the master's decisions.
 #[derive(Debug)]
 pub struct Agent<C: Debug, H> {
     coordinator: Bound<C>,
     clock: Arc<dyn Clock>,
     options: AgentOptions,
     host: H,
-    tenure: Tenure,
+    leased_key: LeasedKey,
     life: Option<Life>,
-    /// Whose registration was told to be waited for.
-    told_rival: Option<Life>,
-    /// Whether the coordinator was told that its records are refused (ID5); none: not known.
-    is_refusal_told: Option<bool>,
-    /// When that is looked at again at the earliest.
+    /// The other registration of this server's number for which a wait was logged.
+    logged_holder: Option<Life>,
+    /// Whether this server's refusal is recorded at the coordinator; `None` if unknown.
+    is_refusal_recorded: Option<bool>,
+    /// Earliest time of the next check of the recorded refusal.
     refusal_due_at: Duration,
-    /// A restarted server would still know that its start was cut (ID5), if it was.
+    /// Whether it is on the server's disk that the last seen start was cut, if it was.
     is_cut_kept: bool,
-    /// How many accepted losses this life began with or after (ID5).
+    /// Number of accepted losses with or after which this life began.
     accepted_loss_count: u64,
     mirror: Mirror<Bound<C>>,
-    /// Which servers are alive: of backups that are lost it is the primary that says so (CP14).
+    /// Servers that are alive: the primary's agent reports lost backups (CONTROL-14).
     servers: Mirror<Bound<C>>,
-    held: BTreeMap<RegionId, Held>,
+    ordered: BTreeMap<RegionId, OrderedReplica>,
     found: DiskCopies,
-    /// Copies that nobody can go on with: of replicas that broke in this life, which is told with
-    /// why; and of earlier ones, of regions that have another replica here by now.
+    /// Copies that nothing can continue with. Those of replicas that broke in this life are
+    /// reported with the reason. Others are older copies of regions that have another replica here
+    /// by now.
     left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
-    /// CP23: what the coordinator has said of numbers of regions, and at which of their revisions.
-    given_at: Option<(Revision, Given)>,
-    /// No copy is given up before.
+    /// Region numbers that the coordinator has assigned, and the regions' revision at which they
+    /// were read (CONTROL-23).
+    assigned_at: Option<(Revision, AssignedNumbers)>,
+    /// Time before which no copy is deleted.
     discards_from: Duration,
     reported: Option<ServerReport>,
     reported_at: Duration,
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// One of a server whose host has nothing open. The coordinator's handle is one of the same
-    /// cluster.
+    /// Creates the agent of a server whose host has nothing open. The coordinator's handle must be
+    /// one of the same cluster.
     pub fn new(
         coordinator: Bound<C>,
         clock: Arc<dyn Clock>,
@@ -127,97 +130,98 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             lease_ms: u64::try_from(options.terms.time_to_live.as_millis()).ok(),
         };
         let key = server_key(options.server);
-        let tenure = Tenure::new(key, record.encode(), options.terms, clock.clone());
+        let leased_key = LeasedKey::new(key, record.encode(), options.terms, clock.clone());
         Self {
             mirror: Mirror::new(coordinator.clone(), REGION_PREFIX),
             servers: Mirror::new(coordinator.clone(), SERVER_PREFIX),
             coordinator,
-            tenure: tenure.leaving_out(options.omission),
+            leased_key: leased_key.leaving_out(options.omission),
             clock,
             options,
             host,
             life: None,
-            told_rival: None,
-            is_refusal_told: None,
+            logged_holder: None,
+            is_refusal_recorded: None,
             refusal_due_at: Duration::ZERO,
             is_cut_kept: true,
             accepted_loss_count: 0,
-            held: BTreeMap::new(),
+            ordered: BTreeMap::new(),
             found: DiskCopies::default(),
             left: BTreeMap::new(),
-            given_at: None,
+            assigned_at: None,
             discards_from: Duration::ZERO,
             reported: None,
             reported_at: Duration::ZERO,
         }
     }
 
-    /// The host.
+    /// Returns the host.
     pub fn host(&self) -> &H {
         &self.host
     }
 
-    /// The host.
+    /// Returns the host for changes.
     pub fn host_mut(&mut self) -> &mut H {
         &mut self.host
     }
 
-    /// The life that goes on, as far as is known.
+    /// Returns the current life, as far as is known.
     pub fn life(&self) -> Option<Life> {
         self.life
     }
 
-    /// The guard of this life.
+    /// Returns the guard of this life.
     pub fn guard(&self) -> Option<&LeaseGuard> {
-        self.tenure.guard()
+        self.leased_key.guard()
     }
 
-    /// Whether the coordinator has answered when the lease was asked for last.
-    pub fn is_in_touch(&self) -> bool {
-        self.tenure.is_in_touch()
+    /// Returns whether the coordinator answered the last lease request.
+    pub fn is_coordinator_reachable(&self) -> bool {
+        self.leased_key.is_coordinator_reachable()
     }
 
-    /// What was seen of the coordinator last (ID5): the server keeps it on its disk.
+    /// Returns the newest state seen of the coordinator; the server keeps it on its disk.
     pub fn seen(&self) -> Option<SeenStart> {
         self.coordinator.seen()
     }
 
-    /// Says what of [`seen`](Self::seen) is on the server's disk, before each tick. A refusal is
-    /// recorded no sooner than its reason is kept: a restarted server could not find the reason
-    /// again, because the record itself makes the coordinator's revision rise.
+    /// Notes which [`seen`](Self::seen) state is on the server's disk. To be called before each
+    /// tick. A refusal is recorded only after its reason is on the disk. A restarted server could
+    /// not find the reason again, because the record itself raises the coordinator's revision.
     pub fn note_kept(&mut self, kept: Option<SeenStart>) {
         self.is_cut_kept = kept.is_some_and(|kept| kept.is_cut);
     }
 
-    /// The regions as they were seen last.
+    /// Returns the regions as last seen.
     pub fn view(&self) -> &View {
         self.mirror.view()
     }
 
-    /// Does what is due, and waits for a change of the records, for so long at the most. To be
-    /// called again and again, several times in a
-    /// [`keep_alive_interval`](LeaseTerms::keep_alive_interval). No round trip if nothing is due,
-    /// and all that is here has a record (CP23).
+    /// Does what is due, and waits for a change of the records at most for `timeout`. Call it
+    /// repeatedly, several times in a [`keep_alive_interval`](LeaseTerms::keep_alive_interval).
+    /// Costs no round trip if nothing is due and everything on this server has a record
+    /// (CONTROL-23).
     ///
     /// # Errors
-    /// Those of the coordinator: what could not be done is done by a later call, and what is open
-    /// goes on for as long as the lease is usable. [`CoordinatorError::OtherCluster`]:
-    /// so, too, and nothing is closed or removed because of what that one says.
-    /// [`ClusterError::NotAdopted`], [`AdoptedAs`](ClusterError::AdoptedAs),
-    /// [`LeaseTooLong`](ClusterError::LeaseTooLong): nothing was begun.
-    /// [`NumberTaken`](ClusterError::NumberTaken): another server has this one's number, and goes
-    /// on; a server that was started again waits until its former life is over, at most a lease.
+    /// - The errors of the coordinator: a later call retries, and open replicas continue as long as
+    ///   the lease is usable.
+    /// - [`CoordinatorError::OtherCluster`]: likewise; nothing is closed or removed because of that
+    ///   coordinator's records.
+    /// - [`ClusterError::NotAdopted`], [`AdoptedAs`](ClusterError::AdoptedAs),
+    ///   [`LeaseTooLong`](ClusterError::LeaseTooLong): nothing was begun.
+    /// - [`NumberTaken`](ClusterError::NumberTaken): another running server has the same number. A
+    ///   restarted server waits until its former life is over, at most a lease.
     pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
         let ticked = self
-            .begin_anew_if_lost()
+            .restart_life_if_loss_accepted()
             .and_then(|()| self.do_due(timeout));
-        self.tell_refusal(ticked.as_ref().err());
+        self.record_refusal(ticked.as_ref().err());
         ticked
     }
 
-    /// ID5: after an operator accepted a loss, nothing that was found out by the newer records
-    /// holds. So the server closes all and registers anew, as after a restart.
-    fn begin_anew_if_lost(&mut self) -> Result<(), ClusterError> {
+    /// Closes everything and registers anew after an operator accepted a loss, as after a restart:
+    /// nothing derived from the newer records holds any more.
+    fn restart_life_if_loss_accepted(&mut self) -> Result<(), ClusterError> {
         let count = self.coordinator.accepted_loss_count();
         if count == self.accepted_loss_count {
             return Ok(());
@@ -230,28 +234,28 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         );
         self.servers = Mirror::new(self.coordinator.clone(), SERVER_PREFIX);
         self.end_life();
-        Ok(self.tenure.resign(&self.coordinator)?)
+        Ok(self.leased_key.resign(&self.coordinator)?)
     }
 
-    /// ID5: records at the coordinator that this server refuses its records, and again if that was
-    /// deleted meanwhile; and deletes that when it does not refuse them any more.
-    fn tell_refusal(&mut self, error: Option<&ClusterError>) {
+    /// Records at the coordinator that this server refuses its records, and again if that record
+    /// was deleted; deletes it when the server no longer refuses them.
+    fn record_refusal(&mut self, error: Option<&ClusterError>) {
         let refused = match error {
             None if self.life.is_some() => None,
             Some(ClusterError::Coordinator(how @ CoordinatorError::RolledBack { .. })) => Some(how),
             _ => return,
         };
         let is_refused = refused.is_some();
-        let is_done = !is_refused && self.is_refusal_told == Some(false);
+        let is_done = !is_refused && self.is_refusal_recorded == Some(false);
         let now = self.clock.now();
         if is_done || now < self.refusal_due_at || !self.is_reason_kept() {
             return;
         }
         self.refusal_due_at = now + REFUSAL_INTERVAL;
-        // These records are not trusted: so without the check.
+        // The refused records would fail the check, so this access goes without it.
         let inner = self.coordinator.inner();
         match starts::note_refusal(inner, self.options.server, refused) {
-            Ok(()) => self.is_refusal_told = Some(is_refused),
+            Ok(()) => self.is_refusal_recorded = Some(is_refused),
             Err(error) => {
                 tracing::debug!(%error, "cannot record that this server refuses the coordinator");
             }
@@ -264,18 +268,18 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     fn do_due(&mut self, timeout: Duration) -> Result<(), ClusterError> {
         self.check_cluster()?;
-        let change = self.tenure.tick(&self.coordinator);
+        let change = self.leased_key.tick(&self.coordinator);
         match &change {
-            Ok(TenureChange::Won(guard)) => self.begin_life(guard.clone()),
-            Ok(TenureChange::Lost) => {
+            Ok(LeasedKeyChange::Won(guard)) => self.begin_life(guard.clone()),
+            Ok(LeasedKeyChange::Lost) => {
                 tracing::warn!("{} has lost its lease", self.options.server);
                 self.end_life();
             }
-            Ok(TenureChange::Unchanged) | Err(_) => {}
+            Ok(LeasedKeyChange::Unchanged) | Err(_) => {}
         }
         let Some(life) = self.life else {
             change?;
-            return self.look_at_rival();
+            return self.check_other_holder();
         };
         let refreshed = self.mirror.refresh(timeout);
         let refreshed = refreshed.and(self.servers.refresh(Duration::ZERO));
@@ -288,8 +292,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         Ok(reported?)
     }
 
-    /// Checks that the cluster has a 128-bit identifier (ID1). That the coordinator has this
-    /// cluster is checked on every contact ([`Bound`]).
+    /// Checks that the cluster has a 128-bit identifier. [`Bound`] compares the identifier itself
+    /// on every contact.
     fn check_cluster(&self) -> Result<(), ClusterError> {
         self.options.terms.check()?;
         let own = self.options.cluster;
@@ -307,23 +311,24 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         })
     }
 
-    /// Goes on as a server of the identifier that its cluster was given (ID1), when the server's
-    /// directory says so. To be called after [`ClusterError::AdoptedAs`].
+    /// Adopts the new identifier of the cluster, when the server's directory has it. To be called
+    /// after [`ClusterError::AdoptedAs`].
     ///
     /// # Panics
-    /// The cluster had a 128-bit identifier before.
+    /// If the cluster already had a 128-bit identifier.
     pub fn adopt(&mut self, cluster: ClusterId) {
         assert!(self.options.cluster.is_legacy(), "it has an identifier");
         self.options.cluster = cluster;
     }
 
-    /// Says whose registration is waited for, once; an error if it surely is another server's.
-    fn look_at_rival(&mut self) -> Result<(), ClusterError> {
-        let Some(rival) = self.tenure.rival() else {
+    /// Logs once which registration is waited for; returns an error if it certainly is another
+    /// server's.
+    fn check_other_holder(&mut self) -> Result<(), ClusterError> {
+        let Some(other_holder) = self.leased_key.other_holder() else {
             return Ok(());
         };
         let server = self.options.server;
-        let record = ServerRecord::decode(&server_key(server), &rival.value);
+        let record = ServerRecord::decode(&server_key(server), &other_holder.value);
         let own_lease = self.options.terms.time_to_live;
         let (address, lease) = match record {
             Ok(record) => {
@@ -335,33 +340,34 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 own_lease,
             ),
         };
-        // It may be one's own of before, and longer than one's leases are now.
-        if self.tenure.rival_is_alive(lease) {
+        // The registration may be of this server's former life, with a longer lease than the
+        // current one.
+        if self.leased_key.other_holder_is_alive(lease) {
             return Err(ClusterError::NumberTaken {
                 server,
                 address,
-                waited_s: rival.waited.as_secs(),
+                waited_s: other_holder.waited.as_secs(),
             });
         }
-        let life = Life(rival.since);
-        if self.told_rival != Some(life) {
+        let life = Life(other_holder.since);
+        if self.logged_holder != Some(life) {
             tracing::warn!(
                 "{server} waits: one of this number has registered at {address}, in {life}; if it \
                  was this one before it ended, its lease is over within {} s; if it is another \
                  one, stop one of the two",
                 lease.as_secs_f32()
             );
-            self.told_rival = Some(life);
+            self.logged_holder = Some(life);
         }
         Ok(())
     }
 
     fn begin_life(&mut self, guard: LeaseGuard) {
-        self.life = self.tenure.held_since().map(Life);
+        self.life = self.leased_key.held_since().map(Life);
         if let Some(life) = self.life {
             tracing::info!("{} begins {life}", self.options.server);
         }
-        self.told_rival = None;
+        self.logged_holder = None;
         self.host.begin_life(guard);
         self.found = self.host.copies();
         let unusable_count = self.found.unusable.len();
@@ -373,27 +379,28 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             let how = std::mem::take(&mut unusable.how);
             unusable.how = cut(how, FAILURE_SIZE_BYTES_MAX);
         }
-        // Copies are given up by what the records say now, not by what they said once.
+        // Copies are deleted by current records only, not by what was read earlier.
         self.mirror = Mirror::new(self.coordinator.clone(), REGION_PREFIX);
-        self.given_at = None;
+        self.assigned_at = None;
         self.reported = None;
     }
 
     fn end_life(&mut self) {
         self.host.end_life();
         self.life = None;
-        self.held.clear();
+        self.ordered.clear();
         self.found = DiskCopies::default();
-        // The next life finds them on the disk.
+        // The next life finds these copies on the disk.
         self.left.clear();
     }
 
-    /// Leaves: everything is closed, and others need not wait for the lease's end. One round trip.
+    /// Leaves the cluster: closes everything and ends the lease, so that others need not wait for
+    /// its end. Costs one round trip.
     ///
     /// # Errors
-    /// Those of the coordinator: the lease then ends by itself.
+    /// The errors of the coordinator: the lease then ends by itself.
     pub fn leave(&mut self) -> Result<(), CoordinatorError> {
         self.end_life();
-        self.tenure.resign(&self.coordinator)
+        self.leased_key.resign(&self.coordinator)
     }
 }

@@ -1,11 +1,11 @@
-//! From records to calls of the host: whatever was missed in between, what is open becomes what
-//! the newest records say.
+//! Turns records into calls of the host. What is open becomes what the newest records say, whatever
+//! was missed in between.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::Agent;
-use super::given::{FORGOTTEN, Given};
+use super::assigned::{AssignedNumbers, NEVER_ASSIGNED};
 use super::host::{
     BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaFailure, ReplicaStatus, Source,
 };
@@ -16,18 +16,18 @@ use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{Phase, RegionRecord, Replica, region_key};
 use crate::view::View;
 
-/// A replica as the host was told to have it.
+/// A replica as last ordered from the host.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct OrderedReplica {
     pub(super) table: TableId,
     pub(super) replica: ReplicaNumber,
     pub(super) epoch: Epoch,
-    /// The record that this is from.
+    /// Revision of the record of that order.
     seen: Revision,
     pub(super) role: Role,
-    /// It does nothing more, because of this (CP16).
+    /// Failure that closed the replica (CONTROL-16).
     pub(super) broken: Option<ReplicaFailure>,
-    /// The region that it was told to split off.
+    /// Region that it was ordered to split off.
     splitting: Option<RegionId>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Held {
 pub(super) enum Role {
     Primary {
         backups: Vec<BackupOrder>,
-        /// It acknowledges nothing more at this epoch (CP15).
+        /// Whether it acknowledges nothing more at this epoch (CONTROL-15).
         stopped: bool,
     },
     Backup {
@@ -43,16 +43,16 @@ pub(super) enum Role {
     },
 }
 
-/// What a record wants of this server.
+/// Order of a record to this server.
 struct Order {
     region: RegionOrder,
     role: Role,
-    /// Where the data are, if nothing is open.
+    /// Origin of the data, if nothing is open.
     source: Source,
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// Has the host do what the records say that were seen last.
+    /// Makes the host do what the last seen records say.
     pub(super) fn reconcile(&mut self, life: Life) {
         self.note_failures();
         let regions = self.mirror.view().regions.values();
@@ -63,36 +63,40 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 is_own.then(|| (seen.record.clone(), seen.modified, replica))
             })
             .collect();
-        let given = self.given();
-        self.close_unwanted(&wanted, &given);
+        let assigned = self.assigned();
+        self.close_unwanted(&wanted, &assigned);
         for (record, seen, replica) in &wanted {
             self.follow_record(record, *seen, *replica);
         }
         self.stop_splitters();
-        self.discard_copies(&given);
+        self.discard_copies(&assigned);
     }
 
-    /// Replicas that the host cannot go on with are closed (CP16).
+    /// Closes replicas that the host cannot continue (CONTROL-16).
     fn note_failures(&mut self) {
         for status in self.host.status() {
-            let Some(held) = self.held.get_mut(&status.region) else {
+            let Some(ordered) = self.ordered.get_mut(&status.region) else {
                 continue;
             };
             if let Some(failure) = status.failure
-                && held.broken.is_none()
-                && held.replica == status.replica
+                && ordered.broken.is_none()
+                && ordered.replica == status.replica
             {
                 self.host
                     .close(status.region, status.replica, Closing::Broken);
-                held.broken = Some(told(failure));
+                ordered.broken = Some(truncated_failure(failure));
             }
         }
     }
 
-    /// Closes what no record names any more. A record that cannot be decoded changes nothing; of a
-    /// region of which the coordinator has never heard, the copy stays, and where it does not say
-    /// whether it has, all does (CP23).
-    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)], given: &Given) {
+    /// Closes replicas that no record names any more. A record that cannot be decoded changes
+    /// nothing. If the region's number was never assigned, the copy stays; if the coordinator does
+    /// not answer, all copies stay (CONTROL-23).
+    fn close_unwanted(
+        &mut self,
+        wanted: &[(RegionRecord, Revision, Replica)],
+        assigned: &AssignedNumbers,
+    ) {
         let numbers: BTreeMap<_, _> = wanted
             .iter()
             .map(|(record, _, replica)| (record.region, replica.number))
@@ -101,40 +105,40 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             damaged, regions, ..
         } = self.mirror.view();
         let (host, left) = (&mut self.host, &mut self.left);
-        self.held.retain(|region, held| {
-            let is_wanted = numbers.get(region) == Some(&held.replica);
-            if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
+        self.ordered.retain(|region, ordered| {
+            let is_wanted = numbers.get(region) == Some(&ordered.replica);
+            if is_wanted || damaged.contains_key(&region_key(ordered.table, *region)) {
                 return true;
             }
             let was_given = |region: RegionId| {
                 let has_record = regions.contains_key(&region);
-                has_record.then_some(true).or_else(|| given.have(region))
+                has_record.then_some(true).or_else(|| assigned.have(region))
             };
-            let child = held.splitting;
+            let child = ordered.splitting;
             let (Some(was_given), Some(child_was_given)) =
                 (was_given(*region), child.map_or(Some(true), was_given))
             else {
                 return true;
             };
-            // One that was accepted is a region of its own, which may be this server's.
+            // A prepared region that was accepted has its own record, which may name this server.
             if let Some(child) = child
                 && child_was_given
                 && !regions.contains_key(&child)
-                && !damaged.contains_key(&region_key(held.table, child))
+                && !damaged.contains_key(&region_key(ordered.table, child))
             {
                 host.abandon_split(child);
             }
-            match &held.broken {
-                None if was_given => host.close(*region, held.replica, Closing::Removed),
+            match &ordered.broken {
+                None if was_given => host.close(*region, ordered.replica, Closing::Removed),
                 Some(failure) if was_given => {
                     let how = (!failure.lacked_room).then(|| failure.how.clone());
-                    left.insert((*region, held.replica), how);
+                    left.insert((*region, ordered.replica), how);
                 }
                 broken => {
                     if broken.is_none() {
-                        host.close(*region, held.replica, Closing::Broken);
+                        host.close(*region, ordered.replica, Closing::Broken);
                     }
-                    left.insert((*region, held.replica), Some(FORGOTTEN.to_owned()));
+                    left.insert((*region, ordered.replica), Some(NEVER_ASSIGNED.to_owned()));
                 }
             }
             false
@@ -143,21 +147,21 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     fn follow_record(&mut self, record: &RegionRecord, seen: Revision, replica: Replica) {
         let region = record.region;
-        let before = self.held.get(&region).cloned();
-        let is_again = before.as_ref().is_some_and(|held| {
+        let before = self.ordered.get(&region).cloned();
+        let is_again = before.as_ref().is_some_and(|ordered| {
             let omission = self.options.omission;
-            is_opened_again(held, (record.epoch, replica), omission)
+            is_reopened(ordered, (record.epoch, replica), omission)
         });
         let before = before.filter(|_| !is_again);
         if before
             .as_ref()
-            .is_some_and(|held| held.seen >= seen || held.broken.is_some())
+            .is_some_and(|ordered| ordered.seen >= seen || ordered.broken.is_some())
         {
             return;
         }
         let order = self.order(record, replica, is_again);
-        let opened = self.bring_about(before.as_ref(), &order);
-        let mut held = Held {
+        let opened = self.execute_order(before.as_ref(), &order);
+        let mut ordered = OrderedReplica {
             table: record.table,
             replica: replica.number,
             epoch: record.epoch,
@@ -166,26 +170,27 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             broken: None,
             splitting: before.as_ref().and_then(|it| it.splitting),
         };
-        if let (Some(before), Role::Primary { stopped, .. }) = (&before, &mut held.role) {
-            // What has stopped at an epoch stays so (CP15).
+        if let (Some(before), Role::Primary { stopped, .. }) = (&before, &mut ordered.role) {
+            // A replica that has stopped at an epoch stays stopped (CONTROL-15).
             let was_stopped = matches!(before.role, Role::Primary { stopped: true, .. });
             *stopped = was_stopped && before.epoch == record.epoch;
         }
-        let done = opened.and_then(|()| self.follow_phase(record, &order, &mut held));
+        let done = opened.and_then(|()| self.follow_phase(record, &order, &mut ordered));
         if let Err(error) = done {
             tracing::error!("{region} is broken on {}: {error}", self.options.server);
             self.host.close(region, replica.number, Closing::Broken);
-            held.broken = Some(told(error.into()));
+            ordered.broken = Some(truncated_failure(error.into()));
         }
         let of_region = self.found.copies.extract_if(.., |it| it.region == region);
         let numbers = of_region.map(|it| it.replica);
         let others = numbers.filter(|number| *number != replica.number);
         self.left
             .extend(others.map(|number| ((region, number), None)));
-        self.held.insert(region, held);
+        self.ordered.insert(region, ordered);
     }
 
-    /// `is_again`: it is opened again, from the copy that it had when it broke.
+    /// Returns the order of a record. `is_again`: the replica is reopened from the copy that it had
+    /// when it broke.
     fn order(&self, record: &RegionRecord, replica: Replica, is_again: bool) -> Order {
         let region = record.region;
         let order = RegionOrder {
@@ -201,8 +206,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let mut copies = self.found.copies.iter();
         let is_found = copies.any(|it| it.is_of(record) && it.replica == replica.number);
         let has_copy = is_found || is_again;
-        // There may be none, and the host says so: nobody serves a region from nothing, or is said
-        // to have everything.
+        // If the copy is missing, the host reports that. A region is never served from nothing, nor
+        // such a replica reported as complete.
         let split = record.split_from.filter(|_| !has_copy);
         let own = split.map_or(Source::Copy, Source::Split);
         match (record.backup(replica.number), record.primary) {
@@ -232,8 +237,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
     }
 
-    /// Has the host turn what is open into what is ordered.
-    fn bring_about(&mut self, before: Option<&Held>, wanted: &Order) -> Result<(), HostError> {
+    /// Makes the host turn what is open into what is ordered.
+    fn execute_order(
+        &mut self,
+        before: Option<&OrderedReplica>,
+        wanted: &Order,
+    ) -> Result<(), HostError> {
         let Order {
             region: order,
             role,
@@ -243,17 +252,17 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             (Role::Primary { backups, .. }, None) => {
                 self.host.open_as_primary(order, backups, *source)
             }
-            (Role::Primary { backups, .. }, Some(held)) => {
-                let was_primary = matches!(held.role, Role::Primary { .. });
-                if was_primary && held.epoch == order.epoch {
+            (Role::Primary { backups, .. }, Some(ordered)) => {
+                let was_primary = matches!(ordered.role, Role::Primary { .. });
+                if was_primary && ordered.epoch == order.epoch {
                     self.host.set_backups(order, backups)
                 } else {
                     self.host.promote(order, backups)
                 }
             }
             (Role::Backup { primary }, None) => self.host.open_as_backup(order, *primary, *source),
-            (Role::Backup { primary }, Some(held)) => {
-                let is_same = held.epoch == order.epoch && held.role == *role;
+            (Role::Backup { primary }, Some(ordered)) => {
+                let is_same = ordered.epoch == order.epoch && ordered.role == *role;
                 if is_same {
                     return Ok(());
                 }
@@ -262,24 +271,24 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
     }
 
-    /// Stops, or prepares a split, if the record says so.
+    /// Stops the primary, or prepares a split, if the record's phase says so.
     fn follow_phase(
         &mut self,
         record: &RegionRecord,
         order: &Order,
-        held: &mut Held,
+        ordered: &mut OrderedReplica,
     ) -> Result<(), HostError> {
         let child = match &record.phase {
             Phase::Splitting { child, .. } => Some(*child),
             _ => None,
         };
-        if let Some(abandoned) = held.splitting.filter(|it| Some(*it) != child) {
-            held.splitting = None;
+        if let Some(abandoned) = ordered.splitting.filter(|it| Some(*it) != child) {
+            ordered.splitting = None;
             if !self.mirror.view().regions.contains_key(&abandoned) {
                 self.host.abandon_split(abandoned);
             }
         }
-        let Role::Primary { stopped, .. } = &mut held.role else {
+        let Role::Primary { stopped, .. } = &mut ordered.role else {
             return Ok(());
         };
         match &record.phase {
@@ -288,22 +297,22 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 self.host.stop(record.region, record.epoch)
             }
             Phase::Splitting { at, child } => {
-                held.splitting = Some(*child);
+                ordered.splitting = Some(*child);
                 self.host.prepare_split(&order.region, at, *child)
             }
             _ => Ok(()),
         }
     }
 
-    /// Stops primaries that have prepared a split (CP17).
+    /// Stops primaries that have prepared a split (CONTROL-17).
     fn stop_splitters(&mut self) {
         for status in self.host.status() {
-            let Some(held) = self.held.get_mut(&status.region) else {
+            let Some(ordered) = self.ordered.get_mut(&status.region) else {
                 continue;
             };
-            let is_ready = held.splitting.is_some() && prepared(&status) == held.splitting;
-            let is_current = held.broken.is_none() && held.epoch == status.epoch;
-            let Role::Primary { stopped, .. } = &mut held.role else {
+            let is_ready = ordered.splitting.is_some() && prepared(&status) == ordered.splitting;
+            let is_current = ordered.broken.is_none() && ordered.epoch == status.epoch;
+            let Role::Primary { stopped, .. } = &mut ordered.role else {
                 continue;
             };
             if !is_ready || !is_current || *stopped {
@@ -312,26 +321,30 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             *stopped = true;
             if let Err(error) = self.host.stop(status.region, status.epoch) {
                 self.host
-                    .close(status.region, held.replica, Closing::Broken);
-                held.broken = Some(told(error.into()));
+                    .close(status.region, ordered.replica, Closing::Broken);
+                ordered.broken = Some(truncated_failure(error.into()));
             }
         }
     }
 }
 
-/// CP16: whether a record has a replica opened again that broke for want of room, or for damage: it
-/// says so by the epoch at which that is, so no other record does, however many were missed in
-/// between.
-fn is_opened_again(held: &Held, (epoch, replica): (Epoch, Replica), omission: Omission) -> bool {
-    let broken = held.broken.as_ref();
-    let can_go_on = broken.is_some_and(ReplicaFailure::can_go_on_again);
-    let is_any_enough = omission.leaves_out(Check::OpenedAgainIsNamed);
-    let is_named = replica.opened_again > held.epoch || (is_any_enough && epoch > held.epoch);
-    can_go_on && held.replica == replica.number && is_named
+/// Returns whether a record reopens a replica that broke because of a full disk or damage
+/// (CONTROL-16). The record names the epoch of the reopening. So no other record matches, however
+/// many were missed in between.
+fn is_reopened(
+    ordered: &OrderedReplica,
+    (epoch, replica): (Epoch, Replica),
+    omission: Omission,
+) -> bool {
+    let broken = ordered.broken.as_ref();
+    let can_go_on = broken.is_some_and(ReplicaFailure::can_continue);
+    let is_any_enough = omission.skips_check(Check::OpenedAgainIsNamed);
+    let is_named = replica.opened_again > ordered.epoch || (is_any_enough && epoch > ordered.epoch);
+    can_go_on && ordered.replica == replica.number && is_named
 }
 
-/// A failure as it is reported.
-fn told(failure: ReplicaFailure) -> ReplicaFailure {
+/// Truncates a failure for the report.
+fn truncated_failure(failure: ReplicaFailure) -> ReplicaFailure {
     ReplicaFailure {
         how: cut(failure.how, FAILURE_SIZE_BYTES_MAX),
         ..failure

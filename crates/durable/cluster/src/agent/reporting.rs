@@ -1,24 +1,24 @@
-//! From the host's status to a report: at once when a fact has changed that the master goes by, now
-//! and then when only sizes and rates have.
+//! Turns the host's status into a report: at once when a fact has changed that the master relies
+//! on, and at intervals when only sizes and rates have changed.
 
 use std::fmt::Debug;
 
 use super::host::{RegionHost, ReplicaFailure, ReplicaStatus};
-use super::reconcile::{Held, Role};
+use super::reconcile::{OrderedReplica, Role};
 use super::{Agent, UNUSABLE_COUNT_MAX};
 use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, TransactionOutcome};
 use crate::ids::{Life, RegionId};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
 use crate::record::{
-    CopyReport, FORMAT_VERSION, Orphan, PrimaryReport, Record, ReplicaReport, Room, ServerReport,
-    UnusableCopy, VerificationReport, report_key, server_key,
+    CopyReport, FORMAT_VERSION, Orphan, PrimaryReport, Record, ReplicaReport, ServerReport,
+    SpaceState, UnusableCopy, VerificationReport, report_key, server_key,
 };
 
-/// So many orphans are reported: an operator who has removed some sees the next ones.
+/// Number of orphans that are reported; after an operator has removed some, the next ones are.
 pub const ORPHAN_COUNT_MAX: usize = 64;
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// Reports what is so, if it is something else than what was reported. One round trip then.
+    /// Reports the status if it differs from the last report. Costs one round trip then.
     pub(super) fn report(&mut self, life: Life) -> Result<(), CoordinatorError> {
         let report = self.current_report(life);
         let now = self.clock.now();
@@ -29,10 +29,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 *before != report && now >= self.reported_at + self.options.load_interval
             }
         };
-        let (true, Some(lease)) = (is_due, self.tenure.lease()) else {
+        let (true, Some(lease)) = (is_due, self.leased_key.lease()) else {
             return Ok(());
         };
-        // Until the answer is there, nobody knows what the coordinator has.
+        // Until the reply arrives, it is unknown which report the coordinator has.
         self.reported = None;
         let server = server_key(self.options.server);
         let key = report_key(self.options.server);
@@ -45,8 +45,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 self.reported_at = now;
             }
             TransactionOutcome::Refused | TransactionOutcome::LeaseGone => {
-                // This life is over (CP8).
-                self.tenure.lose();
+                // This life is over (CONTROL-8).
+                self.leased_key.lose();
                 self.end_life();
             }
         }
@@ -56,12 +56,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     fn current_report(&mut self, life: Life) -> ServerReport {
         let statuses = self.host.status();
         let mut copies = self.found.copies.clone();
-        copies.extend(self.copies_again());
-        let held = self.held.iter();
-        let replicas = held.map(|(region, held)| {
+        copies.extend(self.reopenable_copies());
+        let ordered = self.ordered.iter();
+        let replicas = ordered.map(|(region, ordered)| {
             let mut own = statuses.iter();
-            let own = own.find(|it| it.region == *region && it.replica == held.replica);
-            let mut report = replica_report(*region, held, own);
+            let own = own.find(|it| it.region == *region && it.replica == ordered.replica);
+            let mut report = replica_report(*region, ordered, own);
             if let Some(primary) = &mut report.primary {
                 self.note_lost(*region, primary);
             }
@@ -82,20 +82,21 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 }
 
 impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
-    /// CP16: the copies of replicas that broke for want of room, from when there is some; and of
-    /// those that broke for damage.
-    fn copies_again(&mut self) -> Vec<CopyReport> {
-        let Self { held, host, .. } = self;
-        let lacking = held.iter().filter(|(_, held)| {
-            let broken = held.broken.as_ref();
-            broken.is_some_and(ReplicaFailure::can_go_on_again)
+    /// Returns the copies of replicas that broke because of a full disk, once there is space, and
+    /// of those that broke because of damage (CONTROL-16).
+    fn reopenable_copies(&mut self) -> Vec<CopyReport> {
+        let Self { ordered, host, .. } = self;
+        let lacking = ordered.iter().filter(|(_, ordered)| {
+            let broken = ordered.broken.as_ref();
+            broken.is_some_and(ReplicaFailure::can_continue)
         });
-        let copies = lacking.filter_map(|(region, held)| host.copy_again(*region, held.replica));
+        let copies =
+            lacking.filter_map(|(region, ordered)| host.reopenable_copy(*region, ordered.replica));
         copies.collect()
     }
 
-    /// What was found that cannot be used, and what replicas have left that broke in this life and
-    /// are none any more: as long as they are kept, somebody may need to know why (RS8).
+    /// Returns unusable copies that were found, and those that replicas left when they broke in
+    /// this life. An operator may need the reason as long as they are kept.
     fn unusable(&self) -> Vec<UnusableCopy> {
         let left = self.left.iter().filter_map(|((region, replica), how)| {
             Some(UnusableCopy {
@@ -105,12 +106,12 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 how: how.clone()?,
             })
         });
-        // First what was lost in this life, of which nobody else tells.
+        // First those of this life, which nothing else reports.
         let unusable = left.chain(self.found.unusable.iter().cloned());
         unusable.take(UNUSABLE_COUNT_MAX).collect()
     }
 
-    /// ID3: the first of what was moved aside.
+    /// Returns the first of the files that were moved aside.
     fn orphans(&mut self) -> Vec<Orphan> {
         let orphans = self.host.orphans().into_iter().take(ORPHAN_COUNT_MAX);
         let cut = |orphan: Orphan| Orphan {
@@ -120,8 +121,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         orphans.map(cut).collect()
     }
 
-    /// CP14: backups in sync whose lives are over have failed. If it is the primary that says so,
-    /// it has outlived them.
+    /// Marks in-sync backups whose lives are over as failed (CONTROL-14). If the primary's server
+    /// reports that, the primary has outlived them.
     fn note_lost(&self, region: RegionId, primary: &mut PrimaryReport) {
         let record = self.mirror.view().regions.get(&region);
         let backups = record.map_or(&[][..], |seen| &seen.record.backups);
@@ -134,11 +135,15 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 }
 
-fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>) -> ReplicaReport {
-    let primary = match &held.role {
-        // What the host says of another epoch is not what was ordered last.
+fn replica_report(
+    region: RegionId,
+    ordered: &OrderedReplica,
+    status: Option<&ReplicaStatus>,
+) -> ReplicaReport {
+    let primary = match &ordered.role {
+        // The host's status at another epoch does not belong to the last order.
         Role::Primary { stopped, .. } => status
-            .filter(|status| status.epoch == held.epoch && held.broken.is_none())
+            .filter(|status| status.epoch == ordered.epoch && ordered.broken.is_none())
             .and_then(|status| status.primary.clone())
             .map(|primary| PrimaryReport {
                 stopped: *stopped,
@@ -147,23 +152,23 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
         Role::Backup { .. } => None,
     };
     ReplicaReport {
-        table: held.table,
+        table: ordered.table,
         region,
-        replica: held.replica,
-        epoch: held.epoch,
+        replica: ordered.replica,
+        epoch: ordered.epoch,
         primary,
-        broken: held.broken.as_ref().map(|it| it.how.clone()),
-        lacked_room: match &held.broken {
+        broken: ordered.broken.as_ref().map(|it| it.how.clone()),
+        lacked_room: match &ordered.broken {
             Some(broken) => broken.lacked_room,
-            None => status.is_some_and(|it| it.waits_for_room),
+            None => status.is_some_and(|it| it.waits_for_space),
         },
-        is_damaged: held.broken.as_ref().is_some_and(|it| it.is_damaged),
+        is_damaged: ordered.broken.as_ref().is_some_and(|it| it.is_damaged),
         fault: status
-            .filter(|_| held.broken.is_none())
+            .filter(|_| ordered.broken.is_none())
             .and_then(|it| it.fault.clone())
             .map(|how| cut(how, FAILURE_SIZE_BYTES_MAX)),
         verification: status
-            .filter(|_| held.broken.is_none())
+            .filter(|_| ordered.broken.is_none())
             .and_then(|it| it.verification),
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
@@ -171,8 +176,9 @@ fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>)
     }
 }
 
-/// A report without what changes all the time. That room gets low, or is no more, is a fact.
-fn facts(report: &ServerReport) -> (ServerReport, Room) {
+/// Returns a report without values that change all the time. A change of the space state is kept as
+/// a fact.
+fn facts(report: &ServerReport) -> (ServerReport, SpaceState) {
     let room = report.room();
     let mut report = report.clone();
     report.free_bytes = None;

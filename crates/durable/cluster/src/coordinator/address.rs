@@ -1,4 +1,4 @@
-//! How a coordinator is named.
+//! Addresses of coordinators.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,32 +6,33 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Where a coordinator is. Written as it is read.
+/// Address of a coordinator. Its text form parses to the same address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorAddress {
-    /// `tcp:HOST:PORT`: one that another process serves, for
+    /// `tcp:HOST:PORT`: a coordinator served by another process, for
     /// [`RemoteCoordinator`](super::served::RemoteCoordinator).
     Served(String),
     /// `etcd:HOST:PORT[,HOST:PORT...]`: members of an etcd cluster, for `farleaf-etcd`.
     Etcd(Vec<String>),
-    /// `dir:PATH`: an [`Embedded`](super::Embedded) one in this process, with its directory.
+    /// `dir:PATH`: an [`Embedded`](super::Embedded) coordinator in this process, with its
+    /// directory.
     Directory(PathBuf),
 }
 
-/// Why a text names no coordinator.
+/// Error for a text that is not an address of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no address of a coordinator: take 'tcp:HOST:PORT', 'etcd:HOST:PORT[,HOST:PORT...]' \
      or 'dir:PATH' ({why})"
 )]
 pub struct CoordinatorAddressError {
-    /// What was given.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// Reason why it is invalid.
     pub why: String,
 }
 
-/// Whether a text is `HOST:PORT`, with an IPv6 address in brackets.
+/// Returns whether a text is `HOST:PORT`, with an IPv6 address in brackets.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
@@ -98,7 +99,7 @@ impl fmt::Display for CoordinatorAddress {
 mod tests {
     use super::*;
 
-    /// Promise: addresses are read, and written as they were.
+    /// Addresses are parsed, and printed unchanged.
     #[test]
     fn addresses_are_read() {
         let etcd = |them: &[&str]| {
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Promise: what is none is refused, with what is wrong and what there is.
+    /// Invalid addresses are refused with the reason and the allowed forms.
     #[test]
     fn other_texts_are_refused() {
         let cases = [

@@ -1,5 +1,7 @@
-//! A coordinator as the members and clients of one cluster use it (ID2, ID5): what it says counts
-//! only if it has that cluster, and has not lost what was seen of it.
+//! Checks that a coordinator belongs to the expected cluster and has not lost records that were
+//! seen. All members and clients of a cluster use coordinators through this module. See
+//! docs/reference/control-plane.md, *Where the id is stored and checked* and *Older copies of the
+//! coordinator's data*.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,61 +13,61 @@ use super::{
 };
 use crate::ids::{ClusterId, StartNonce};
 use crate::omission::{Check, Omission};
-use crate::record::start::{Forgiven, Start, forgiven_key};
+use crate::record::start::{AcceptedLoss, Start, accepted_loss_key};
 use crate::record::{CLUSTER_KEY, Cluster, Record, START_KEY, START_PREFIX};
 
-/// What a member has seen of its coordinator last (ID5).
+/// The newest state of a coordinator that a member has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenStart {
-    /// Which start of the coordinator it was.
+    /// The coordinator's start.
     pub nonce: StartNonce,
-    /// The revision of that start.
+    /// Revision of that start.
     pub first: Revision,
-    /// The newest revision that was seen since.
+    /// Newest revision seen since that start.
     pub revision: Revision,
-    /// Whether the coordinator presented this start again at an older revision. Its later
-    /// revisions prove nothing, because they rise past `revision` with other records. Only an
-    /// operator who accepts the loss ends that.
+    /// Whether the coordinator presented this start again at an older revision. Its later revisions
+    /// prove nothing, because they rise past `revision` with other records. Only an operator who
+    /// accepts the loss ends this state.
     pub is_cut: bool,
 }
 
-/// A handle of a coordinator that belongs to one cluster. Clones are the same one.
+/// Handle of a coordinator that checks its identity. Clones share their state.
 ///
-/// The check is made on every contact, and by what each reply says itself:
+/// Every call is checked by its own reply:
 ///
-/// - a range presents the cluster, and the coordinator's start, in the same reply, as of the same
-///   revision;
-/// - a transaction compares the records of both, so a coordinator that has another cluster, or an
-///   older copy of its data, does nothing;
-/// - what is said of a lease is believed when the coordinator has presented both afterwards;
-/// - a watch is used when the coordinator has presented both after it was opened. What it tells
-///   later comes from the same process.
+/// - A range returns the records of the cluster and of the coordinator's start, as of the same
+///   revision.
+/// - A transaction compares both records, so a coordinator of another cluster, or with an older
+///   copy of its data, does nothing.
+/// - A reply about a lease counts once the coordinator has presented both records afterwards.
+/// - A watch is used once the coordinator has presented both records after it was opened. Later
+///   events come from the same process.
 ///
-/// If the coordinator has another cluster, or none, calls return
-/// [`CoordinatorError::OtherCluster`]; if it was rolled back,
-/// [`CoordinatorError::RolledBack`]; for as long as it is so.
+/// While the coordinator has another cluster, or none, calls return
+/// [`CoordinatorError::OtherCluster`]. While it is rolled back, they return
+/// [`CoordinatorError::RolledBack`].
 #[derive(Clone)]
 pub struct Bound<C> {
     inner: C,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<SeenState>>,
     omission: Omission,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// None: nothing was seen yet, and nobody said which cluster is expected.
+struct SeenState {
+    /// The expected cluster; `None` until one was seen or specified.
     cluster: Option<ClusterId>,
     /// The cluster's record, as this process saw it last.
     record: Option<Vec<u8>>,
     /// The record of the coordinator's start, as this process saw it last.
     start: Option<Vec<u8>>,
-    /// What was seen last, by this process or an earlier one.
+    /// The newest state seen, by this process or an earlier one.
     seen: Option<SeenStart>,
-    /// The newest revision that a watch has told, of this start or of the next one.
+    /// The newest revision that a watch has returned, of this start or of the next one.
     watched: Revision,
-    /// Whether its records were refused when they were looked at last (ID5).
+    /// Whether the records were refused at the last check as an older copy.
     is_refused: bool,
-    /// How often older records were taken because an operator accepted the loss.
+    /// Number of times that older records were taken because an operator accepted the loss.
     accepted_loss_count: u64,
 }
 
@@ -76,13 +78,13 @@ impl<C: fmt::Debug> fmt::Debug for Bound<C> {
 }
 
 impl<C: Coordinator> Bound<C> {
-    /// A handle for members of this cluster.
+    /// Creates a handle for members of a cluster.
     pub fn to(inner: C, cluster: ClusterId) -> Self {
         Self::new(inner, Some(cluster))
     }
 
-    /// A handle for clients, which do not know a cluster yet: it belongs to the first one that it
-    /// sees.
+    /// Creates a handle for clients that do not know a cluster yet. It belongs to the first cluster
+    /// that it sees.
     pub fn to_first_seen(inner: C) -> Self {
         Self::new(inner, None)
     }
@@ -91,9 +93,9 @@ impl<C: Coordinator> Bound<C> {
         if let Some(cluster) = cluster {
             inner.expect(cluster);
         }
-        let known = Known {
+        let known = SeenState {
             cluster,
-            ..Known::default()
+            ..SeenState::default()
         };
         Self {
             inner,
@@ -102,14 +104,14 @@ impl<C: Coordinator> Bound<C> {
         }
     }
 
-    /// With what an earlier process of the same member has seen.
+    /// Adds the state that an earlier process of the same member has seen.
     #[must_use]
     pub fn having_seen(self, seen: Option<SeenStart>) -> Self {
         self.known().seen = seen;
         self
     }
 
-    /// Leaves a check out, for tests of the tests.
+    /// Leaves a check out, so that tests can verify that they notice.
     #[doc(hidden)]
     #[must_use]
     pub fn leaving_out(mut self, omission: Omission) -> Self {
@@ -117,40 +119,40 @@ impl<C: Coordinator> Bound<C> {
         self
     }
 
-    /// The coordinator itself, without the check.
+    /// Returns the coordinator without the checks.
     pub fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// The cluster that this handle belongs to, if that is known yet.
+    /// Returns the cluster that this handle belongs to, if known yet.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.known().cluster
     }
 
-    /// What was seen of the coordinator last: a member keeps it for its next process.
+    /// Returns the newest state seen. A member stores it for its next process.
     pub fn seen(&self) -> Option<SeenStart> {
         self.known().seen
     }
 
-    /// How often older records were taken because an operator accepted the loss (ID5): what a
-    /// member found out by the newer ones is of no use then.
+    /// Returns the number of times that older records were taken because an operator accepted the
+    /// loss. After that, a member discards what it derived from newer records.
     pub fn accepted_loss_count(&self) -> u64 {
         self.known().accepted_loss_count
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, SeenState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest revision that was seen before a call, so that later replies are not older.
+    /// Returns the newest revision seen before a call; later replies must not be older.
     fn revision(&self) -> Revision {
         let known = self.known();
         let seen = known.seen.map_or(Revision::NEVER, |seen| seen.revision);
         seen.max(known.watched)
     }
 
-    /// Asks the coordinator what it is. One round trip.
-    fn look(&self) -> Result<(), CoordinatorError> {
+    /// Reads and checks the coordinator's identity. Costs one round trip.
+    fn read_identity(&self) -> Result<(), CoordinatorError> {
         if self.is_omitted() {
             return Ok(());
         }
@@ -158,22 +160,22 @@ impl<C: Coordinator> Bound<C> {
         self.judge(&self.inner.range(CLUSTER_KEY)?, before)
     }
 
-    /// Looks at the coordinator first, if its records were refused: while they are, it shall not
-    /// take this member for alive.
-    fn look_if_refused(&self) -> Result<(), CoordinatorError> {
+    /// Checks the coordinator first if its records were refused. While they are, it must not
+    /// consider this member alive.
+    fn recheck_if_refused(&self) -> Result<(), CoordinatorError> {
         if self.known().is_refused {
-            self.look()?;
+            self.read_identity()?;
         }
         Ok(())
     }
 
-    /// The planted bug: only the first contact is checked.
+    /// Returns whether the planted bug is active: only the first contact is checked.
     fn is_omitted(&self) -> bool {
-        let is_left_out = self.omission.leaves_out(Check::ClusterIsCompared);
+        let is_left_out = self.omission.skips_check(Check::ClusterIsCompared);
         is_left_out && self.known().record.is_some()
     }
 
-    /// Checks what a reply presents; `before` is what was seen before it was asked for.
+    /// Checks the identity in a reply. `before` is the newest revision seen before the request.
     fn judge(&self, snapshot: &Snapshot, before: Revision) -> Result<(), CoordinatorError> {
         if self.is_omitted() {
             return Ok(());
@@ -201,14 +203,14 @@ impl<C: Coordinator> Bound<C> {
                 Ok(())
             }
             (None, Some(start)) => {
-                // A record that cannot be decoded says of no start that it was seen.
+                // A record that cannot be decoded does not count as a seen start.
                 let _ = known.take_start(start, snapshot.revision);
                 Ok(())
             }
             (None, None) => Ok(()),
             (Some(seen), _) => {
                 if is_same {
-                    // What a watch has told is of this start, too.
+                    // The revisions from watches belong to this start, too.
                     seen.revision = seen.revision.max(before);
                 }
                 let seen = *seen;
@@ -218,14 +220,14 @@ impl<C: Coordinator> Bound<C> {
         }
     }
 
-    /// ID5: checks that the coordinator's history has all that was seen of it before. Two round
-    /// trips at the most.
+    /// Checks that the coordinator's history of starts contains what was seen. Costs at most two
+    /// round trips.
     fn judge_start(&self, seen: SeenStart) -> Result<(), CoordinatorError> {
         let starts = self.inner.range(START_PREFIX)?;
         let lack = lacks(&starts, seen);
         let how = lack.or_else(|| seen.is_cut.then_some(CUT));
         if let Some(how) = how {
-            if !self.is_forgiven(seen.nonce)? {
+            if !self.is_loss_accepted(seen.nonce)? {
                 let mut known = self.known();
                 if lack == Some(BEHIND) {
                     known.cut(seen.nonce);
@@ -241,7 +243,7 @@ impl<C: Coordinator> Bound<C> {
         }
         let mut known = self.known();
         if known.seen.is_none_or(|now| now.nonce != seen.nonce) {
-            // Another thread has gone on to a later start meanwhile.
+            // Another thread has taken a later start meanwhile.
             return Ok(());
         }
         known.is_refused = false;
@@ -251,17 +253,17 @@ impl<C: Coordinator> Bound<C> {
         taken.ok_or_else(|| known.rolled_back(seen, UNNAMED))
     }
 
-    /// Whether an operator accepted that a start is lost.
-    fn is_forgiven(&self, nonce: StartNonce) -> Result<bool, CoordinatorError> {
-        let found = self.inner.range(&forgiven_key(nonce))?.entries;
-        let decodes = |it: &Entry| Forgiven::decode(&it.key, &it.value).is_ok();
+    /// Returns whether an operator accepted the loss of a start.
+    fn is_loss_accepted(&self, nonce: StartNonce) -> Result<bool, CoordinatorError> {
+        let found = self.inner.range(&accepted_loss_key(nonce))?.entries;
+        let decodes = |it: &Entry| AcceptedLoss::decode(&it.key, &it.value).is_ok();
         Ok(found.iter().any(decodes))
     }
 
-    /// What transactions compare: the records of the cluster and of the start.
+    /// Returns the comparisons of each transaction: the records of the cluster and of the start.
     fn compares(&self) -> Result<Vec<Compare>, CoordinatorError> {
         if !self.known().is_checked() {
-            self.look()?;
+            self.read_identity()?;
         }
         let known = self.known();
         let record = (CLUSTER_KEY, known.record.clone());
@@ -278,13 +280,13 @@ impl<C: Coordinator> Bound<C> {
     }
 }
 
-/// The coordinator presents the start that was seen last, at an older revision.
+/// Reason: the coordinator presents the last seen start at an older revision.
 const BEHIND: &str = "it has not come to that revision";
-/// It did so once.
+/// Reason: it did so once, since that start.
 const CUT: &str = "it presented that start at an older revision since then";
 const UNNAMED: &str = "it does not say which start this is";
 
-/// What the history of starts lacks of what was seen.
+/// Returns what is missing in the history of starts, if anything.
 fn lacks(starts: &Snapshot, seen: SeenStart) -> Option<&'static str> {
     let decoded = starts.entries.iter().filter_map(|entry| {
         let start = Start::decode(&entry.key, &entry.value).ok()?;
@@ -309,19 +311,19 @@ fn other(own: ClusterId, found: String) -> CoordinatorError {
     CoordinatorError::OtherCluster { own, found }
 }
 
-impl Known {
-    /// Whether this process has compared what there is to compare.
+impl SeenState {
+    /// Returns whether this process has checked the coordinator's identity.
     fn is_checked(&self) -> bool {
         let is_cut = self.seen.is_some_and(|seen| seen.is_cut);
         self.record.is_some() && (self.start.is_some() || self.seen.is_none()) && !is_cut
     }
 
-    /// Takes the start that a reply of this revision presents as the one that was seen last. None:
-    /// the record cannot be decoded.
+    /// Takes the start in a reply of this revision as the last seen one. Returns `None` if the
+    /// record cannot be decoded.
     fn take_start(&mut self, entry: &Entry, revision: Revision) -> Option<()> {
         let presented = Start::decode(&entry.key, &entry.value).ok()?;
         self.start = Some(entry.value.clone());
-        // What a watch told may be of lost records.
+        // Revisions from a watch may be of lost records.
         self.watched = Revision::NEVER;
         self.seen = Some(SeenStart {
             nonce: presented.nonce,
@@ -333,14 +335,14 @@ impl Known {
     }
 
     fn note(&mut self, revision: Revision) {
-        // While the records are refused, what is refused stays the same.
+        // While the records are refused, the state that they are compared with does not change.
         let seen = self.seen.as_mut().filter(|_| !self.is_refused);
         if let Some(seen) = seen.filter(|seen| !seen.is_cut) {
             seen.revision = seen.revision.max(revision);
         }
     }
 
-    /// ID5: from now on this start's revisions prove nothing.
+    /// Marks that this start's revisions prove nothing from now on.
     fn cut(&mut self, nonce: StartNonce) {
         if let Some(seen) = self.seen.as_mut().filter(|seen| seen.nonce == nonce) {
             seen.is_cut = true;
@@ -355,7 +357,7 @@ impl Known {
         }
     }
 
-    /// Takes a record of the cluster that was not seen before, if it is of the same cluster.
+    /// Takes a cluster record that was not seen before, if it is of the same cluster.
     fn take(&mut self, entry: &Entry) -> Result<(), CoordinatorError> {
         let found = match (Cluster::decode(&entry.key, &entry.value), self.cluster) {
             (Ok(found), _) => found,
@@ -363,7 +365,7 @@ impl Known {
                 let found = format!("no cluster that can be read ({error})");
                 return Err(other(own, found));
             }
-            // Whoever reads it is told.
+            // Reads of the record report the error.
             (Err(_), None) => return Ok(()),
         };
         let is_same = |own| found.cluster == own || found.formerly == Some(own);
@@ -398,18 +400,19 @@ impl<C: Coordinator> Coordinator for Bound<C> {
             match outcome {
                 TransactionOutcome::Committed(revision) => {
                     if revision < before {
-                        // It was done in an older copy of the same start.
-                        self.look()?;
+                        // The transaction was done in an older copy of the same start.
+                        self.read_identity()?;
                     }
-                    // Another start that it recorded is one that this handle has not seen yet.
+                    // If the transaction records another start, this handle has not seen that one
+                    // yet.
                     if transaction.writes.iter().all(|it| it.key() != START_KEY) {
                         self.note(revision);
                     }
                 }
                 TransactionOutcome::LeaseGone => {}
-                // Because of the cluster or the start, or of what else was compared.
+                // The comparison of the cluster, of the start, or of the transaction itself failed.
                 TransactionOutcome::Refused => {
-                    self.look()?;
+                    self.read_identity()?;
                     if self.compares()? != compares {
                         continue;
                     }
@@ -420,16 +423,16 @@ impl<C: Coordinator> Coordinator for Bound<C> {
     }
 
     fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
-        self.look_if_refused()?;
+        self.recheck_if_refused()?;
         let granted = self.inner.grant_lease(time_to_live)?;
-        self.look()?;
+        self.read_identity()?;
         Ok(granted)
     }
 
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
-        self.look_if_refused()?;
+        self.recheck_if_refused()?;
         let kept = self.inner.keep_alive(lease)?;
-        self.look()?;
+        self.read_identity()?;
         Ok(kept)
     }
 
@@ -439,7 +442,7 @@ impl<C: Coordinator> Coordinator for Bound<C> {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         let watch = self.inner.watch(prefix, after)?;
-        self.look()?;
+        self.read_identity()?;
         Ok(Box::new(BoundWatch {
             watch,
             known: Arc::clone(&self.known),
@@ -451,11 +454,11 @@ impl<C: Coordinator> Coordinator for Bound<C> {
     }
 }
 
-/// A watch that remembers how far it has come: what it tells may be of a later start than the one
-/// that was seen last.
+/// A watch that records its newest revision. Its events may be of a later start than the last seen
+/// one.
 struct BoundWatch {
     watch: Box<dyn Watch>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<SeenState>>,
 }
 
 impl Watch for BoundWatch {
@@ -463,11 +466,11 @@ impl Watch for BoundWatch {
         let events = self.watch.next(timeout)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = known.seen.filter(|seen| seen.is_cut) {
-            // What comes may be of older records: whoever watches has to look at everything again.
+            // Events may be of older records, so the watcher has to read everything again.
             return Err(known.rolled_back(seen, CUT));
         }
         if let Some(last) = events.last().map(Event::revision) {
-            // Of which start it is shows when the coordinator is looked at next.
+            // The next check of the coordinator shows which start the events belong to.
             known.watched = known.watched.max(last);
         }
         Ok(events)

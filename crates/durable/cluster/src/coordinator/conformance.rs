@@ -1,6 +1,7 @@
-//! The suite that every coordinator has to pass: one function a promise (CP1 to CP4).
+//! Suite that every coordinator has to pass: one function for each promise (CONTROL-1 to
+//! CONTROL-4).
 //!
-//! Leases are as long as the [`Harness`] says, since not every coordinator has short ones.
+//! The [`Harness`] sets the length of leases, since not every coordinator grants short ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +11,34 @@ use super::{
 };
 use crate::record::CLUSTER_KEY;
 
-/// A way to coordinators that have nothing to do with each other.
+/// Source of independent coordinators for the suite.
 pub trait Harness: Sync {
-    /// What is tested.
+    /// The tested coordinator.
     type Tested: Coordinator + Clone;
 
-    /// One that is empty.
+    /// Opens an empty coordinator.
     fn open(&self) -> Self::Tested;
 
-    /// Has it forget what changed until now.
+    /// Makes a coordinator discard its changes until now.
     fn compact(&self, tested: &Self::Tested);
 
-    /// The shortest lease that it grants.
+    /// Returns the shortest lease that the coordinator grants.
     fn time_to_live_min(&self) -> Duration;
 
-    /// Whether those that it opens have revisions of their own, so that cases can run side by side.
+    /// Returns whether each opened coordinator has its own revisions, so that cases can run in
+    /// parallel.
     fn has_own_revisions(&self) -> bool {
         true
     }
 }
 
-/// A case of the suite.
+/// Name and function of a case.
 type Case<H> = (&'static str, fn(&H));
 
-/// Runs every case, each on a coordinator of its own; at the same time, where they do not see each
-/// other's revisions.
+/// Runs every case on a coordinator of its own, in parallel if they have their own revisions.
 ///
 /// # Panics
-/// A promise is not kept.
+/// If a promise is not kept.
 pub fn run_all<H: Harness>(harness: &H) {
     let cases: [Case<H>; 14] = [
         ("revisions", revisions),
@@ -96,7 +97,7 @@ fn now(tested: &impl Coordinator) -> Revision {
     tested.range("").expect("it can be asked").revision
 }
 
-/// What a watch tells until it has told so many changes, or for 20 seconds.
+/// Collects events of a watch until there are `count` changes, or for 20 seconds.
 fn wait_for(watch: &mut dyn Watch, count: usize) -> Vec<Event> {
     let start = Instant::now();
     let mut events = Vec::new();
@@ -106,8 +107,8 @@ fn wait_for(watch: &mut dyn Watch, count: usize) -> Vec<Event> {
     events
 }
 
-/// A key knows when it came into being and when it was written last; deleted and put again it is a
-/// new one. Ranges are in order, by prefix, as of the newest revision (CP1).
+/// A key stores its creation and write revisions; deleted and put again it is a new key. Ranges are
+/// in order, by prefix, as of the newest revision (CONTROL-1).
 fn revisions<H: Harness>(harness: &H) {
     let tested = harness.open();
     assert!(
@@ -140,7 +141,8 @@ fn revisions<H: Harness>(harness: &H) {
     assert!(again > gone);
 }
 
-/// Compares are of the key as it is, and what is refused changes nothing (CP2).
+/// Comparisons use the current state of the key, and a refused transaction changes nothing
+/// (CONTROL-2).
 fn compares<H: Harness>(harness: &H) {
     let tested = harness.open();
     let key = || "key".to_owned();
@@ -173,7 +175,7 @@ fn compares<H: Harness>(harness: &H) {
     assert_eq!(get(&tested, "key").expect("it is there").value, b"new");
 }
 
-/// Every range says which cluster there is, as of its own revision, whatever was asked for (ID2).
+/// Every range returns the cluster record of its own revision, whatever its prefix.
 fn ranges_present_the_cluster<H: Harness>(harness: &H) {
     let tested = harness.open();
     put(&tested, "key", b"value");
@@ -197,7 +199,8 @@ fn ranges_present_the_cluster<H: Harness>(harness: &H) {
     }
 }
 
-/// All writes of a transaction have one revision, and a watch tells them together (CP2, CP4).
+/// All writes of a transaction have one revision, and a watch returns them together (CONTROL-2,
+/// CONTROL-4).
 fn a_transaction_is_one_change<H: Harness>(harness: &H) {
     let tested = harness.open();
     put(&tested, "t/gone", b"x");
@@ -225,7 +228,7 @@ fn a_transaction_is_one_change<H: Harness>(harness: &H) {
     }
 }
 
-/// What changes nothing is committed, and is no change (CP2).
+/// A transaction without effect is committed without a new revision (CONTROL-2).
 fn nothing_to_do<H: Harness>(harness: &H) {
     let tested = harness.open();
     put(&tested, "there", b"");
@@ -235,7 +238,7 @@ fn nothing_to_do<H: Harness>(harness: &H) {
     assert_eq!(now(&tested), before);
 }
 
-/// What no coordinator takes is refused as such, and changes nothing.
+/// Transactions over the common limits are refused as invalid and change nothing.
 fn invalid_transactions<H: Harness>(harness: &H) {
     let tested = harness.open();
     let before = now(&tested);
@@ -271,8 +274,8 @@ fn invalid_transactions<H: Harness>(harness: &H) {
     assert_eq!(entries.len(), super::TRANSACTION_PART_COUNT_MAX + 1);
 }
 
-/// With a lease goes what it holds, nothing can be put with it any more, and it is never again
-/// alive (CP3).
+/// Revoking a lease deletes its keys; no key can be put with it any more, and it never comes back
+/// (CONTROL-3).
 fn revoked_leases<H: Harness>(harness: &H) {
     let tested = harness.open();
     let time_to_live = harness.time_to_live_min();
@@ -308,7 +311,8 @@ fn revoked_leases<H: Harness>(harness: &H) {
     assert_ne!(next, lease);
 }
 
-/// A lease that nobody keeps ends, not before its time, and a watch tells what went (CP3, CP4).
+/// A lease without keep-alive ends, not before its time, and a watch returns the deletions
+/// (CONTROL-3, CONTROL-4).
 fn leases_end_by_themselves<H: Harness>(harness: &H) {
     let tested = harness.open();
     let asked_at = Instant::now();
@@ -334,7 +338,7 @@ fn leases_end_by_themselves<H: Harness>(harness: &H) {
     );
 }
 
-/// A lease that is kept alive goes on past its first time (CP3).
+/// A lease that is kept alive lasts beyond its first time to live (CONTROL-3).
 fn leases_are_kept_alive<H: Harness>(harness: &H) {
     let tested = harness.open();
     let start = Instant::now();
@@ -356,7 +360,7 @@ fn leases_are_kept_alive<H: Harness>(harness: &H) {
     assert!(get(&tested, "held").is_some());
 }
 
-/// A key goes with the lease that it was put with last (CP3).
+/// A key ends with the lease that it was put with last (CONTROL-3).
 fn keys_change_their_leases<H: Harness>(harness: &H) {
     let tested = harness.open();
     let time_to_live = harness.time_to_live_min() * 10;
@@ -377,8 +381,7 @@ fn keys_change_their_leases<H: Harness>(harness: &H) {
     assert_eq!(get(&tested, "taken"), None);
 }
 
-/// A watch tells all changes behind its revision, in order, once, of its keys alone; another one
-/// does, too (CP4).
+/// Each watch returns all changes of its prefix after its revision, in order, once (CONTROL-4).
 fn watches<H: Harness>(harness: &H) {
     let tested = harness.open();
     let before = put(&tested, "w/a", b"0");
@@ -404,7 +407,7 @@ fn watches<H: Harness>(harness: &H) {
     assert_eq!(wait_for(&mut *late, 1).len(), 1);
 }
 
-/// A watch waits for a change, and comes back without one when its time is over (CP4).
+/// A watch waits for a change, and returns without one after the timeout (CONTROL-4).
 fn watches_wait<H: Harness>(harness: &H) {
     let tested = harness.open();
     let mut watch = tested
@@ -424,7 +427,7 @@ fn watches_wait<H: Harness>(harness: &H) {
     });
 }
 
-/// A watch from before what is kept says so, and tells nothing with a gap in it (CP4).
+/// A watch from before the kept changes reports that, and never skips changes (CONTROL-4).
 fn compacted_changes<H: Harness>(harness: &H) {
     let tested = harness.open();
     let before = put(&tested, "key", b"1");
@@ -454,7 +457,7 @@ fn compacted_changes<H: Harness>(harness: &H) {
     assert_eq!(wait_for(&mut *watch, 1).len(), 1);
 }
 
-/// Threads that count up one key by compare and write lose no count (CP1, CP2).
+/// Threads that increment one key by compare and write lose no increment (CONTROL-1, CONTROL-2).
 fn counters_of_many_threads<H: Harness>(harness: &H) {
     const THREAD_COUNT: u64 = 4;
     const COUNT_EACH: u64 = 25;

@@ -1,5 +1,5 @@
-//! A coordinator within one process: a map behind a lock, a clock, and a journal if it is to be
-//! there after the process.
+//! A coordinator within one process: a map behind a lock, a clock, and a journal if it is to
+//! survive the process.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,37 +13,38 @@ use super::{
     Coordinator, CoordinatorError, Displacement, Event, KeepAlive, LeaseId, Revision, Snapshot,
     Transaction, TransactionOutcome, Watch,
 };
-use crate::clock::{Clock, SystemClock};
+use farleaf_base::clock::{Clock, SystemClock};
 
-/// A coordinator for one process. Clones are the same one.
+/// A coordinator for one process. Clones share it.
 ///
-/// Calls take no round trip, and wait for a sync of the journal where there is one. Leases run by
-/// its clock; after a start all have their whole time again, as etcd's have after an election.
+/// Calls take no round trip; they wait for a sync of the journal if there is one. Leases run by the
+/// coordinator's clock. After a start all leases have their whole time again, as with etcd after an
+/// election.
 #[derive(Clone, Debug)]
 pub struct Embedded {
-    shared: Arc<Shared>,
+    shared: Arc<EmbeddedShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct EmbeddedShared {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<EmbeddedState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct EmbeddedState {
     store: Store,
     journal: Option<Journal>,
-    stopped: Option<Stop>,
+    stopped: Option<StopReason>,
 }
 
-/// Why nothing is done any more.
+/// Reason why the coordinator refuses everything.
 #[derive(Clone, Debug)]
-enum Stop {
+enum StopReason {
     /// The first failure.
     Failed(String),
-    /// CJ4.
+    /// The journal was removed, moved or replaced.
     Displaced(Displacement),
 }
 
@@ -54,15 +55,15 @@ impl Default for Embedded {
 }
 
 impl Embedded {
-    /// An empty one, which is gone with the process.
+    /// Creates an empty coordinator that ends with the process.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
         let mut store = Store::default();
         store.skip_leases(drawn_lease_count().unwrap_or_default());
         Self::new(clock, store, None)
     }
 
-    /// One in memory that begins with what this one has now, as a copy of its directory does; for
-    /// tests of such copies.
+    /// Creates a coordinator in memory with a copy of the current data, as a copy of its directory
+    /// would have. For tests of such copies.
     #[doc(hidden)]
     #[must_use]
     pub fn copy(&self, clock: Arc<dyn Clock>) -> Self {
@@ -73,21 +74,21 @@ impl Embedded {
         Self::new(clock, store, None)
     }
 
-    /// Whether a directory has a coordinator's data. Nothing is made.
+    /// Returns whether a directory has a coordinator's data. Creates nothing.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// If the file system cannot be read.
     pub fn is_in(directory: &Path) -> std::io::Result<bool> {
         journal::is_there(directory)
     }
 
     /// Removes the access of other users from a coordinator's directory and its files, and logs a
-    /// warning if there was any. Other files in the directory are left as they are.
+    /// warning if there was any. Other files in the directory are not changed.
     pub fn tighten(directory: &Path) {
         private::tighten_files(directory, &journal::FILES).warn();
     }
 
-    /// The one of a directory, which is made if there is none.
+    /// Opens the coordinator of a directory, or creates one there.
     ///
     /// # Errors
     /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
@@ -100,12 +101,12 @@ impl Embedded {
         Ok(Self::new(clock, store, Some(journal)))
     }
 
-    /// The one of a directory of the operating system, which has to stay where it is: when its
-    /// journal is removed or replaced, all is refused from then on (CJ4).
+    /// Opens the coordinator of a directory of the operating system. If its journal is removed,
+    /// moved or replaced later, the coordinator refuses everything from then on.
     ///
     /// # Errors
-    /// As of [`open`](Self::open), and [`CoordinatorError::Displaced`];
-    /// [`CoordinatorError::Damaged`] also where the journal's name has a directory.
+    /// The errors of [`open`](Self::open), and [`CoordinatorError::Displaced`];
+    /// [`CoordinatorError::Damaged`] also if the journal's name is a directory.
     pub fn open_directory(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, CoordinatorError> {
         let failed = |action| {
             move |source| CoordinatorError::Storage {
@@ -119,18 +120,18 @@ impl Embedded {
         let storage = DirectoryStorage::open(&place).map_err(failed("open"))?;
         journal::check_is_file(&place)?;
         let (mut journal, store) = Journal::open(Arc::new(storage), clock.now())?;
-        journal.watch_place(place, clock.now())?;
+        journal.watch_path(place, clock.now())?;
         Ok(Self::new(clock, store, Some(journal)))
     }
 
     fn new(clock: Arc<dyn Clock>, mut store: Store, journal: Option<Journal>) -> Self {
         store.renew_all(clock.now());
-        let state = State {
+        let state = EmbeddedState {
             store,
             journal,
             stopped: None,
         };
-        let shared = Shared {
+        let shared = EmbeddedShared {
             clock,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -140,34 +141,33 @@ impl Embedded {
         }
     }
 
-    /// Gives every lease its whole time again, and that from so much later on, as one that is away
-    /// for so long does when it is back (CP6).
+    /// Renews every lease as of `away` from now, as after an outage of that length (CONTROL-6).
     pub fn renew_all_leases_after(&self, away: Duration) {
         let now = self.shared.clock.now().saturating_add(away);
         self.shared.lock().store.renew_all(now);
     }
 
-    /// Forgets the changes up to now: watches that want older ones are told so.
+    /// Discards the changes up to now: watches from earlier revisions get an error.
     pub fn compact(&self) {
         let mut state = self.shared.lock();
         let revision = state.store.revision();
         state.store.compact(revision);
     }
 
-    /// The state with all leases ended that are over.
-    fn current(&self) -> Result<MutexGuard<'_, State>, CoordinatorError> {
+    /// Returns the state after ending all expired leases.
+    fn current(&self) -> Result<MutexGuard<'_, EmbeddedState>, CoordinatorError> {
         let mut state = self.shared.lock();
         self.shared.end_leases(&mut state)?;
         Ok(state)
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl EmbeddedShared {
+    fn lock(&self) -> MutexGuard<'_, EmbeddedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end_leases(&self, state: &mut State) -> Result<(), CoordinatorError> {
+    fn end_leases(&self, state: &mut EmbeddedState) -> Result<(), CoordinatorError> {
         state.check(self.clock.now())?;
         while let Some(lease) = state.store.over(self.clock.now()) {
             self.apply(state, &Change::End(lease))?;
@@ -175,8 +175,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes a change, and then does it (CJ1).
-    fn apply(&self, state: &mut State, change: &Change) -> Result<(), CoordinatorError> {
+    /// Writes a change to the journal and syncs it before it takes effect.
+    fn apply(&self, state: &mut EmbeddedState, change: &Change) -> Result<(), CoordinatorError> {
         let written = match &mut state.journal {
             Some(journal) => journal.append(change),
             None => Ok(()),
@@ -194,36 +194,37 @@ impl Shared {
             .apply(change, self.clock.now())
             .map_err(|what| CoordinatorError::Invalid { what })?;
         self.changed.notify_all();
-        let State { store, journal, .. } = state;
+        let EmbeddedState { store, journal, .. } = state;
         let tidied = journal.as_mut().map_or(Ok(()), |it| it.tidy(store));
         state.note(&tidied);
-        // The change is in force; that the journal cannot be written anew stops what comes next.
+        // The change is in force. A failed rewrite of the journal stops only later changes.
         Ok(())
     }
 }
 
-impl State {
-    /// CP5: after a failure nobody knows what is in force, unless there was no room to write it.
+impl EmbeddedState {
+    /// Notes a result. After a failure it is unknown what is in force, unless the disk was full
+    /// (CONTROL-5).
     fn note(&mut self, result: &Result<(), CoordinatorError>) {
         let Err(error) = result else { return };
-        if error.is_no_room() || self.stopped.is_some() {
+        if error.is_out_of_space() || self.stopped.is_some() {
             return;
         }
         tracing::error!("the coordinator of this process stops: {error}");
         self.stopped = Some(match error {
-            CoordinatorError::Displaced(how) => Stop::Displaced(how.clone()),
-            other => Stop::Failed(other.to_string()),
+            CoordinatorError::Displaced(how) => StopReason::Displaced(how.clone()),
+            other => StopReason::Failed(other.to_string()),
         });
     }
 
     fn check(&mut self, now: Duration) -> Result<(), CoordinatorError> {
         match self.stopped.clone() {
-            Some(Stop::Failed(first)) => return Err(CoordinatorError::Stopped { first }),
-            Some(Stop::Displaced(how)) => return Err(CoordinatorError::Displaced(how)),
+            Some(StopReason::Failed(first)) => return Err(CoordinatorError::Stopped { first }),
+            Some(StopReason::Displaced(how)) => return Err(CoordinatorError::Displaced(how)),
             None => {}
         }
         let journal = self.journal.as_mut();
-        let placed = journal.map_or(Ok(()), |journal| journal.check_place(now));
+        let placed = journal.map_or(Ok(()), |journal| journal.check_path(now));
         self.note(&placed);
         placed
     }
@@ -282,8 +283,8 @@ impl Coordinator for Embedded {
     }
 }
 
-/// How many numbers of leases a start leaves out. So a lease of another coordinator, or of data
-/// that were lost, is not alive here (ID2).
+/// Draws the number of lease ids that a start skips. So a lease of another coordinator, or of lost
+/// data, is not alive here.
 pub(super) fn drawn_lease_count() -> std::io::Result<u64> {
     let mut bytes = [0; 5];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -294,7 +295,7 @@ pub(super) fn drawn_lease_count() -> std::io::Result<u64> {
 
 #[derive(Debug)]
 struct EmbeddedWatch {
-    shared: Arc<Shared>,
+    shared: Arc<EmbeddedShared>,
     prefix: String,
     after: Revision,
 }
@@ -311,7 +312,7 @@ impl Watch for EmbeddedWatch {
             if !events.is_empty() || left.is_zero() {
                 return Ok(events);
             }
-            // No later than the next lease's end, which nobody else may look at.
+            // Sleeps at most until the next lease ends; no other thread ends it.
             let end = state.store.next_end();
             let until_end = end.map_or(left, |it| it.saturating_sub(self.shared.clock.now()));
             let wait = left.min(until_end.max(Duration::from_millis(1)));

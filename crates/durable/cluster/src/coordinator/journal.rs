@@ -1,25 +1,25 @@
-//! What the embedded coordinator writes into a directory (CJ1 to CJ3).
+//! The journal of the embedded coordinator in its directory.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `COORDINATOR-LOCK` | locked by the operating system while the directory is open |
-//! | `COORDINATOR` | the journal: lines, the first one the whole map, the others changes |
-//! | `COORDINATOR-NEW` | a journal that is being written, to take the other one's place |
+//! | `COORDINATOR` | the journal: lines, the first with the whole map, the others with changes |
+//! | `COORDINATOR-NEW` | a journal being written, to replace the other one |
 //!
-//! - **CJ1.** A line is its sum and that of the line before (0 for the first one), each in 8
-//!   hexadecimal digits with a space behind, and JSON; the sum is the CRC-32C of that of the line
-//!   before (4 bytes, little endian) and the JSON. The first line also says the format's version. A
-//!   change is synced before it takes effect.
-//! - **CJ2.** Only the last line can be one that was not synced. So, when the journal is read, what
-//!   is not whole, with no line anywhere behind it that is whole by itself, was never in force, and
-//!   is left out; any other line that is not right is damage. What is left out is gone then, as the
-//!   journal is written anew, or, where there is no room for that, before the next line is. (The
-//!   same rule as MF2 of the engine's manifest; lines are looked for at every byte, since what was
-//!   not synced can be anything, ends of lines too.)
-//! - **CJ3.** A journal is written anew when its changes outweigh its map: whole, synced, and then
-//!   renamed, and the names synced.
-//! - **CJ4.** After each change was synced, and ten times a second otherwise, the path of the
-//!   journal has to name the file that is open. If it was removed or replaced, the change is not
+//! - **Lines.** A line has its own checksum and that of the previous line (0 for the first one),
+//!   each as 8 hexadecimal digits and a space, and then JSON. The checksum is the CRC-32C of the
+//!   previous checksum (4 bytes, little endian) and the JSON. The first line also has the format
+//!   version. A change is synced before it takes effect.
+//! - **Torn end.** Only the last line can be one that was not synced. If no line after an invalid
+//!   one is valid by itself, the invalid rest was never in force and is dropped. Any other invalid
+//!   line is corruption. The rest is removed when the journal is rewritten. If there is no space
+//!   for that, it is removed before the next line is written. Valid lines are searched at every
+//!   byte, since unsynced bytes can be anything, including line ends. The engine's manifest is
+//!   recovered by the same rule.
+//! - **Rewriting.** A journal is rewritten when its changes outweigh its map: written whole,
+//!   synced, renamed, and the directory synced.
+//! - **Location.** After each sync of a change, and otherwise ten times a second, the journal's
+//!   path must still name the open file. If it was removed or replaced, the change is not
 //!   acknowledged, and nothing more is done.
 
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 
 use super::CoordinatorError;
 use super::embedded::drawn_lease_count;
-use super::place::Place;
-use super::store::{Change, Image, Store};
+use super::place::JournalPath;
+use super::store::{Change, Store, StoreImage};
 
 const JOURNAL: &str = "COORDINATOR";
 const NEW_JOURNAL: &str = "COORDINATOR-NEW";
@@ -41,24 +41,24 @@ const LOCK: &str = "COORDINATOR-LOCK";
 /// Names of the coordinator's files.
 pub(super) const FILES: [&str; 3] = [JOURNAL, NEW_JOURNAL, LOCK];
 
-/// The version of the format.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Changes of fewer bytes than this never make a journal be written anew.
+/// Size of changes below which a journal is never rewritten.
 const REWRITE_SIZE_BYTES_MIN: u64 = 256 << 10;
 
-/// Digits of two sums, with a space behind each.
+/// Size of the two checksums, with a space after each.
 const PREFIX_SIZE_BYTES: usize = 18;
 
-/// The first line.
+/// Content of the first line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct JournalHead {
     version: u32,
-    map: Image,
+    map: StoreImage,
 }
 
-/// A journal that is open.
+/// An open journal.
 pub struct Journal {
     storage: Arc<dyn Storage>,
     file: Arc<dyn StorageFile>,
@@ -66,10 +66,11 @@ pub struct Journal {
     size_bytes: u64,
     head_size_bytes: u64,
     last_sum: u32,
-    /// Behind its end is the beginning of a line for which there was no room.
+    /// Whether the file continues after its valid end with part of a line that found the disk full.
     has_rest: bool,
-    /// None: the storage is no directory of the system.
-    place: Option<Place>,
+    /// Where the journal was opened; `None` if the storage is not a directory of the operating
+    /// system.
+    place: Option<JournalPath>,
 }
 
 impl std::fmt::Debug for Journal {
@@ -85,15 +86,15 @@ fn sum(before: u32, json: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// A line, and its sum.
+/// Encodes a line. Returns it with its checksum.
 fn line(content: &impl Serialize, before: u32) -> (Vec<u8>, u32) {
     let json = serde_json::to_string(content).expect("maps and changes are plain values");
     let sum = sum(before, json.as_bytes());
     (format!("{sum:08x} {before:08x} {json}\n").into_bytes(), sum)
 }
 
-/// The line that bytes begin with, which is whole by itself: its JSON, its sum, and that of the
-/// line that it follows.
+/// Finds a line at the start of the bytes that is valid by itself. Returns its JSON, its checksum,
+/// and the checksum of the previous line.
 fn whole_line(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     let prefix = bytes.get(..PREFIX_SIZE_BYTES)?;
     if prefix[8] != b' ' || prefix[17] != b' ' {
@@ -107,63 +108,64 @@ fn whole_line(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     (prefix == right.as_bytes()).then_some((json, own, before))
 }
 
-/// Such a line, if it follows the one with this sum; and its size with its end.
+/// Finds a valid line that follows the line with checksum `before`. Returns JSON, checksum, and
+/// size with the line end.
 fn read_line(bytes: &[u8], before: u32) -> Option<(&[u8], u32, usize)> {
     let (json, own, follows) = whole_line(bytes)?;
     (follows == before).then_some((json, own, PREFIX_SIZE_BYTES + json.len() + 1))
 }
 
-/// Why a journal says no map.
+/// Reason why a journal has no readable map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It is not what was written: how.
+pub enum JournalUnreadable {
+    /// The journal is corrupted; describes how.
     Damaged(String),
-    /// A later version has written it: which.
+    /// A later version has written the journal; its number.
     Newer(u32),
 }
 
-impl From<String> for Unreadable {
+impl From<String> for JournalUnreadable {
     fn from(how: String) -> Self {
         Self::Damaged(how)
     }
 }
 
-/// What the first line says, of a version that is known.
-fn read_head(json: &[u8]) -> Result<Head, Unreadable> {
-    /// A later version may have other fields.
+/// Decodes the first line, if its version is known.
+fn read_head(json: &[u8]) -> Result<JournalHead, JournalUnreadable> {
+    /// Accepts unknown fields, which a later version may have.
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("line 1: {error}"));
+    let damaged = |error: serde_json::Error| JournalUnreadable::Damaged(format!("line 1: {error}"));
     match serde_json::from_slice::<Versioned>(json)
         .map_err(damaged)?
         .version
     {
         VERSION => serde_json::from_slice(json).map_err(damaged),
-        version if version > VERSION => Err(Unreadable::Newer(version)),
+        version if version > VERSION => Err(JournalUnreadable::Newer(version)),
         version => Err(format!("line 1: there is no format version {version}").into()),
     }
 }
 
-/// The map that a journal says, its leases as of `now`.
+/// Reads the map of a journal, with its leases as of `now`.
 ///
 /// # Errors
-/// How it is damaged, or that a later version has written it.
-pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, Unreadable> {
+/// If the journal is corrupted, or a later version has written it.
+pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, JournalUnreadable> {
     read(bytes, now).map(|it| it.store)
 }
 
-/// What a journal says.
-struct Replayed {
+/// Content of a journal.
+struct ReplayedJournal {
     store: Store,
     head_size_bytes: u64,
-    /// What is behind was never in force (CJ2).
+    /// Valid size; bytes after it were never in force.
     size_bytes: u64,
     last_sum: u32,
 }
 
-fn read(bytes: &[u8], now: Duration) -> Result<Replayed, Unreadable> {
+fn read(bytes: &[u8], now: Duration) -> Result<ReplayedJournal, JournalUnreadable> {
     let (json, mut last_sum, mut at) =
         read_line(bytes, 0).ok_or_else(|| "its first line is not what was written".to_owned())?;
     let head_size_bytes = at as u64;
@@ -174,7 +176,7 @@ fn read(bytes: &[u8], now: Duration) -> Result<Replayed, Unreadable> {
         let Some((json, own, size_bytes)) = read_line(&bytes[at..], last_sum) else {
             let has_whole = (at..bytes.len()).any(|at| whole_line(&bytes[at..]).is_some());
             if !has_whole {
-                break; // CJ2: it was never in force.
+                break; // The line was never in force.
             }
             return Err(format!("line {line_number} is not what was written").into());
         };
@@ -185,7 +187,7 @@ fn read(bytes: &[u8], now: Duration) -> Result<Replayed, Unreadable> {
             .map_err(|how| format!("line {line_number}: {how}"))?;
         (last_sum, at, line_number) = (own, at + size_bytes, line_number + 1);
     }
-    Ok(Replayed {
+    Ok(ReplayedJournal {
         store,
         head_size_bytes,
         size_bytes: at as u64,
@@ -207,9 +209,10 @@ fn failed<'s>(
 }
 
 impl Journal {
-    /// Opens the journal of a directory, or makes one; and says what its map is. It is written
-    /// anew, so that nothing stays behind its end (CJ2); where there is no room for that, it goes
-    /// on as it is, and what is behind its end goes before the next change is written.
+    /// Opens the journal of a directory, or creates one, and returns it with its map. The journal
+    /// is rewritten, so that nothing remains after its end. If there is no space for that, the
+    /// journal stays as it is, and the bytes after its end are removed before the next change is
+    /// written.
     ///
     /// # Errors
     /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
@@ -241,7 +244,7 @@ impl Journal {
         store.skip_leases(skipped);
         let written = write_new(&*storage, store);
         if written.is_err() {
-            // What is read again from what is there gives the same numbers.
+            // Replaying the old journal again must assign the same lease ids.
             store.set_next_lease(next_lease);
         }
         match (written, found) {
@@ -258,10 +261,11 @@ impl Journal {
                 };
                 Ok((journal, found.map_or(new, |(.., it)| it.store)))
             }
-            (Err(error), Some((file, file_size_bytes, found))) if error.is_no_room() => {
-                // What was begun takes room. If it stays, the next one is written over it.
+            (Err(error), Some((file, file_size_bytes, found))) if error.is_out_of_space() => {
+                // The unfinished new journal takes space. If it stays, the next rewrite overwrites
+                // it.
                 let _ = storage.remove(NEW_JOURNAL);
-                // A last line that is whole is in force from now on.
+                // A valid last line is in force from now on.
                 file.sync().map_err(failed(&*storage, "sync", JOURNAL))?;
                 tracing::warn!(%error, "the coordinator's journal goes on as it is");
                 let journal = Self {
@@ -280,28 +284,26 @@ impl Journal {
         }
     }
 
-    /// Checks from now on that the journal is still in this directory (CJ4), which is the one that
-    /// was opened.
+    /// Begins to check that the journal stays in `path`, the directory in which it was opened.
     ///
     /// # Errors
     /// [`CoordinatorError::Displaced`].
-    pub fn watch_place(&mut self, path: PathBuf, now: Duration) -> Result<(), CoordinatorError> {
-        self.place = Some(Place::of(path, JOURNAL, now)?);
+    pub fn watch_path(&mut self, path: PathBuf, now: Duration) -> Result<(), CoordinatorError> {
+        self.place = Some(JournalPath::of(path, JOURNAL, now)?);
         Ok(())
     }
 
-    /// Checks that the journal is still where it was opened, if that was not done for a while
-    /// (CJ4).
+    /// Checks that the journal is still where it was opened, if the last check was some time ago.
     ///
     /// # Errors
     /// [`CoordinatorError::Displaced`].
-    pub fn check_place(&mut self, now: Duration) -> Result<(), CoordinatorError> {
+    pub fn check_path(&mut self, now: Duration) -> Result<(), CoordinatorError> {
         let place = self.place.as_mut();
         place.map_or(Ok(()), |place| place.check_if_due(now))
     }
 
-    /// Writes a change and syncs it (CJ1). After an error nothing is known of it, and the journal
-    /// is of no more use.
+    /// Writes and syncs a change. After an error its outcome is unknown, and the journal must not
+    /// be used any more.
     ///
     /// # Errors
     /// [`CoordinatorError::Storage`], [`Displaced`](CoordinatorError::Displaced).
@@ -314,16 +316,16 @@ impl Journal {
             self.has_rest = false;
         }
         let written = self.file.write_at(&bytes, self.size_bytes);
-        // Of a line that found no room not all is there: it was never in force (CJ2).
+        // A line that found the disk full is incomplete, so it was never in force.
         self.has_rest = written.is_err();
         written.map_err(failed(storage, "write", JOURNAL))?;
         self.file.sync().map_err(failed(storage, "sync", JOURNAL))?;
         self.size_bytes += bytes.len() as u64;
         self.last_sum = sum;
-        self.place.as_ref().map_or(Ok(()), Place::check)
+        self.place.as_ref().map_or(Ok(()), JournalPath::check)
     }
 
-    /// Writes the journal anew if its changes outweigh its map (CJ3).
+    /// Rewrites the journal if its changes outweigh its map.
     ///
     /// # Errors
     /// [`CoordinatorError::Storage`].
@@ -338,19 +340,19 @@ impl Journal {
         self.head_size_bytes = size_bytes;
         self.last_sum = last_sum;
         self.has_rest = false;
-        self.place.as_mut().map_or(Ok(()), Place::renew)
+        self.place.as_mut().map_or(Ok(()), JournalPath::renew)
     }
 }
 
-/// Whether a directory has a journal. Nothing is made, and nothing opened.
+/// Returns whether a directory has a journal. Creates and opens nothing.
 pub(super) fn is_there(directory: &Path) -> std::io::Result<bool> {
     directory.join(JOURNAL).try_exists()
 }
 
-/// Refuses a directory, or what else is no file, in place of the journal.
+/// Refuses a directory, or anything else that is not a file, in place of the journal.
 pub(super) fn check_is_file(directory: &Path) -> Result<(), CoordinatorError> {
     let Ok(found) = directory.join(JOURNAL).metadata() else {
-        return Ok(()); // There is none yet; or whoever opens it is told why it cannot.
+        return Ok(()); // Missing, or opening it reports the error.
     };
     if found.is_file() {
         return Ok(());
@@ -367,15 +369,15 @@ pub(super) fn check_is_file(directory: &Path) -> Result<(), CoordinatorError> {
     })
 }
 
-fn refused(why: Unreadable, storage: &dyn Storage) -> CoordinatorError {
+fn refused(why: JournalUnreadable, storage: &dyn Storage) -> CoordinatorError {
     let (file, directory) = (JOURNAL.to_owned(), storage.name());
     match why {
-        Unreadable::Damaged(how) => CoordinatorError::Damaged {
+        JournalUnreadable::Damaged(how) => CoordinatorError::Damaged {
             file,
             directory,
             how,
         },
-        Unreadable::Newer(version) => CoordinatorError::Newer {
+        JournalUnreadable::Newer(version) => CoordinatorError::Newer {
             file,
             directory,
             version,
@@ -395,12 +397,12 @@ fn read_whole(storage: &dyn Storage) -> Result<(Arc<dyn StorageFile>, Vec<u8>), 
     Ok((file, bytes))
 }
 
-/// Writes a map as a journal of one line, in place of the one that is there.
+/// Writes a map as a journal of one line, and replaces the current one with it.
 fn write_new(
     storage: &dyn Storage,
     store: &Store,
 ) -> Result<(Arc<dyn StorageFile>, u64, u32), CoordinatorError> {
-    let head = Head {
+    let head = JournalHead {
         version: VERSION,
         map: store.image(),
     };

@@ -1,18 +1,18 @@
-//! What the control plane needs of a coordinator, rules CP1 to CP6: a small map with revisions,
-//! transactions, leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another, which can
-//! be [`served`] to other processes.
+//! The trait of coordinators (CONTROL-1 to CONTROL-6): a small map with revisions, transactions,
+//! leases and watches. etcd is one (`farleaf-etcd`), [`Embedded`] another, which can be [`served`]
+//! to other processes.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
+//! | [`store`] | the map of [`Embedded`], with revisions and leases, as a plain value |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
-//! | `shared` | [`SharedCoordinator`]: one of whichever kind |
-//! | `started` | [`Started`]: one that records its start before it changes anything |
-//! | `bound` | [`Bound`]: one as the members and clients of one cluster use it |
-//! | [`journal`] | what [`Embedded`] writes into a directory |
-//! | `place` | whether the journal is still the file that its path names |
-//! | [`address`] | how a coordinator is named |
-//! | [`served`] | a coordinator in another process: who serves it, and who asks |
+//! | `shared` | [`SharedCoordinator`]: a coordinator of any kind |
+//! | `started` | [`Started`]: records its start before it changes anything |
+//! | `bound` | [`Bound`]: checks the coordinator's identity; for members and clients of a cluster |
+//! | [`journal`] | the journal of [`Embedded`] |
+//! | `place` | check that the journal is still the file that its path names |
+//! | [`address`] | addresses of coordinators |
+//! | [`served`] | a coordinator in another process: server and client |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
 pub mod address;
@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_lsm::storage::is_no_room;
+use farleaf_lsm::storage::is_out_of_space;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -44,22 +44,22 @@ pub use self::embedded::Embedded;
 pub use self::shared::SharedCoordinator;
 pub use self::started::Started;
 
-/// A key may have so many bytes.
+/// Largest size of a key.
 pub const KEY_SIZE_BYTES_MAX: usize = 512;
 
-/// A value may have so many bytes.
+/// Largest size of a value.
 pub const VALUE_SIZE_BYTES_MAX: usize = 1 << 20;
 
-/// A transaction may have so many compares, and so many writes: etcd has 128, of which some are for
-/// what an implementation adds.
+/// Largest number of comparisons, and of writes, of a transaction. etcd allows 128; implementations
+/// add some of their own.
 pub const TRANSACTION_PART_COUNT_MAX: usize = 120;
 
-/// Keys and values that a transaction writes may have so many bytes: etcd takes requests of up to
-/// 1.5 MiB.
+/// Largest size of the keys and values that a transaction writes. etcd takes requests of up to 1.5
+/// MiB.
 pub const TRANSACTION_SIZE_BYTES_MAX: usize = VALUE_SIZE_BYTES_MAX + (256 << 10);
 
-/// A moment in the coordinator's one order of changes (CP1). The first change has number 2, as
-/// etcd's has; 0 stands for "never".
+/// Position in the coordinator's one order of changes (CONTROL-1). The first change has number 2,
+/// as in etcd; 0 means "never".
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -67,7 +67,7 @@ pub const TRANSACTION_SIZE_BYTES_MAX: usize = VALUE_SIZE_BYTES_MAX + (256 << 10)
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Of a key that is not there.
+    /// Revision of a missing key.
     pub const NEVER: Self = Self(0);
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A lease. Its number is never given again (CP3).
+/// Identifier of a lease, never reused (CONTROL-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub u64);
@@ -88,49 +88,49 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A key, what it has, and since when.
+/// A key with its value and revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Its value.
+    /// Value of the key.
     pub value: Vec<u8>,
-    /// When it came into being: since its last deletion it was there without a gap.
+    /// Revision of the key's creation, after its last deletion.
     pub create_revision: Revision,
-    /// When it was written last.
+    /// Revision of the last write.
     pub mod_revision: Revision,
-    /// With whose end it goes.
+    /// Lease with whose end the key is deleted.
     pub lease: Option<LeaseId>,
 }
 
-/// The keys by which a coordinator presents itself.
+/// Keys of the records by which a coordinator presents its identity.
 pub const IDENTITY_KEYS: [&str; 2] = [CLUSTER_KEY, START_KEY];
 
-/// What was there at a revision.
+/// Keys and values at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When.
+    /// Revision of the snapshot.
     pub revision: Revision,
-    /// In the order of keys.
+    /// Entries in the order of their keys.
     pub entries: Vec<Entry>,
-    /// What lies under [`IDENTITY_KEYS`] at the same revision, whatever was asked for: which
-    /// cluster the coordinator has (ID2), and which start of it this is (ID5).
+    /// Records under [`IDENTITY_KEYS`] at the same revision, whatever the prefix: the coordinator's
+    /// cluster, and its start.
     pub identity: Vec<Entry>,
 }
 
-/// What must hold for a transaction to take effect.
+/// Condition for a transaction to take effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// The key came into being at this revision, or is not there (`Revision::NEVER`).
+    /// The key was created at this revision, or is missing (`Revision::NEVER`).
     Created(String, Revision),
-    /// The key was written last at this revision, or is not there (`Revision::NEVER`).
+    /// The key was last written at this revision, or is missing (`Revision::NEVER`).
     Modified(String, Revision),
-    /// The key is there and has this value.
+    /// The key exists and has this value.
     Holds(String, Vec<u8>),
 }
 
 impl Compare {
-    /// Which key it is about.
+    /// Returns the key that is compared.
     pub fn key(&self) -> &str {
         match self {
             Self::Created(key, _) | Self::Modified(key, _) | Self::Holds(key, _) => key,
@@ -138,19 +138,19 @@ impl Compare {
     }
 }
 
-/// What a transaction does.
+/// A write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// A key gets a value; it goes with the lease, if one is given.
+    /// Sets a key's value. If a lease is given, the key is deleted with its end.
     Put {
         /// The key.
         key: String,
-        /// Its value from then on.
+        /// New value of the key.
         value: Vec<u8>,
-        /// What it goes with.
+        /// Lease to attach the key to.
         lease: Option<LeaseId>,
     },
-    /// A key goes; nothing happens if it is not there.
+    /// Deletes a key; does nothing if it is missing.
     Delete {
         /// The key.
         key: String,
@@ -158,7 +158,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// Which key it changes.
+    /// Returns the key that is written.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -166,30 +166,30 @@ impl Write {
     }
 }
 
-/// Compares and writes: all writes take effect at one revision, or none does (CP2). No key may be
-/// written twice.
+/// Comparisons and writes: all writes take effect at one revision, or none does (CONTROL-2). No key
+/// may be written twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What must hold.
+    /// Conditions that must all hold.
     pub compares: Vec<Compare>,
-    /// What is done then.
+    /// Writes that then take effect.
     pub writes: Vec<Write>,
 }
 
 impl Transaction {
-    /// One that compares and does nothing.
+    /// Creates a transaction without comparisons and writes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With another compare.
+    /// Adds a comparison.
     #[must_use]
     pub fn when(mut self, compare: Compare) -> Self {
         self.compares.push(compare);
         self
     }
 
-    /// With another put, of a key that stays until somebody deletes it.
+    /// Adds a put of a key that stays until it is deleted.
     #[must_use]
     pub fn put(mut self, key: impl Into<String>, value: Vec<u8>) -> Self {
         self.writes.push(Write::Put {
@@ -200,7 +200,7 @@ impl Transaction {
         self
     }
 
-    /// With another put, of a key that goes with a lease.
+    /// Adds a put of a key that is deleted with the end of a lease.
     #[must_use]
     pub fn put_leased(mut self, key: impl Into<String>, value: Vec<u8>, lease: LeaseId) -> Self {
         self.writes.push(Write::Put {
@@ -211,15 +211,15 @@ impl Transaction {
         self
     }
 
-    /// With another deletion.
+    /// Adds a deletion.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
         self.writes.push(Write::Delete { key: key.into() });
         self
     }
 
-    /// Refuses what no coordinator takes: too many parts, keys or values that are too large, a key
-    /// that is written twice.
+    /// Checks the limits of all coordinators: number of parts, sizes of keys and values, and no key
+    /// written twice.
     ///
     /// # Errors
     /// [`CoordinatorError::Invalid`].
@@ -274,43 +274,43 @@ fn check_key(key: &str) -> Result<(), CoordinatorError> {
     })
 }
 
-/// What came of a transaction.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionOutcome {
-    /// All of it took effect, at this revision.
+    /// All writes took effect, at this revision.
     Committed(Revision),
-    /// A compare did not hold, so nothing was done.
+    /// A comparison did not hold, so nothing was done.
     Refused,
-    /// A lease that a write names is over, so nothing was done.
+    /// A lease in a write is over, so nothing was done.
     LeaseGone,
 }
 
-/// What came of keeping a lease alive.
+/// Outcome of keeping a lease alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// It was alive all the time, and is so for this long from when the coordinator was asked
-    /// (CP3).
+    /// The lease was alive all the time, and lives for this duration, counted from the request
+    /// (CONTROL-3).
     Alive(Duration),
-    /// It is over, and all that it held is gone.
+    /// The lease is over, and its keys are deleted.
     Gone,
 }
 
 /// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was written.
+    /// The key was written.
     Put(Entry),
-    /// It went.
+    /// The key was deleted.
     Delete {
-        /// Which.
+        /// The key.
         key: String,
-        /// When.
+        /// Revision of the deletion.
         revision: Revision,
     },
 }
 
 impl Event {
-    /// Whose change it is.
+    /// Returns the changed key.
     pub fn key(&self) -> &str {
         match self {
             Self::Put(entry) => &entry.key,
@@ -318,7 +318,7 @@ impl Event {
         }
     }
 
-    /// When it was.
+    /// Returns the revision of the change.
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put(entry) => entry.mod_revision,
@@ -327,62 +327,67 @@ impl Event {
     }
 }
 
-/// Changes from a revision on, in order and without a gap (CP4).
+/// Changes after a revision, in order and without a gap (CONTROL-4).
 pub trait Watch: Send {
-    /// What has changed since the last call; waits for something if there is nothing, for so long
-    /// at the most. Empty: nothing was seen in that time, which says nothing about what there is.
-    /// Changes of one revision are never in two answers.
+    /// Returns the changes since the last call. If there are none, waits for some, at most for
+    /// `timeout`. An empty result means that nothing was seen in that time; there may still be
+    /// changes. Changes of one revision are always returned together.
     ///
     /// # Errors
-    /// [`CoordinatorError::Compacted`]: what was missed is not known any more. Any other: the watch
-    /// is broken. In both cases it is of no more use: look at all, and watch from there.
+    /// - [`CoordinatorError::Compacted`]: missed changes are no longer kept.
+    /// - Any other: the watch is broken.
+    ///
+    /// In both cases the watch cannot be used any more. Read everything, and watch from there.
     fn next(&mut self, timeout: Duration) -> Result<Vec<Event>, CoordinatorError>;
 }
 
 /// A coordinator. Each call is one round trip, and may wait for as long as the implementation's own
 /// time limit.
 pub trait Coordinator: Send + Sync {
-    /// All keys that begin so, as they are now: no earlier than anything that was committed before
-    /// the call (CP1).
+    /// Reads all keys with a prefix. The result is no older than any change that was committed
+    /// before the call (CONTROL-1).
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`].
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError>;
 
-    /// Compares, and writes if all compares hold (CP2).
+    /// Writes if all comparisons hold (CONTROL-2).
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`]: it did not happen. [`CoordinatorError::OutcomeUnknown`]:
-    /// it happened, or happens yet, or never (CP5). [`CoordinatorError::Invalid`].
+    /// - [`CoordinatorError::Unavailable`]: nothing was done.
+    /// - [`CoordinatorError::OutcomeUnknown`]: it was done, will be done, or never (CONTROL-5).
+    /// - [`CoordinatorError::Invalid`].
     fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError>;
 
-    /// A new lease, of at least so long; and how long it is.
+    /// Grants a new lease that lives at least `time_to_live`. Returns it with its actual time to
+    /// live.
     ///
     /// # Errors
-    /// As of [`transact`](Self::transact); one that was granted and not told ends by itself.
+    /// The errors of [`transact`](Self::transact). A lease that was granted without a reply ends by
+    /// itself.
     fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError>;
 
-    /// Asks for a lease to go on.
+    /// Requests that a lease continues.
     ///
     /// # Errors
-    /// As of [`transact`](Self::transact): it may go on, or not.
+    /// The errors of [`transact`](Self::transact): the lease may continue, or not.
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError>;
 
-    /// Ends a lease, and all that it holds, at one revision or several. Nothing happens if it is
-    /// over already.
+    /// Ends a lease and deletes its keys, at one revision or several. Does nothing if the lease is
+    /// already over.
     ///
     /// # Errors
-    /// As of [`transact`](Self::transact).
+    /// The errors of [`transact`](Self::transact).
     fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError>;
 
-    /// All changes behind this revision, of keys that begin so (CP4).
+    /// Opens a watch of all changes after a revision, of keys with a prefix (CONTROL-4).
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`]. What is not known any more is told by the watch.
+    /// [`CoordinatorError::Unavailable`]. The watch itself reports changes that are no longer kept.
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError>;
 
-    /// Says which cluster the coordinator is expected to have. Where connections have greetings,
-    /// they say so from now on (W16); what else there is to compare, [`Bound`] does.
+    /// Sets the cluster that the coordinator is expected to have. Connections with greetings name
+    /// it from now on; [`Bound`] does the other comparisons.
     fn expect(&self, cluster: ClusterId) {
         let _ = cluster;
     }
@@ -418,38 +423,38 @@ impl<C: Coordinator + ?Sized> Coordinator for Arc<C> {
     }
 }
 
-/// What became of a journal that is not where it was opened (CJ4).
+/// Description of a journal that is no longer where it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Displacement {
-    /// Which file.
+    /// Name of the file.
     pub file: String,
-    /// Where it was.
+    /// Directory in which it was opened.
     pub directory: String,
-    /// What is there.
+    /// State of the path now.
     pub how: String,
 }
 
-/// An operating failure of a coordinator, or of the way to it.
+/// Error of a coordinator, or of the connection to it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CoordinatorError {
-    /// Nothing was done: the coordinator was not reached, or refused to work at the moment.
+    /// Nothing was done: the coordinator could not be reached, or is temporarily unable to work.
     #[error("the coordinator {name} cannot be asked: {how}; it is tried again")]
     Unavailable {
-        /// Which.
+        /// The coordinator.
         name: String,
-        /// What was met.
+        /// Description of the failure.
         how: String,
     },
-    /// No answer came: it was done, or is done yet, or never (CP5).
+    /// No reply arrived: the change was done, will be done, or never (CONTROL-5).
     #[error("the coordinator {name} gave no answer, so what was asked may be done or not: {how}")]
     OutcomeUnknown {
-        /// Which.
+        /// The coordinator.
         name: String,
-        /// What was met.
+        /// Description of the failure.
         how: String,
     },
-    /// The coordinator has another cluster than the one that its caller belongs to (ID2).
+    /// The coordinator has another cluster than its caller.
     #[error(
         "the coordinator has {found}, and {own} was expected: either the directory of the \
          coordinator of {own} was lost or replaced, or this is the address of another one; no file \
@@ -457,12 +462,12 @@ pub enum CoordinatorError {
          or give the right address"
     )]
     OtherCluster {
-        /// The one that was expected.
+        /// The expected cluster.
         own: ClusterId,
-        /// What was found, in words.
+        /// Description of the cluster that was found.
         found: String,
     },
-    /// The coordinator's data are an older copy of what was seen of them (ID5).
+    /// The coordinator's data are older than what was already seen of them.
     #[error(
         "coordinator of {cluster} was rolled back: {} was seen up to {}, but {how}. This server \
          serves nothing from these records and deletes nothing. Restore the newest copy of the \
@@ -470,45 +475,45 @@ pub enum CoordinatorError {
         seen.nonce, seen.revision, seen.nonce.0
     )]
     RolledBack {
-        /// Which cluster it has.
+        /// Cluster of the coordinator.
         cluster: ClusterId,
-        /// What was seen of it.
+        /// The newest state seen.
         seen: Box<SeenStart>,
-        /// What its history lacks.
+        /// Missing part of the coordinator's history.
         how: &'static str,
     },
-    /// A watch asked for changes that are not kept any more.
+    /// A watch needs changes that are no longer kept.
     #[error("changes up to {oldest} are not kept any more: look at everything again")]
     Compacted {
-        /// The oldest revision whose changes are kept.
+        /// Oldest revision whose changes are kept.
         oldest: Revision,
     },
-    /// What was asked is nothing that a coordinator does.
+    /// The request is not valid for any coordinator.
     #[error("{what}")]
     Invalid {
-        /// What is wrong with it.
+        /// Reason why the request is invalid.
         what: String,
     },
     /// The embedded coordinator's directory cannot be read or written.
     #[error("cannot {action} {file} in {directory}: {source}")]
     Storage {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// Of which file.
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// The directory.
         directory: String,
-        /// What the storage said.
+        /// Error of the storage.
         source: std::io::Error,
     },
-    /// The embedded coordinator's directory is not as it was written.
+    /// The embedded coordinator's directory is corrupted.
     #[error("{file} in {directory} is damaged: {how}; restore the directory from a copy")]
     Damaged {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// The directory.
         directory: String,
-        /// How.
+        /// Description of the corruption.
         how: String,
     },
     /// A later version has written the embedded coordinator's directory.
@@ -517,22 +522,22 @@ pub enum CoordinatorError {
          {known}: a newer program has written it; use that program here, too"
     )]
     Newer {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// The directory.
         directory: String,
-        /// Its version.
+        /// Format version of the file.
         version: u32,
-        /// The one that is known.
+        /// Format version that this version knows.
         known: u32,
     },
-    /// Somebody has the directory open.
+    /// Another process has the directory open.
     #[error("{directory} is open in another coordinator: stop that one first")]
     Locked {
-        /// Which.
+        /// The directory.
         directory: String,
     },
-    /// The embedded coordinator's journal was removed or replaced while it was open (CJ4).
+    /// The embedded coordinator's journal was removed or replaced while it was open.
     #[error(
         "{} in {} was removed or replaced while the coordinator had it open ({}), so what it \
          records would be lost: it records and answers nothing any more. Stop its server, put that \
@@ -541,7 +546,7 @@ pub enum CoordinatorError {
         .0.file, .0.directory, .0.how
     )]
     Displaced(Displacement),
-    /// An earlier write to the directory failed, and what is there is not known.
+    /// An earlier write to the directory failed, and the content of the directory is unknown.
     #[error("the coordinator has stopped since {first}; open its directory again")]
     Stopped {
         /// The first failure.
@@ -550,12 +555,12 @@ pub enum CoordinatorError {
 }
 
 impl CoordinatorError {
-    /// Whether the disk was full when an embedded one wrote: the change is not done, and another
-    /// one can be when there is room. A failed sync is none of these.
-    pub fn is_no_room(&self) -> bool {
+    /// Returns whether an embedded coordinator's write found the disk full: the change is not done,
+    /// and later changes can succeed when there is space. A failed sync is not such an error.
+    pub fn is_out_of_space(&self) -> bool {
         let Self::Storage { action, source, .. } = self else {
             return false;
         };
-        is_no_room(source) && *action != "sync"
+        is_out_of_space(source) && *action != "sync"
     }
 }

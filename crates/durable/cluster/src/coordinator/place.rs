@@ -1,7 +1,7 @@
-//! Whether the journal is still the file that its path names.
+//! Check that the journal is still the file that its path names.
 //!
-//! A process goes on writing a file that was removed, or whose directory was moved away or replaced
-//! by a copy. A restart would not find what was written since. So nothing may be acknowledged then.
+//! A process can keep writing a file that was removed, or whose directory was moved away or
+//! replaced by a copy. A restart would not find these writes. So nothing may be acknowledged then.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use super::{CoordinatorError, Displacement};
 
-/// So often the path is looked at, beside after each change.
+/// Interval of checks, in addition to those after each change.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where a journal was opened, and which file was there.
+/// Path and identity of the open journal.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct JournalPath {
     directory: PathBuf,
     file: &'static str,
     opened: FileNumber,
     checked_at: Duration,
 }
 
-/// What tells a file from all others that are there.
+/// Numbers that tell a file from all other existing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileNumber {
     device: u64,
@@ -37,8 +37,8 @@ fn number_of(path: &Path) -> io::Result<FileNumber> {
     })
 }
 
-impl Place {
-    /// Remembers the file that was just opened in a directory.
+impl JournalPath {
+    /// Records the file that was just opened in a directory.
     ///
     /// # Errors
     /// [`CoordinatorError::Displaced`].
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Remembers the file that was just put in place of the other one.
+    /// Records the file that has just replaced the other one.
     pub(super) fn renew(&mut self) -> Result<(), CoordinatorError> {
         self.opened = self.look()?;
         Ok(())
@@ -78,7 +78,7 @@ impl Place {
         Err(displaced(&self.directory, self.file, how))
     }
 
-    /// The same, if it was not checked for a while.
+    /// Does the check if the last one was some time ago.
     pub(super) fn check_if_due(&mut self, now: Duration) -> Result<(), CoordinatorError> {
         if now < self.checked_at.saturating_add(INTERVAL) {
             return Ok(());

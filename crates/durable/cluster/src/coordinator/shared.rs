@@ -1,4 +1,4 @@
-//! A coordinator of whichever kind, for who does not care.
+//! A coordinator of any kind, behind a shared pointer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ids::ClusterId;
 
-/// A coordinator of whichever kind. Clones are the same one.
+/// A coordinator of any kind. Clones share it.
 #[derive(Clone)]
 pub struct SharedCoordinator {
     inner: Arc<dyn Coordinator>,
@@ -18,7 +18,7 @@ pub struct SharedCoordinator {
 }
 
 impl SharedCoordinator {
-    /// This one, which messages call by this name.
+    /// Wraps a coordinator; `name` is used in messages.
     pub fn new(inner: impl Coordinator + 'static, name: &str) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -26,7 +26,7 @@ impl SharedCoordinator {
         }
     }
 
-    /// What messages call it.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! A coordinator that changes nothing before its start is recorded (ID5).
+//! A coordinator that records its start before it changes anything.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::error::ClusterError;
 use crate::ids::ClusterId;
 use crate::starts::begin_start;
 
-/// The coordinator of this process. Where its disk has no room for the start, nobody could tell
-/// what this process records from what an earlier one did: so it reads, and keeps leases alive, and
-/// records the start before the first change.
+/// The coordinator of this process. If the disk is too full for recording the start, it only reads
+/// and keeps leases alive, and records the start before the first change. Without that record,
+/// changes of this process could not be told from those of an earlier one.
 #[derive(Debug)]
 pub struct Started<C> {
     inner: C,
@@ -21,17 +21,17 @@ pub struct Started<C> {
 }
 
 impl<C: Coordinator> Started<C> {
-    /// Records that the coordinator is started.
+    /// Records that the coordinator has started.
     ///
     /// # Errors
-    /// As of [`begin_start`]; a full disk is none.
+    /// The errors of [`begin_start`], except for a full disk.
     pub fn begin(inner: C) -> Result<Self, ClusterError> {
         let started = Self {
             inner,
             is_recorded: Mutex::new(false),
         };
         match started.record() {
-            Err(ClusterError::Coordinator(error)) if error.is_no_room() => {
+            Err(ClusterError::Coordinator(error)) if error.is_out_of_space() => {
                 tracing::error!(
                     "cannot record that the coordinator was started, so it grants and changes \
                      nothing until there is room: {error}; make room on its disk"
@@ -53,7 +53,7 @@ impl<C: Coordinator> Started<C> {
         Ok(())
     }
 
-    /// Before each change.
+    /// Ensures before each change that the start is recorded.
     fn ensure(&self) -> Result<(), CoordinatorError> {
         self.record().map_err(|error| match error {
             ClusterError::Coordinator(error) => error,

@@ -1,6 +1,5 @@
 //! The map of the embedded coordinator as a plain value: revisions, leases, the last changes. It
-//! knows no clock, no file and no thread; what changes it is a [`Change`], and the same changes
-//! make the same map.
+//! uses no clock, file or thread. Only [`Change`]s modify it, and equal changes produce equal maps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,25 +11,25 @@ use super::{
     TransactionOutcome, Write,
 };
 
-/// The last so many changes of keys are kept for watches.
+/// Number of key changes that are kept for watches.
 pub const HISTORY_EVENT_COUNT_MAX: usize = 100_000;
 
-/// The revision of an empty map.
+/// Revision of an empty map.
 const FIRST_REVISION: Revision = Revision(1);
 
-/// What changes a map, and is all that is written of it.
+/// A change of the map, as written to the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// Writes of a transaction whose compares held, all at one revision.
+    /// Writes of a transaction whose comparisons held, all at one revision.
     Write(Vec<KeyChange>),
-    /// A lease of so many milliseconds; its number is the next one.
+    /// A new lease with this time to live in milliseconds; its number is the next one.
     Grant(u64),
-    /// The end of a lease, by time or by wish.
+    /// The end of a lease, by time or by revocation.
     End(LeaseId),
 }
 
-/// A key that is written, or goes.
+/// A written or deleted key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyChange {
@@ -40,7 +39,7 @@ pub enum KeyChange {
     Delete(String),
 }
 
-/// A lease: how long it is, and when it ends by the clock of whoever keeps the map.
+/// A lease: its time to live, and its end by the clock of the map's owner.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     time_to_live: Duration,
@@ -55,7 +54,7 @@ pub struct Store {
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: u64,
     history: VecDeque<Event>,
-    /// Changes up to here are not kept.
+    /// Revision up to which changes are not kept.
     compacted: Revision,
 }
 
@@ -75,27 +74,27 @@ impl Default for Store {
 /// A key as it is written: key, value, created, modified, lease.
 type EntryImage = (String, Vec<u8>, Revision, Revision, Option<LeaseId>);
 
-/// A map as it is written whole: all but the changes that watches may want.
+/// The whole map as it is written, without the changes kept for watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Image {
-    /// The revision of the last change.
+pub struct StoreImage {
+    /// Revision of the last change.
     pub revision: Revision,
-    /// The number of the next lease.
+    /// Number of the next lease.
     pub next_lease: u64,
-    /// Leases, with how long each is in milliseconds.
+    /// Leases with their time to live in milliseconds.
     pub leases: Vec<(LeaseId, u64)>,
-    /// Keys in their order: key, value, created, modified, lease.
+    /// Keys in order: key, value, created, modified, lease.
     pub entries: Vec<EntryImage>,
 }
 
 impl Store {
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// All keys that begin so.
+    /// Returns all keys with a prefix.
     pub fn range(&self, prefix: &str) -> Snapshot {
         let entries = self
             .entries
@@ -113,7 +112,7 @@ impl Store {
         }
     }
 
-    /// What a transaction would come to: the change to apply, or why there is none.
+    /// Evaluates a transaction: the change to apply, or the reason why there is none.
     pub fn judge(&self, transaction: &Transaction) -> Result<Change, TransactionOutcome> {
         let holds = |compare: &Compare| {
             let entry = self.entries.get(compare.key());
@@ -153,11 +152,10 @@ impl Store {
         Ok(Change::Write(changes))
     }
 
-    /// Does what a change says; leases that begin do so at `now`. Says what cannot be, and leaves
-    /// the map as it was then.
+    /// Applies a change; new leases begin at `now`. An invalid change leaves the map unchanged.
     ///
     /// # Errors
-    /// A change that this map cannot have been written for.
+    /// A description, if the change cannot have been written for this map.
     pub fn apply(&mut self, change: &Change, now: Duration) -> Result<(), String> {
         match change {
             Change::Write(changes) => self.write(changes),
@@ -236,7 +234,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps the history within its limit, by whole revisions.
+    /// Trims the history to its limit, by whole revisions.
     fn forget_old(&mut self) {
         while self.history.len() > HISTORY_EVENT_COUNT_MAX {
             let oldest = self
@@ -247,7 +245,7 @@ impl Store {
         }
     }
 
-    /// Keeps no changes up to this revision.
+    /// Discards the changes up to a revision.
     pub fn compact(&mut self, up_to: Revision) {
         while self
             .history
@@ -259,23 +257,23 @@ impl Store {
         self.compacted = self.compacted.max(up_to.min(self.revision));
     }
 
-    /// Leaves numbers of leases out: those that another start of this coordinator may have given,
-    /// from data that are not there any more (ID2).
+    /// Skips lease numbers that another start of this coordinator may have assigned from data that
+    /// no longer exist.
     pub fn skip_leases(&mut self, count: u64) {
         self.next_lease = self.next_lease.saturating_add(count);
     }
 
-    /// The number that the next lease has.
+    /// Returns the number of the next lease.
     pub fn next_lease(&self) -> LeaseId {
         LeaseId(self.next_lease)
     }
 
-    /// Takes a [skip](Self::skip_leases) back.
+    /// Reverts a [skip](Self::skip_leases).
     pub(super) fn set_next_lease(&mut self, next: LeaseId) {
         self.next_lease = next.0;
     }
 
-    /// Has a lease go on from `now`, if it is there.
+    /// Extends a lease from `now` on, if it exists.
     pub fn keep_alive(&mut self, lease: LeaseId, now: Duration) -> KeepAlive {
         let Some(lease) = self.leases.get_mut(&lease) else {
             return KeepAlive::Gone;
@@ -284,30 +282,30 @@ impl Store {
         KeepAlive::Alive(lease.time_to_live)
     }
 
-    /// Whether there is such a lease.
+    /// Returns whether a lease exists.
     pub fn has_lease(&self, lease: LeaseId) -> bool {
         self.leases.contains_key(&lease)
     }
 
-    /// Gives every lease its whole time again, as after a start.
+    /// Renews every lease for its whole time, as after a start.
     pub fn renew_all(&mut self, now: Duration) {
         for lease in self.leases.values_mut() {
             lease.ends_at = now.saturating_add(lease.time_to_live);
         }
     }
 
-    /// The first lease that is over at `now`.
+    /// Returns the first lease that is over at `now`.
     pub fn over(&self, now: Duration) -> Option<LeaseId> {
         let mut over = self.leases.iter().filter(|(_, lease)| lease.ends_at <= now);
         over.next().map(|(id, _)| *id)
     }
 
-    /// When the next lease is over, if none goes on.
+    /// Returns when the next lease ends without a keep-alive.
     pub fn next_end(&self) -> Option<Duration> {
         self.leases.values().map(|lease| lease.ends_at).min()
     }
 
-    /// The changes behind a revision, of keys that begin so.
+    /// Returns the changes after a revision, of keys with a prefix.
     ///
     /// # Errors
     /// [`CoordinatorError::Compacted`].
@@ -323,11 +321,11 @@ impl Store {
         Ok(wanted.cloned().collect())
     }
 
-    /// The map as it is written whole.
-    pub fn image(&self) -> Image {
+    /// Returns the image of the whole map.
+    pub fn image(&self) -> StoreImage {
         let leases = self.leases.iter();
         let entries = self.entries.values().cloned();
-        Image {
+        StoreImage {
             revision: self.revision,
             next_lease: self.next_lease,
             leases: leases
@@ -347,11 +345,11 @@ impl Store {
         }
     }
 
-    /// The map of an image, its leases as of `now`; no changes up to then are kept.
+    /// Creates the map of an image, with its leases as of `now`; no earlier changes are kept.
     ///
     /// # Errors
-    /// What in the image cannot be.
-    pub fn from_image(image: Image, now: Duration) -> Result<Self, String> {
+    /// A description of what is impossible in the image.
+    pub fn from_image(image: StoreImage, now: Duration) -> Result<Self, String> {
         let mut store = Self {
             revision: image.revision,
             next_lease: image.next_lease,

@@ -1,81 +1,88 @@
-//! What administrators want: begun, or refused with the reason.
+//! Requests of administrators: started, or refused with the reason.
 
-use super::{Action, Planner, Step, load};
+use super::{Action, PlanStep, Planner, load};
 use crate::coordinator::{Compare, Transaction};
 use crate::ids::ServerId;
 use crate::record::region::{Key, REPLICA_COUNT_MAX};
 use crate::record::room::low_below_bytes;
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
-use crate::record::{Phase, Record, RegionRecord, Room, Wish, WishAnswer, WishKind, wish_key};
-use crate::view::Seen;
+use crate::record::{
+    AdminReply, AdminRequest, AdminRequestKind, Phase, Record, RegionRecord, SpaceState,
+    admin_request_key,
+};
+use crate::view::RevisionedRecord;
 
-/// So many answers are kept for those who asked.
-const ANSWER_COUNT_MAX: usize = 64;
+/// Maximum number of replies that are kept; the oldest are deleted first, read or not.
+const REPLY_COUNT_MAX: usize = 64;
 
-/// What a wish comes to: a record to write with more beside it, or why not.
+/// Decision on a request: the record to write with more writes, or the reason of a refusal.
 type Begun = Result<(Action, RegionRecord, Transaction), String>;
 
 impl Planner<'_> {
-    /// Looks at all wishes that have no answer.
-    pub(super) fn wishes(&mut self) {
-        for (number, wish) in &self.view.wishes {
-            if wish.record.answer.is_none() {
-                self.wish(*number, wish);
+    /// Decides all requests without a reply.
+    pub(super) fn admin_requests(&mut self) {
+        for (number, admin_request) in &self.view.admin_requests {
+            if admin_request.record.answer.is_none() {
+                self.admin_request(*number, admin_request);
             }
         }
-        self.forget_answers();
+        self.remove_old_replies();
     }
 
-    /// Answers that nobody reads go, the oldest first.
-    fn forget_answers(&mut self) {
-        let wishes = self.view.wishes.iter();
-        let mut answered: Vec<_> = wishes
+    /// Deletes the oldest replies that were not read.
+    fn remove_old_replies(&mut self) {
+        let admin_requests = self.view.admin_requests.iter();
+        let mut answered: Vec<_> = admin_requests
             .filter(|(_, it)| it.record.answer.is_some())
             .collect();
-        answered.sort_by_key(|(_, wish)| wish.modified);
-        let surplus = answered.len().saturating_sub(ANSWER_COUNT_MAX);
-        for (number, wish) in answered.into_iter().take(surplus) {
-            let (table, region) = wish.record.kind.region();
-            let key = wish_key(*number);
-            self.plan.steps.push(Step {
-                action: Action::ForgetAnswer,
+        answered.sort_by_key(|(_, admin_request)| admin_request.modified);
+        let surplus = answered.len().saturating_sub(REPLY_COUNT_MAX);
+        for (number, admin_request) in answered.into_iter().take(surplus) {
+            let (table, region) = admin_request.record.kind.region();
+            let key = admin_request_key(*number);
+            self.plan.steps.push(PlanStep {
+                action: Action::RemoveReply,
                 table,
                 region: Some(region),
                 transaction: Transaction::new()
-                    .when(Compare::Modified(key.clone(), wish.modified))
+                    .when(Compare::Modified(key.clone(), admin_request.modified))
                     .delete(key),
             });
         }
     }
 
-    fn wish(&mut self, number: u64, wish: &Seen<Wish>) {
-        let (table, region) = wish.record.kind.region();
+    fn admin_request(&mut self, number: u64, admin_request: &RevisionedRecord<AdminRequest>) {
+        let (table, region) = admin_request.record.kind.region();
         if self.busy.contains(&region) {
-            return; // The next plan looks at it.
+            return; // The next plan decides it.
         }
         let seen = self.view.regions.get(&region);
         let Some(seen) = seen.filter(|it| it.record.table == table) else {
-            return self.refuse(number, wish, format!("there is no {region} in {table}"));
+            return self.refuse(
+                number,
+                admin_request,
+                format!("there is no {region} in {table}"),
+            );
         };
         let is_dropping = (self.view.tables.get(&table)).is_some_and(|table| table.record.dropping);
         if is_dropping {
-            return self.refuse(number, wish, format!("{table} is being dropped"));
+            return self.refuse(number, admin_request, format!("{table} is being dropped"));
         }
-        match self.begin(&wish.record.kind, &seen.record) {
-            Err(why) => self.refuse(number, wish, why),
+        match self.begin(&admin_request.record.kind, &seen.record) {
+            Err(why) => self.refuse(number, admin_request, why),
             Ok((action, record, more)) => {
-                let answered = answer(number, wish, WishAnswer::Begun, more);
+                let answered = answer(number, admin_request, AdminReply::Begun, more);
                 self.step_with(action, seen, &record, answered);
             }
         }
     }
 
-    fn refuse(&mut self, number: u64, wish: &Seen<Wish>, why: String) {
+    fn refuse(&mut self, number: u64, admin_request: &RevisionedRecord<AdminRequest>, why: String) {
         let why = cut(why, FAILURE_SIZE_BYTES_MAX);
-        let (table, region) = wish.record.kind.region();
-        let refused = WishAnswer::Refused(why.clone());
-        let transaction = answer(number, wish, refused, Transaction::new());
-        self.plan.steps.push(Step {
+        let (table, region) = admin_request.record.kind.region();
+        let refused = AdminReply::Refused(why.clone());
+        let transaction = answer(number, admin_request, refused, Transaction::new());
+        self.plan.steps.push(PlanStep {
             action: Action::Refuse(why),
             table,
             region: Some(region),
@@ -83,8 +90,8 @@ impl Planner<'_> {
         });
     }
 
-    fn begin(&mut self, kind: &WishKind, record: &RegionRecord) -> Begun {
-        if let WishKind::GiveUp { servers, .. } = kind {
+    fn begin(&mut self, kind: &AdminRequestKind, record: &RegionRecord) -> Begun {
+        if let AdminRequestKind::GiveUp { servers, .. } = kind {
             let record = self.given_up(record, servers)?;
             return Ok((Action::GiveUp, record, Transaction::new()));
         }
@@ -99,9 +106,9 @@ impl Planner<'_> {
             ..record.clone()
         };
         match kind {
-            WishKind::Split { at, .. } => self.begin_split(opened, at),
-            WishKind::Move { from, to, .. } => self.begin_move(opened, *from, *to),
-            WishKind::GiveUp { .. } => unreachable!("it is done above"),
+            AdminRequestKind::Split { at, .. } => self.begin_split(opened, at),
+            AdminRequestKind::Move { from, to, .. } => self.begin_move(opened, *from, *to),
+            AdminRequestKind::GiveUp { .. } => unreachable!("it is done above"),
         }
     }
 
@@ -132,8 +139,8 @@ impl Planner<'_> {
             if !self.is_usable(&record, there) {
                 return Err(format!("{to} is lost, and cannot take the region over"));
             }
-            if self.view.room_of(to) == Room::Full {
-                return Err(self.no_room(to));
+            if self.view.space_of(to) == SpaceState::Full {
+                return Err(self.no_space_reason(to));
             }
             record.phase = Phase::HandingOver {
                 to: there.number,
@@ -149,9 +156,9 @@ impl Planner<'_> {
         }
         if !self
             .loads
-            .has_room(to, load::size_bytes(self.view, &record))
+            .has_space(to, load::size_bytes(self.view, &record))
         {
-            return Err(self.no_room(to));
+            return Err(self.no_space_reason(to));
         }
         let arriving = self.add_backup_on(&mut record, to);
         let arriving = arriving.ok_or_else(|| format!("{to} is not there"))?;
@@ -170,8 +177,8 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// CP22: why a server gets nothing.
-    fn no_room(&self, server: ServerId) -> String {
+    /// Returns why a server gets no replicas for lack of space (CONTROL-22).
+    fn no_space_reason(&self, server: ServerId) -> String {
         let report = self.view.server_report(server);
         let capacity = report.map_or(0, |report| report.capacity_bytes);
         let free = report.and_then(|report| report.free_bytes).unwrap_or(0);
@@ -183,12 +190,20 @@ impl Planner<'_> {
     }
 }
 
-/// A transaction that answers a wish, too, if nobody has.
-fn answer(number: u64, wish: &Seen<Wish>, answer: WishAnswer, more: Transaction) -> Transaction {
-    let answered = Wish {
+/// Adds the reply to a request to a transaction, on the condition that the request has none yet.
+fn answer(
+    number: u64,
+    admin_request: &RevisionedRecord<AdminRequest>,
+    answer: AdminReply,
+    more: Transaction,
+) -> Transaction {
+    let answered = AdminRequest {
         answer: Some(answer),
-        ..wish.record.clone()
+        ..admin_request.record.clone()
     };
-    more.when(Compare::Modified(wish_key(number), wish.modified))
-        .put(wish_key(number), answered.encode())
+    more.when(Compare::Modified(
+        admin_request_key(number),
+        admin_request.modified,
+    ))
+    .put(admin_request_key(number), answered.encode())
 }

@@ -1,15 +1,15 @@
-//! Moves for an even load, when nothing else is to be done (CP20).
+//! Moves for an even load, when nothing else is to be done (CONTROL-20).
 //!
-//! Each move makes the difference between the two servers smaller, so moves come to an end while
-//! nothing else changes.
+//! Each move reduces the difference between the two servers. So balancing ends while nothing else
+//! changes.
 
 use super::{Action, Planner, load};
 use crate::ids::ServerId;
-use crate::record::{Phase, RegionRecord, Room};
-use crate::view::Seen;
+use crate::record::{Phase, RegionRecord, SpaceState};
+use crate::view::RevisionedRecord;
 
 impl<'v> Planner<'v> {
-    /// One move at the most: of bytes first, then of primaries.
+    /// Plans at most one move: of bytes first, then of primaries.
     pub(super) fn balance(&mut self) {
         let is_allowed = self.moving_count() < self.options.move_count_max;
         if is_allowed && !self.balance_bytes() {
@@ -17,8 +17,8 @@ impl<'v> Planner<'v> {
         }
     }
 
-    /// Regions that are as they should be.
-    fn quiet_regions(&self) -> impl Iterator<Item = &'v Seen<RegionRecord>> + use<'v> {
+    /// Returns the regions that have all their replicas and no phase.
+    fn quiet_regions(&self) -> impl Iterator<Item = &'v RevisionedRecord<RegionRecord>> + use<'v> {
         let view = self.view;
         view.regions.values().filter(move |seen| {
             let table = view.tables.get(&seen.record.table);
@@ -29,22 +29,22 @@ impl<'v> Planner<'v> {
         })
     }
 
-    /// The replica whose move from the fullest to the emptiest server evens them most.
+    /// Moves the replica that evens bytes most, from the fullest to the emptiest server.
     fn balance_bytes(&mut self) -> bool {
         let fullest = self.loads.iter().max_by_key(|(_, load)| load.size_bytes);
-        let with_room = self
+        let with_space = self
             .loads
             .iter()
-            .filter(|(server, _)| self.loads.has_room(*server, load::REPLICA_SIZE_BYTES_MIN));
-        let emptiest = with_room.min_by_key(|(_, load)| load.size_bytes);
+            .filter(|(server, _)| self.loads.has_space(*server, load::REPLICA_SIZE_BYTES_MIN));
+        let emptiest = with_space.min_by_key(|(_, load)| load.size_bytes);
         let (Some((from, more)), Some((to, less))) = (fullest, emptiest) else {
             return false;
         };
         let difference = more.size_bytes.saturating_sub(less.size_bytes);
-        // Empty replicas count little, and are spread, too.
+        // Empty replicas count a little, so that they are spread, too.
         let is_small = difference < self.options.imbalance_bytes_min
             && more.size_bytes >= self.options.imbalance_bytes_min;
-        // A twentieth of what a server has is not worth a move.
+        // A twentieth of a server's bytes is not worth a move.
         let is_little = difference <= more.size_bytes / 20;
         if is_small || is_little || difference < 2 * load::REPLICA_SIZE_BYTES_MIN {
             return false;
@@ -54,18 +54,23 @@ impl<'v> Planner<'v> {
             record.replica_on(from).is_some()
                 && record.replica_on(to).is_none()
                 && size_bytes.saturating_mul(2) <= difference
-                && self.loads.has_room(to, size_bytes)
+                && self.loads.has_space(to, size_bytes)
         };
         let movable = self.quiet_regions().filter(|seen| fits(&seen.record));
         let largest = movable.max_by_key(|seen| {
-            // Backups rather than primaries: moving those stops nobody.
+            // Prefers backups to primaries: moving them interrupts no operations.
             let is_backup = seen.record.primary.is_some_and(|it| it.server != from);
             (load::size_bytes(self.view, &seen.record), is_backup)
         });
         largest.is_some_and(|seen| self.begin_balancing(seen, from, to))
     }
 
-    fn begin_balancing(&mut self, seen: &Seen<RegionRecord>, from: ServerId, to: ServerId) -> bool {
+    fn begin_balancing(
+        &mut self,
+        seen: &RevisionedRecord<RegionRecord>,
+        from: ServerId,
+        to: ServerId,
+    ) -> bool {
         let mut record = seen.record.clone();
         let Some(leaving) = record.replica_on(from) else {
             return false;
@@ -81,7 +86,7 @@ impl<'v> Planner<'v> {
         true
     }
 
-    /// The primary whose hand-over to a backup evens operations most.
+    /// Hands over the primary that evens operations most.
     fn balance_primaries(&mut self) {
         let mut best = None;
         for seen in self.quiet_regions() {
@@ -95,16 +100,16 @@ impl<'v> Planner<'v> {
                 let server = backup.replica.server;
                 let there = self.loads.of(server).operations_per_second;
                 let is_drained = self.view.drains.contains(&server);
-                let has_room = self.view.room_of(server) == Room::Enough;
+                let has_space = self.view.space_of(server) == SpaceState::Enough;
                 let difference = here.saturating_sub(there);
-                // A tenth of what a server does is not worth a stop, nor are a few operations,
-                // which come and go.
+                // A tenth of a server's operations is not worth an interruption, nor are a few
+                // operations, which fluctuate.
                 let is_worth =
                     difference > here / 10 && difference >= self.options.imbalance_operations_min;
                 let evens = operations.saturating_mul(2) <= difference
                     && is_worth
                     && !is_drained
-                    && has_room;
+                    && has_space;
                 if evens && best.is_none_or(|(_, _, gain)| operations > gain) {
                     best = Some((seen, backup.replica.number, operations));
                 }

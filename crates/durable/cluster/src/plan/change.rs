@@ -1,16 +1,16 @@
-//! Backups that get in sync, and what is done by several steps: moves, hand-overs, splits.
+//! Backups that get in sync, and changes in several steps: moves, hand-overs, splits.
 
 use super::{Action, Planner, load};
 use crate::coordinator::{Compare, Transaction};
 use crate::ids::{RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
 use crate::record::region::Key;
-use crate::record::{Backup, IDS_KEY, Ids, Phase, Record, RegionRecord, Replica, Room};
-use crate::view::Seen;
+use crate::record::{Backup, IDS_KEY, Ids, Phase, Record, RegionRecord, Replica, SpaceState};
+use crate::view::RevisionedRecord;
 
 impl Planner<'_> {
-    /// Backups of which the primary says that they are in sync count as such (CP14).
-    pub(super) fn mark_in_sync(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Marks backups as in sync that the primary reports as such (CONTROL-14).
+    pub(super) fn mark_in_sync(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let Some(report) = self.primary_report(&seen.record) else {
             return false;
         };
@@ -18,7 +18,7 @@ impl Planner<'_> {
         for backup in &mut record.backups {
             let is_open = self.view.report(record.region, backup.replica).is_some();
             backup.in_sync |= report.in_sync.contains(&backup.replica.number)
-                || (is_open && self.options.omission.leaves_out(Check::InSyncIsReported));
+                || (is_open && self.options.omission.skips_check(Check::InSyncIsReported));
         }
         let mut in_sync = record.backups.iter().filter(|it| it.in_sync);
         record.is_unproven &= !in_sync.all(|it| report.in_sync.contains(&it.replica.number));
@@ -29,26 +29,26 @@ impl Planner<'_> {
         true
     }
 
-    /// Goes on with what is being done.
-    pub(super) fn go_on_with_phase(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Continues the phase of a region.
+    pub(super) fn continue_phase(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         match seen.record.phase.clone() {
             Phase::Steady => false,
-            Phase::Moving { leaving, arriving } => self.go_on_moving(seen, leaving, arriving),
+            Phase::Moving { leaving, arriving } => self.continue_move(seen, leaving, arriving),
             Phase::HandingOver { to, old_leaves } => self.hand_over(seen, to, old_leaves),
             Phase::Splitting { at, child } => self.split(seen, &at, child),
         }
     }
 
-    fn go_on_moving(
+    fn continue_move(
         &mut self,
-        seen: &Seen<RegionRecord>,
+        seen: &RevisionedRecord<RegionRecord>,
         leaving: ReplicaNumber,
         arriving: ReplicaNumber,
     ) -> bool {
         let mut record = seen.record.clone();
         let arrived = record.backup(arriving).filter(|it| it.in_sync);
         if arrived.is_none_or(|it| !self.is_usable(&record, it.replica)) {
-            return false; // It is being filled, or lost: its primary says so.
+            return false; // Being filled, or lost: its primary reports that.
         }
         if record.primary.is_some_and(|it| it.number == leaving) {
             record.phase = Phase::HandingOver {
@@ -64,16 +64,16 @@ impl Planner<'_> {
         true
     }
 
-    /// The primary has stopped, so the backup takes over (CP15).
+    /// Promotes the backup of a hand-over after the primary has stopped (CONTROL-15).
     fn hand_over(
         &mut self,
-        seen: &Seen<RegionRecord>,
+        seen: &RevisionedRecord<RegionRecord>,
         to: ReplicaNumber,
         old_leaves: bool,
     ) -> bool {
         let mut record = seen.record.clone();
         let is_stopped = self.primary_report(&record).is_some_and(|it| it.stopped)
-            || self.options.omission.leaves_out(Check::PrimaryIsOver);
+            || self.options.omission.skips_check(Check::PrimaryIsOver);
         let new = record.backup(to).copied();
         let new = new.filter(|it| self.is_usable(&record, it.replica));
         let (Some(old), Some(new), true) = (record.primary, new, is_stopped) else {
@@ -81,11 +81,11 @@ impl Planner<'_> {
         };
         record.backups.retain(|it| it.replica.number != to);
         if !old_leaves {
-            // It has all that it has acknowledged.
+            // The old primary has everything that it acknowledged.
             record.backups.push(Backup::in_sync(old));
         }
         record.primary = Some(new.replica);
-        if !self.options.omission.leaves_out(Check::EpochIsRaised) {
+        if !self.options.omission.skips_check(Check::EpochIsRaised) {
             record.epoch = record.epoch.next();
         }
         record.phase = Phase::Steady;
@@ -93,8 +93,8 @@ impl Planner<'_> {
         true
     }
 
-    /// The primary has prepared the split and stopped, so the region becomes two (CP17).
-    fn split(&mut self, seen: &Seen<RegionRecord>, at: &Key, child: RegionId) -> bool {
+    /// Splits a region in two, after the primary has prepared the split and stopped (CONTROL-17).
+    fn split(&mut self, seen: &RevisionedRecord<RegionRecord>, at: &Key, child: RegionId) -> bool {
         let mut record = seen.record.clone();
         let Some(report) = self.primary_report(&record) else {
             return false;
@@ -139,20 +139,24 @@ impl Planner<'_> {
         true
     }
 
-    /// A region with too few replicas gets a backup.
-    pub(super) fn add_backup(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
+    /// Adds a backup to a region with too few replicas.
+    pub(super) fn add_backup(
+        &mut self,
+        seen: &RevisionedRecord<RegionRecord>,
+        wanted: usize,
+    ) -> bool {
         let is_moving = matches!(seen.record.phase, Phase::Moving { .. });
         let wanted = wanted + usize::from(is_moving);
         if seen.record.replicas().count() >= wanted {
             return false;
         }
         if self.primary_report(&seen.record).is_none() {
-            return true; // It is not open yet, and nothing else can be done.
+            return true; // Not open yet: nothing else can be done.
         }
         let mut record = seen.record.clone();
         record.is_new = false;
         let Some(replica) = self.draw_backup(&mut record) else {
-            let what = if self.loads.lacks_room_alone(&record) {
+            let what = if self.loads.lacks_only_space(&record) {
                 "a server with room for another backup"
             } else {
                 "a server for another backup"
@@ -164,7 +168,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Adds a backup on the server that is to have it.
+    /// Adds a backup on the server that is to have the next one.
     pub(super) fn draw_backup(&mut self, record: &mut RegionRecord) -> Option<Replica> {
         let region = record.region;
         let is_avoided = |server: ServerId| self.options.avoided.contains(&(region, server));
@@ -172,7 +176,7 @@ impl Planner<'_> {
         self.add_backup_on(record, server)
     }
 
-    /// Adds a backup on this server, if that is alive.
+    /// Adds a backup on this server, if the server is alive.
     pub(super) fn add_backup_on(
         &mut self,
         record: &mut RegionRecord,
@@ -186,15 +190,19 @@ impl Planner<'_> {
         Some(replica)
     }
 
-    /// A region with too many backups loses one: one that is being filled, if there is any, on a
-    /// server that is drained, on one with little room, on the one with most.
-    pub(super) fn remove_surplus(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
+    /// Removes a backup from a region with too many. Prefers one that is catching up, on a drained
+    /// server, on one with little free space, and on the one with the most bytes.
+    pub(super) fn remove_surplus(
+        &mut self,
+        seen: &RevisionedRecord<RegionRecord>,
+        wanted: usize,
+    ) -> bool {
         let is_steady = seen.record.phase == Phase::Steady;
         if !is_steady || seen.record.replicas().count() <= wanted {
             return false;
         }
-        // CP14: of one whose life is over the primary will say that it has failed: that one is the
-        // surplus then, and no living one is.
+        // The primary will report a member whose life is over as failed. Until then that member is
+        // the surplus, and no live one is removed (CONTROL-14).
         let mut members = seen.record.members();
         if members.any(|it| !self.is_usable(&seen.record, it)) {
             return false;
@@ -207,7 +215,7 @@ impl Planner<'_> {
             (
                 !backup.in_sync,
                 is_drained,
-                self.view.room_of(server),
+                self.view.space_of(server),
                 self.loads.of(server).size_bytes,
                 server,
             )
@@ -220,8 +228,8 @@ impl Planner<'_> {
         true
     }
 
-    /// A replica on a server that is drained begins to move.
-    pub(super) fn drain(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Begins to move a replica off a drained server.
+    pub(super) fn drain(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let drained = (seen.record.replicas()).find(|it| self.view.drains.contains(&it.server));
         let is_steady = seen.record.phase == Phase::Steady;
         let (Some(leaving), true) = (drained, is_steady) else {
@@ -236,12 +244,15 @@ impl Planner<'_> {
         }
         record.is_new = false;
         let Some(arriving) = self.draw_backup(&mut record) else {
-            let with_room = if self.loads.lacks_room_alone(&record) {
+            let with_space = if self.loads.lacks_only_space(&record) {
                 " with room"
             } else {
                 ""
             };
-            let what = format!("a server{with_room} that takes what {} has", leaving.server);
+            let what = format!(
+                "a server{with_space} that takes what {} has",
+                leaving.server
+            );
             self.wait(record.region, what);
             return false;
         };
@@ -253,17 +264,19 @@ impl Planner<'_> {
         true
     }
 
-    /// CP22: a primary on a full disk, which can write nothing, hands over to a backup that can.
-    pub(super) fn leave_full(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Hands a primary on a full disk, which cannot write, over to a backup that can (CONTROL-22).
+    pub(super) fn hand_over_full_primary(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let record = &seen.record;
-        let room = |replica: Replica| self.view.room_of(replica.server);
-        let is_full = record.primary.is_some_and(|it| room(it) == Room::Full);
+        let room = |replica: Replica| self.view.space_of(replica.server);
+        let is_full = record
+            .primary
+            .is_some_and(|it| room(it) == SpaceState::Full);
         let is_steady = record.phase == Phase::Steady;
         if !is_full || !is_steady || self.primary_report(record).is_none() {
             return false;
         }
         let usable = self.usable_backups(record).into_iter();
-        let able = usable.filter(|it| room(it.replica) == Room::Enough);
+        let able = usable.filter(|it| room(it.replica) == SpaceState::Enough);
         let least = able.min_by_key(|it| {
             let is_drained = self.view.drains.contains(&it.replica.server);
             let load = self.loads.of(it.replica.server);
@@ -281,9 +294,9 @@ impl Planner<'_> {
         true
     }
 
-    /// How many regions are being moved, or begin to be by this plan.
+    /// Returns the number of regions that are being moved, or begin to be by this plan.
     pub(super) fn moving_count(&self) -> usize {
-        let is_moving = |it: &&Seen<RegionRecord>| {
+        let is_moving = |it: &&RevisionedRecord<RegionRecord>| {
             matches!(
                 it.record.phase,
                 Phase::Moving { .. } | Phase::HandingOver { .. }
@@ -297,12 +310,13 @@ impl Planner<'_> {
         self.view.regions.values().filter(is_moving).count() + begun.count()
     }
 
-    /// Draws the number of another region: the transaction takes it, if nobody else has. `Err`: the
-    /// record with the counters cannot be read, or has forgotten some (CP23).
+    /// Draws the number of another region; the transaction takes it, if no other process has.
+    /// Returns `Err` if the record with the counters cannot be read, or has lost numbers
+    /// (CONTROL-23).
     pub(super) fn draw_region(&self) -> Result<(RegionId, Transaction), String> {
         let seen = self.view.ids.as_ref();
         let seen = seen.ok_or("the record with the counters cannot be read")?;
-        if let Some((region, server)) = self.view.copies_in_the_way().first() {
+        if let Some((region, server)) = self.view.blocking_copies().first() {
             return Err(format!(
                 "{server} has a copy of {region}, of which the coordinator has never heard \
                  (`farleaf cluster status` says more)"

@@ -1,14 +1,14 @@
-//! A region's first primary; primaries and backups that are lost.
+//! A region's first primary; lost primaries and backups.
 
 use super::{Action, Planner, load};
 use crate::ids::ReplicaNumber;
 use crate::omission::Check;
 use crate::record::{Backup, Phase, PrimaryReport, RegionRecord, Replica};
-use crate::view::Seen;
+use crate::view::RevisionedRecord;
 
 impl Planner<'_> {
-    /// A region that nobody has ever served gets a primary.
-    pub(super) fn place_first(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Gives a primary to a region that has never had one.
+    pub(super) fn place_first(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let mut record = seen.record.clone();
         if record.primary.is_some() {
             return false;
@@ -16,7 +16,7 @@ impl Planner<'_> {
         let server = self.loads.for_primary();
         let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
         else {
-            let what = if self.loads.lacks_room_alone(&record) {
+            let what = if self.loads.lacks_only_space(&record) {
                 "a server with room for its first replica"
             } else {
                 "a server for its first replica"
@@ -33,9 +33,9 @@ impl Planner<'_> {
         true
     }
 
-    /// A region of which the primary says that it is open is new no more (CP18): its only server,
-    /// when it comes back without its copy, has lost it.
-    pub(super) fn mark_opened(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Marks a region as not new when its primary reports it open (CONTROL-18). From then on, its
+    /// only server has lost the copy if it comes back without it.
+    pub(super) fn mark_opened(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         if !seen.record.is_new || self.primary_report(&seen.record).is_none() {
             return false;
         }
@@ -45,19 +45,20 @@ impl Planner<'_> {
         true
     }
 
-    /// A replica can do what was ordered: its life goes on, and it has not said that it is broken.
+    /// Returns whether a replica can carry out its order: its life continues, and it is not
+    /// reported broken.
     pub(super) fn is_usable(&self, record: &RegionRecord, replica: Replica) -> bool {
         self.view.is_alive(replica) && !self.is_broken(record, replica)
     }
 
-    /// It says, in the life in which it was ordered, that it is broken (CP16). That its copy can go
-    /// on when all members are back does not make it whole.
+    /// Returns whether a replica is reported broken in the life in which it was ordered
+    /// (CONTROL-16). A broken replica does not count as intact because its copy could continue.
     fn is_broken(&self, record: &RegionRecord, replica: Replica) -> bool {
         let report = self.view.report(record.region, replica);
         report.is_some_and(|it| it.broken.is_some())
     }
 
-    /// The members that can do what was ordered.
+    /// Returns the in-sync backups that can carry out orders.
     pub(super) fn usable_backups(&self, record: &RegionRecord) -> Vec<Backup> {
         let backups = record.backups.iter().copied();
         backups
@@ -65,9 +66,9 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// A primary whose life is over, or that is broken, is replaced by a backup in sync (CP13).
-    /// True: it was, or cannot be.
-    pub(super) fn replace_primary(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Replaces a primary whose life is over, or that is broken, by an in-sync backup (CONTROL-13).
+    /// Returns true if the primary was replaced, or must be but cannot.
+    pub(super) fn replace_primary(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let omission = self.options.omission;
         let Some(primary) = seen.record.primary else {
             return false;
@@ -76,7 +77,7 @@ impl Planner<'_> {
             return false;
         }
         let mut usable = self.usable_backups(&seen.record);
-        if omission.leaves_out(Check::PromotedWasInSync) {
+        if omission.skips_check(Check::PromotedWasInSync) {
             let backups = seen.record.backups.iter().copied();
             usable = backups
                 .filter(|it| self.view.is_alive(it.replica))
@@ -85,7 +86,7 @@ impl Planner<'_> {
         let least = usable.iter().min_by_key(|it| {
             let load = self.loads.of(it.replica.server);
             let is_drained = self.view.drains.contains(&it.replica.server);
-            let room = self.view.room_of(it.replica.server);
+            let room = self.view.space_of(it.replica.server);
             (room, is_drained, load.primary_count, it.replica.number)
         });
         let Some(promoted) = least.map(|it| it.replica) else {
@@ -96,7 +97,7 @@ impl Planner<'_> {
         members.extend(self.lost_members(&seen.record));
         let mut record = seen.record.clone();
         promote(&mut record, promoted, members);
-        if omission.leaves_out(Check::EpochIsRaised) {
+        if omission.skips_check(Check::EpochIsRaised) {
             record.epoch = seen.record.epoch;
         }
         let operations = load::operations_per_second(self.view, &record);
@@ -105,8 +106,9 @@ impl Planner<'_> {
         true
     }
 
-    /// CP18: members whose lives are over, the old primary among them, stay members until the new
-    /// primary says that they are lost: it may be lost with them, without having said anything.
+    /// Returns the members whose lives are over, including the old primary. They stay members until
+    /// the new primary reports them as failed: it may be lost with them before reporting anything
+    /// (CONTROL-18).
     fn lost_members(&self, record: &RegionRecord) -> Vec<Backup> {
         let members = record.members();
         let lost = members.filter(|it| !self.view.is_alive(*it));
@@ -117,23 +119,23 @@ impl Planner<'_> {
         .collect()
     }
 
-    /// What the primary says at the record's epoch.
+    /// Returns the primary's report at the record's epoch.
     pub(super) fn primary_report(&self, record: &RegionRecord) -> Option<&PrimaryReport> {
         let report = self.view.report(record.region, record.primary?)?;
         let is_current = report.epoch == record.epoch;
         report.primary.as_ref().filter(|_| is_current)
     }
 
-    /// Backups that are broken, or of which the primary says that they have failed, leave; and ones
-    /// that were never in sync, when their lives are over (CP14). A phase that needs one of them
-    /// ends. One that was in sync is not dropped for its life alone: the primary may have died with
-    /// it, and what it has is all that anybody has then (CP18).
-    pub(super) fn drop_lost(&mut self, seen: &Seen<RegionRecord>) -> bool {
+    /// Removes backups that are broken or reported as failed, and catching-up ones whose lives are
+    /// over (CONTROL-14). A phase that needs one of them ends. An in-sync backup is not removed
+    /// only because its life is over: the primary may have died with it, and then its copy is
+    /// needed (CONTROL-18).
+    pub(super) fn drop_lost(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
         let failed: Vec<ReplicaNumber> = self
             .primary_report(&seen.record)
             .map_or(Vec::new(), |it| it.failed.clone());
         let is_lost = |backup: &Backup| {
-            let is_told = !self.options.omission.leaves_out(Check::LossIsTold);
+            let is_told = !self.options.omission.skips_check(Check::LossIsReported);
             let is_usable = if backup.in_sync && is_told {
                 !self.is_broken(&seen.record, backup.replica)
             } else {
@@ -152,8 +154,8 @@ impl Planner<'_> {
     }
 }
 
-/// Ends a phase whose replicas are not there any more. A primary that may have stopped for it
-/// goes on at another epoch: at its own it never does (CP15).
+/// Ends a phase whose replicas are gone. A primary that may have stopped for it continues at the
+/// next epoch, since it never does at the current one (CONTROL-15).
 fn end_phase_without(record: &mut RegionRecord) {
     let is_there = |number| record.replicas().any(|it| it.number == number);
     let goes_on = match &record.phase {
@@ -170,7 +172,7 @@ fn end_phase_without(record: &mut RegionRecord) {
     record.phase = Phase::Steady;
 }
 
-/// Makes a backup primary at the next epoch, with these members. What was being done ends.
+/// Makes a backup primary at the next epoch, with these members, and ends the phase.
 fn promote(record: &mut RegionRecord, promoted: Replica, members: Vec<Backup>) {
     record.primary = Some(promoted);
     record.epoch = record.epoch.next();

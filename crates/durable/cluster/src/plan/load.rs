@@ -1,42 +1,46 @@
-//! What each server has, with what a plan has given it, and which one is to have more.
+//! Bytes, primaries and operations of each server, including those that the current plan adds, and
+//! the choice of servers for new replicas.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{RegionId, ServerId};
 use crate::record::room::low_below_bytes;
-use crate::record::{RegionRecord, Room};
+use crate::record::{RegionRecord, SpaceState};
 use crate::view::View;
 
-/// A replica counts as so many bytes more than it says, so that empty ones are spread, too.
+/// Bytes that each replica counts in addition to its reported size, so that empty replicas are
+/// spread, too.
 pub(super) const REPLICA_SIZE_BYTES_MIN: u64 = 1 << 20;
 
-/// What a server has.
+/// Bytes, primaries and operations of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
-    /// Of all its replicas.
+pub(super) struct ServerLoad {
+    /// Size of all its replicas, in bytes.
     pub(super) size_bytes: u64,
-    /// Primaries.
+    /// Number of primaries.
     pub(super) primary_count: u64,
-    /// Operations of its primaries in a second, and one for each of these.
+    /// Operations of its primaries per second, plus one for each primary.
     pub(super) operations_per_second: u64,
-    /// Of `size_bytes` those that are to come, and may not be on its disk yet.
+    /// Part of `size_bytes` that is still to arrive, and may not be on the disk yet.
     coming_size_bytes: u64,
 }
 
-/// The servers that can have replicas, with what they have.
+/// Servers that can have replicas, with their loads.
 #[derive(Debug)]
-pub(super) struct Loads<'v> {
+pub(super) struct ServerLoads<'v> {
     view: &'v View,
-    servers: BTreeMap<ServerId, Load>,
+    servers: BTreeMap<ServerId, ServerLoad>,
 }
 
-impl<'v> Loads<'v> {
+impl<'v> ServerLoads<'v> {
     pub(super) fn new(view: &'v View) -> Self {
-        // A server whose record cannot be decoded is alive, and gets nothing.
+        // A server whose record cannot be decoded is alive, but gets nothing.
         let usable = view.servers.keys().filter(|it| !view.drains.contains(it));
         let mut loads = Self {
             view,
-            servers: usable.map(|server| (*server, Load::default())).collect(),
+            servers: usable
+                .map(|server| (*server, ServerLoad::default()))
+                .collect(),
         };
         for seen in view.regions.values() {
             let record = &seen.record;
@@ -61,7 +65,7 @@ impl<'v> Loads<'v> {
         }
     }
 
-    /// The same, of a replica that is to be filled.
+    /// Adds the load of a replica that is to be filled.
     pub(super) fn add_coming(&mut self, server: ServerId, size_bytes: u64) {
         self.add(server, size_bytes);
         if let Some(load) = self.servers.get_mut(&server) {
@@ -77,17 +81,18 @@ impl<'v> Loads<'v> {
         }
     }
 
-    /// The servers that can have more, with what they have.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ServerId, Load)> + '_ {
+    /// Returns the servers that can have more replicas, with their loads.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ServerId, ServerLoad)> + '_ {
         self.servers.iter().map(|(server, load)| (*server, *load))
     }
 
-    pub(super) fn of(&self, server: ServerId) -> Load {
+    pub(super) fn of(&self, server: ServerId) -> ServerLoad {
         self.servers.get(&server).copied().unwrap_or_default()
     }
 
-    /// CP22: whether a server has room for so many bytes more, and is not low on it then.
-    pub(super) fn has_room(&self, server: ServerId, needed: u64) -> bool {
+    /// Returns whether a server has space for `needed` more bytes, and is not low afterwards
+    /// (CONTROL-22).
+    pub(super) fn has_space(&self, server: ServerId, needed: u64) -> bool {
         let load = self.of(server);
         let report = self.view.server_report(server);
         let capacity = report.map_or(0, |report| report.capacity_bytes);
@@ -99,15 +104,15 @@ impl<'v> Loads<'v> {
         is_within && free.is_none_or(|free| free >= wanted)
     }
 
-    /// The server that is to have the first primary of a region. CP22: one that is low on room only
-    /// if there is no other, and a full one never.
+    /// Returns the server for the first primary of a region. A server low on space is chosen only
+    /// if there is no other, and a full one never (CONTROL-22).
     pub(super) fn for_primary(&self) -> Option<ServerId> {
         let able = self
             .iter()
-            .filter(|(server, _)| self.view.room_of(*server) != Room::Full);
+            .filter(|(server, _)| self.view.space_of(*server) != SpaceState::Full);
         let least = able.min_by_key(|(server, load)| {
             (
-                !self.has_room(*server, REPLICA_SIZE_BYTES_MIN),
+                !self.has_space(*server, REPLICA_SIZE_BYTES_MIN),
                 load.primary_count,
                 load.size_bytes,
                 *server,
@@ -116,14 +121,14 @@ impl<'v> Loads<'v> {
         least.map(|(server, _)| server)
     }
 
-    /// Whether a server could have another replica of a region if it had room.
-    pub(super) fn lacks_room_alone(&self, record: &RegionRecord) -> bool {
+    /// Returns whether a server could have another replica of a region if it had space.
+    pub(super) fn lacks_only_space(&self, record: &RegionRecord) -> bool {
         self.iter()
             .any(|(server, _)| record.replica_on(server).is_none())
     }
 
-    /// The server that is to have another replica of a region: one that has none of it, and room;
-    /// one that is to be avoided only if there is no other.
+    /// Returns the server for another replica of a region: one with space and without a replica of
+    /// the region. An avoided server is chosen only if there is no other.
     pub(super) fn for_backup(
         &self,
         record: &RegionRecord,
@@ -131,7 +136,7 @@ impl<'v> Loads<'v> {
     ) -> Option<ServerId> {
         let needed = size_bytes(self.view, record);
         let free = self.iter().filter(|(server, _)| {
-            record.replica_on(*server).is_none() && self.has_room(*server, needed)
+            record.replica_on(*server).is_none() && self.has_space(*server, needed)
         });
         let least = free.min_by_key(|(server, load)| {
             (
@@ -145,14 +150,14 @@ impl<'v> Loads<'v> {
     }
 }
 
-/// How much a replica of a region is, by what its primary says.
+/// Returns the size of a region's replica, as its primary reports it.
 pub(super) fn size_bytes(view: &View, record: &RegionRecord) -> u64 {
     let report = record.primary.and_then(|it| view.report(record.region, it));
     let told = report.map_or(0, |it| it.size_bytes);
     told.saturating_add(REPLICA_SIZE_BYTES_MIN)
 }
 
-/// How much a region's primary has to do.
+/// Returns the operations per second of a region's primary.
 pub(super) fn operations_per_second(view: &View, record: &RegionRecord) -> u64 {
     let report = record.primary.and_then(|it| view.report(record.region, it));
     report
@@ -160,7 +165,8 @@ pub(super) fn operations_per_second(view: &View, record: &RegionRecord) -> u64 {
         .saturating_add(1)
 }
 
-/// Whether a region is as it should be: nothing is being done, and all are alive and in sync.
+/// Returns whether a region has no phase and the wanted number of replicas, all of them alive, in
+/// sync and not broken.
 pub(super) fn is_quiet(view: &View, record: &RegionRecord, wanted: usize) -> bool {
     let is_steady = record.phase == crate::record::Phase::Steady;
     let is_whole = record.members().count() == wanted

@@ -1,50 +1,53 @@
-//! What the master would do next: a pure function of what it sees (CP11 to CP20).
+//! The master's next steps, as a pure function of its view (CONTROL-11 to CONTROL-20).
 //!
-//! A plan is a list of [`Step`]s, each a transaction that takes effect only on the records that it
-//! was made for. No step waits for another one of the same plan; a region is in one at the most.
-//! What is to be done by several steps is in the region's record ([`Phase`](crate::record::Phase)),
-//! so a new master goes on where the old one stopped.
+//! A plan is a list of [`PlanStep`]s. Each is a transaction that takes effect only on the records
+//! that it was planned on. No step depends on another one of the same plan, and a region has at
+//! most one. Changes in several steps are in the region's record ([`Phase`](crate::record::Phase)),
+//! so a new master continues where the old one ended.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `load` | which server is to have what comes next |
-//! | `failover` | primaries and backups that are lost |
-//! | `recovery` | regions of which every member is lost |
+//! | `load` | choice of the server for the next replica |
+//! | `failover` | lost primaries and backups |
+//! | `recovery` | regions that have lost all members |
 //! | `change` | backups that get in sync, moves, hand-overs, splits |
-//! | `wishes` | what administrators want |
+//! | `admin_requests` | requests of administrators |
 //! | `balance` | moves for an even load |
 
+mod admin_requests;
 mod balance;
 mod change;
 mod failover;
 mod load;
 mod recovery;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use self::load::Loads;
+use self::load::ServerLoads;
 use crate::coordinator::{Compare, Transaction};
 use crate::ids::{RegionId, ServerId, TableId};
 use crate::omission::{Check, Omission};
 use crate::record::{Record, RegionRecord};
-use crate::view::{Seen, View};
+use crate::view::{RevisionedRecord, View};
 
-/// What a plan goes by, beside what is seen.
+/// Parameters of plans, apart from the view.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
     /// Whether regions are moved for an even load.
     pub balances: bool,
-    /// So many regions are moved, handed over or filled anew for balance and drains at once.
+    /// Largest number of regions that are moved, handed over or refilled at once for balance and
+    /// drains.
     pub move_count_max: usize,
-    /// Servers whose sizes differ by less than so many bytes are balanced.
+    /// Difference of two servers' sizes, in bytes, below which they are not balanced, if the fuller
+    /// one has at least that much.
     pub imbalance_bytes_min: u64,
-    /// Servers whose primaries' operations in a second differ by less than so many are balanced.
+    /// Difference of two servers' operations per second below which primaries are not balanced.
     pub imbalance_operations_min: u64,
-    /// Servers on which a primary could not keep a backup lately: the last to get another one.
+    /// Servers on which a primary could not keep a backup lately; they are chosen last for another
+    /// one.
     pub avoided: BTreeSet<(RegionId, ServerId)>,
-    /// A check that is left out, in tests of the tests.
+    /// A check that a test leaves out.
     #[doc(hidden)]
     pub omission: Omission,
 }
@@ -62,45 +65,45 @@ impl Default for PlanOptions {
     }
 }
 
-/// What a step is about.
+/// Kind of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A region gets its first primary.
+    /// Gives a region its first primary.
     Place,
-    /// A backup in sync becomes primary.
+    /// Promotes an in-sync backup to primary.
     Promote,
-    /// All members were lost; the one with the newest log goes on (CP18).
+    /// Continues with the newest log after all members were lost (CONTROL-18).
     Recover,
-    /// Replicas that are lost leave; and what was being done without them ends.
+    /// Removes lost replicas, and ends a phase that needs them.
     DropReplicas,
-    /// A region was opened: it never begins from nothing again.
+    /// Notes that a region was opened, so that it never starts empty again.
     MarkOpened,
-    /// Backups count as in sync.
+    /// Marks backups as in sync.
     MarkInSync,
-    /// A backup is ordered.
+    /// Orders a backup on a server.
     AddBackup(ServerId),
-    /// A replica begins to move.
+    /// Begins to move a replica to a server.
     BeginMove(ServerId),
-    /// A primary is told to stop, for a backup.
+    /// Orders a primary to stop, so that a backup takes over.
     BeginHandOver,
-    /// The backup becomes primary.
+    /// Promotes the backup of a hand-over.
     HandOver,
-    /// A replica that is not needed leaves.
+    /// Removes a replica that is not needed.
     RemoveReplica,
-    /// A primary is told to prepare a split.
+    /// Orders a primary to prepare a split.
     BeginSplit,
-    /// A region becomes two.
+    /// Splits a region in two; the number of the new one.
     Split(RegionId),
-    /// Members that do not come back are given up (CP19).
+    /// Gives up members that do not come back (CONTROL-19).
     GiveUp,
-    /// A region of a dropped table goes.
+    /// Removes a region of a dropped table.
     DropRegion,
-    /// A dropped table goes.
+    /// Removes a dropped table.
     DropTable,
-    /// A wish cannot be done.
+    /// Refuses a request, with the reason.
     Refuse(String),
-    /// An answer to a wish goes, which nobody has read.
-    ForgetAnswer,
+    /// Deletes a reply to a request that was never read.
+    RemoveReply,
 }
 
 impl fmt::Display for Action {
@@ -126,27 +129,27 @@ impl fmt::Display for Action {
             Self::GiveUp => "members that do not come back are given up",
             Self::DropRegion => "regions of it go, as it was dropped",
             Self::DropTable => "it goes, as it was dropped and has no regions any more",
-            Self::Refuse(why) => return write!(formatter, "a wish is refused: {why}"),
-            Self::ForgetAnswer => "an answer goes that nobody has read",
+            Self::Refuse(why) => return write!(formatter, "a request is refused: {why}"),
+            Self::RemoveReply => "an answer goes that nobody has read",
         };
         formatter.write_str(text)
     }
 }
 
-/// A change that the master would make.
+/// A change planned by the master.
 #[derive(Clone, Debug)]
-pub struct Step {
-    /// What it is.
+pub struct PlanStep {
+    /// Kind of the step.
     pub action: Action,
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Of which region, if of one.
+    /// The region, if the step concerns one.
     pub region: Option<RegionId>,
-    /// The change; the master adds that it is master (CP11).
+    /// The change; the master adds the comparison that it is master (CONTROL-11).
     pub transaction: Transaction,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlanStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.region {
             Some(region) => write!(formatter, "{region} of {}: {}", self.table, self.action),
@@ -155,37 +158,39 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why a region is not served, or not as it should be, and nothing can be done about it.
+/// Reason why a region is not served or incomplete, while nothing can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which region.
+    /// The region.
     pub region: RegionId,
-    /// For what.
+    /// Description of what the region waits for.
     pub what: String,
 }
 
-/// A plan.
+/// Steps to execute, and regions that wait.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// What can be done now.
-    pub steps: Vec<Step>,
-    /// What waits for servers to come, or to come back.
+pub struct MasterPlan {
+    /// Steps that can be executed now.
+    pub steps: Vec<PlanStep>,
+    /// Regions that wait for servers.
     pub waiting: Vec<Waiting>,
 }
 
-/// What the master would do next: nothing while a server refuses the records (ID5). They are an
-/// older copy then, by which a replica that lacks acknowledged writes could become primary. Nothing
-/// either before a cluster of an older version is adopted (ID1): its servers do nothing till then.
-pub fn plan(view: &View, options: &PlanOptions) -> Plan {
+/// Plans the master's next steps. The plan is empty in two cases:
+///
+/// - A server refuses the records. They are an older copy then, by which a replica that lacks
+///   acknowledged writes could become primary.
+/// - A cluster of an older version is not adopted: its servers do nothing until then.
+pub fn plan(view: &View, options: &PlanOptions) -> MasterPlan {
     if !view.refusals.is_empty() {
-        return Plan::default();
+        return MasterPlan::default();
     }
     if view.is_unadopted() {
         let waiting = view.regions.keys().map(|region| Waiting {
             region: *region,
             what: "`farleaf cluster adopt`".to_owned(),
         });
-        return Plan {
+        return MasterPlan {
             steps: Vec::new(),
             waiting: waiting.collect(),
         };
@@ -193,60 +198,65 @@ pub fn plan(view: &View, options: &PlanOptions) -> Plan {
     let mut planner = Planner {
         view,
         options,
-        loads: Loads::new(view),
-        plan: Plan::default(),
+        loads: ServerLoads::new(view),
+        plan: MasterPlan::default(),
         busy: BTreeSet::new(),
     };
     planner.drop_tables();
     for seen in view.regions.values() {
         planner.region(seen);
     }
-    planner.tell_of_the_unknown();
-    planner.wishes();
+    planner.report_unknown_copies();
+    planner.admin_requests();
     if options.balances && planner.plan.steps.is_empty() {
         planner.balance();
     }
     planner.plan
 }
 
-/// So many regions of a dropped table go at once: each is one write.
+/// Number of regions of a dropped table that are removed at once: each is one write.
 const DROP_REGION_COUNT_MAX: usize = 64;
 
 struct Planner<'v> {
     view: &'v View,
     options: &'v PlanOptions,
-    loads: Loads<'v>,
-    plan: Plan,
-    /// Regions that a step of this plan is about.
+    loads: ServerLoads<'v>,
+    plan: MasterPlan,
+    /// Regions with a step in this plan.
     busy: BTreeSet<RegionId>,
 }
 
 impl Planner<'_> {
-    /// A step that writes a region's record, on the one that was seen (CP11).
-    fn step(&mut self, action: Action, seen: &Seen<RegionRecord>, record: &RegionRecord) {
+    /// Adds a step that writes a region's record, compared with the seen one (CONTROL-11).
+    fn step(
+        &mut self,
+        action: Action,
+        seen: &RevisionedRecord<RegionRecord>,
+        record: &RegionRecord,
+    ) {
         self.step_with(action, seen, record, Transaction::new());
     }
 
-    /// Such a step, with more writes.
+    /// Adds such a step with more writes.
     fn step_with(
         &mut self,
         action: Action,
-        seen: &Seen<RegionRecord>,
+        seen: &RevisionedRecord<RegionRecord>,
         record: &RegionRecord,
         more: Transaction,
     ) {
         let key = record.key();
         if let Err(how) = record.check(&key) {
-            // Its numbers have come to their end, which no honest record's do.
+            // The record's numbers are exhausted, which never happens to a valid record.
             self.wait(record.region, format!("somebody to mend its record: {how}"));
             return;
         }
         let mut transaction = more.put(key.clone(), record.encode());
-        if !self.options.omission.leaves_out(Check::RecordIsCompared) {
+        if !self.options.omission.skips_check(Check::RecordIsCompared) {
             transaction = transaction.when(Compare::Modified(key, seen.modified));
         }
         self.busy.insert(record.region);
-        self.plan.steps.push(Step {
+        self.plan.steps.push(PlanStep {
             action,
             table: record.table,
             region: Some(record.region),
@@ -254,12 +264,12 @@ impl Planner<'_> {
         });
     }
 
-    /// CP23: says of which regions there are copies that the coordinator has forgotten.
-    fn tell_of_the_unknown(&mut self) {
-        let in_the_way = self.view.copies_in_the_way().into_iter();
+    /// Reports copies of regions that the coordinator has lost (CONTROL-23).
+    fn report_unknown_copies(&mut self) {
+        let in_the_way = self.view.blocking_copies().into_iter();
         let in_the_way: BTreeSet<RegionId> = in_the_way.map(|(region, _)| region).collect();
         let mut servers: BTreeMap<RegionId, Vec<String>> = BTreeMap::new();
-        for (region, server) in self.view.copies_of_the_unknown() {
+        for (region, server) in self.view.copies_of_unknown_regions() {
             servers.entry(region).or_default().push(server.to_string());
         }
         for (region, servers) in servers {
@@ -288,11 +298,11 @@ impl Planner<'_> {
         self.plan.waiting.push(Waiting { region, what });
     }
 
-    /// The next step of a region, if it needs one.
-    fn region(&mut self, seen: &Seen<RegionRecord>) {
+    /// Plans the next step of a region, if it needs one.
+    fn region(&mut self, seen: &RevisionedRecord<RegionRecord>) {
         let record = &seen.record;
         let Some(table) = self.view.tables.get(&record.table) else {
-            return; // Its table cannot be decoded: nobody knows what is wanted.
+            return; // The table cannot be decoded.
         };
         if table.record.dropping {
             return;
@@ -302,18 +312,18 @@ impl Planner<'_> {
             || self.replace_primary(seen)
             || self.drop_lost(seen)
             || self.mark_in_sync(seen)
-            || self.go_on_with_phase(seen)
+            || self.continue_phase(seen)
             || self.add_backup(seen, wanted)
             || self.remove_surplus(seen, wanted)
             || self.drain(seen)
-            || self.leave_full(seen)
+            || self.hand_over_full_primary(seen)
             || self.mark_opened(seen);
-        self.wait_for_room(record);
+        self.wait_for_space(record);
     }
 
-    /// A primary that is not open, and could be if its disk was not full, is waited for: nobody
-    /// else has everything, or it would be broken (RS10).
-    fn wait_for_room(&mut self, record: &RegionRecord) {
+    /// Reports that a region waits for free space on its primary's disk. If another member had
+    /// everything, the primary would be broken instead.
+    fn wait_for_space(&mut self, record: &RegionRecord) {
         let Some(primary) = record.primary else {
             return;
         };
@@ -328,7 +338,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Regions of dropped tables go, then the tables.
+    /// Removes the regions of dropped tables, then the tables.
     fn drop_tables(&mut self) {
         for table in self.view.tables.values().filter(|it| it.record.dropping) {
             let mut transaction = Transaction::new();
@@ -351,7 +361,7 @@ impl Planner<'_> {
                 }
                 Action::DropRegion
             };
-            self.plan.steps.push(Step {
+            self.plan.steps.push(PlanStep {
                 action,
                 table: table.record.table,
                 region: None,

@@ -1,36 +1,36 @@
-//! Regions of which every member is lost: they wait for all of them to come back, and the one with
-//! the newest log goes on (CP18, CP19).
+//! Regions that have lost all members: they wait for all of them to come back, and continue with
+//! the newest log (CONTROL-18, CONTROL-19).
 
 use super::{Action, Planner};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
-use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, Room, ServerReport};
-use crate::view::Seen;
+use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, ServerReport, SpaceState};
+use crate::view::RevisionedRecord;
 
-/// The last way out where a region waits for a server.
+/// Remedy of last resort, for a region that waits for a server.
 const OR_GIVE_UP: &str =
     "(or to be given up by `farleaf cluster give-up`: what nobody else has is lost then)";
 
-/// A member that has come back with its copy: in a new life, or since there is room for it.
+/// A member that is back with its copy: in a new life, or because there is space for it again.
 #[derive(Clone, Copy, Debug)]
-struct Returned {
+struct ReturnedMember {
     replica: Replica,
     life: Life,
     copy: CopyReport,
 }
 
-/// What is known of a member's copy while no member can do what is ordered.
-enum Found {
-    Returned(Returned),
-    /// It is there and damaged: to wait for it helps nobody.
+/// State of a member's copy while no member can carry out orders.
+enum CopyState {
+    ReturnedMember(ReturnedMember),
+    /// The copy is damaged, so waiting for it is useless.
     Damaged(String),
-    /// It may come yet: what is waited for.
+    /// The copy may still come; describes what is waited for.
     Awaited(String),
 }
 
 impl Planner<'_> {
-    /// A region without any member that is usable goes on with the newest log, or waits.
-    pub(super) fn recover(&mut self, seen: &Seen<RegionRecord>) {
+    /// Continues a region without usable members with the newest log, or reports what it waits for.
+    pub(super) fn recover(&mut self, seen: &RevisionedRecord<RegionRecord>) {
         let record = &seen.record;
         if let Some(record) = self.never_opened(record) {
             self.step(Action::Recover, seen, &record);
@@ -39,14 +39,14 @@ impl Planner<'_> {
         let (mut returned, mut damaged, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
         for member in record.members() {
             match self.found(record, member) {
-                Found::Returned(member) => returned.push(member),
-                Found::Damaged(how) => damaged.push(how),
-                Found::Awaited(what) => awaited.push(what),
+                CopyState::ReturnedMember(member) => returned.push(member),
+                CopyState::Damaged(how) => damaged.push(how),
+                CopyState::Awaited(what) => awaited.push(what),
             }
         }
-        let is_omitted = self.options.omission.leaves_out(Check::AllMembersAreBack);
+        let is_omitted = self.options.omission.skips_check(Check::AllMembersAreBack);
         if returned.is_empty() {
-            // What is damaged is waited for, too, as nobody else has anything.
+            // No other member has a copy, so damaged ones are waited for, too.
             awaited.append(&mut damaged);
         }
         if returned.is_empty() || (!is_omitted && !awaited.is_empty()) {
@@ -55,13 +55,13 @@ impl Planner<'_> {
             self.wait(record.region, what);
             return;
         }
-        if let Some(record) = self.go_on_with(record, &returned) {
+        if let Some(record) = self.continue_with(record, &returned) {
             self.step(Action::Recover, seen, &record);
         }
     }
 
-    /// The record of a region whose only server has come back without it, and that nobody has told
-    /// to be open: it never was, since what is opened is on the disk first (RH5).
+    /// Returns the record of a region that was never opened and whose only server is back without a
+    /// copy. An opened region has its copy on disk before anything is acknowledged.
     fn never_opened(&self, record: &RegionRecord) -> Option<RegionRecord> {
         let primary = record.primary.filter(|_| record.is_new)?;
         let life = *self.view.lives.get(&primary.server)?;
@@ -76,19 +76,19 @@ impl Planner<'_> {
         })
     }
 
-    /// What a member's server, in the life that it has now, says of the member's copy.
-    fn found(&self, record: &RegionRecord, replica: Replica) -> Found {
+    /// Returns the state of a member's copy, as its server reports it in its current life.
+    fn found(&self, record: &RegionRecord, replica: Replica) -> CopyState {
         let server = replica.server;
         let life = self.view.lives.get(&server).copied();
         let report = self.view.reports.get(&server).map(|seen| &seen.record);
         let (Some(life), Some(report)) = (life, report.filter(|it| Some(it.life) == life)) else {
-            return Found::Awaited(format!("{server} to come back with its copy {OR_GIVE_UP}"));
+            return CopyState::Awaited(format!("{server} to come back with its copy {OR_GIVE_UP}"));
         };
         if life == replica.life {
             return self.found_broken(record, replica, report);
         }
         if let Some(copy) = report.copy(record, replica.number) {
-            return Found::Returned(Returned {
+            return CopyState::ReturnedMember(ReturnedMember {
                 replica,
                 life,
                 copy,
@@ -97,54 +97,54 @@ impl Planner<'_> {
         let is_it = |of: (RegionId, ReplicaNumber)| of == (record.region, replica.number);
         let mut unusable = report.unusable.iter();
         match unusable.find(|it| is_it((it.region, it.replica))) {
-            Some(copy) if copy.is_damaged => Found::Damaged(format!(
+            Some(copy) if copy.is_damaged => CopyState::Damaged(format!(
                 "a whole copy in the place of that of {server}, which is damaged: {}",
                 copy.how
             )),
-            Some(copy) => Found::Awaited(format!(
+            Some(copy) => CopyState::Awaited(format!(
                 "{server} to be mended and started again, as its copy cannot be used: {} \
                  {OR_GIVE_UP}",
                 copy.how
             )),
-            None => Found::Awaited(format!(
+            None => CopyState::Awaited(format!(
                 "the copy of {server}, which is back without it: have its directory restored and \
                  start it again {OR_GIVE_UP}"
             )),
         }
     }
 
-    /// What is known of the copy of a member that is broken, and whose life goes on: if that was
-    /// for want of room, and there is some, or for damage, it is as good as back in another life
-    /// (CP16).
+    /// Returns the state of a broken member's copy, while the member's life continues. After a full
+    /// disk and once there is space, or after damage, the member counts as back in another life
+    /// (CONTROL-16).
     fn found_broken(
         &self,
         record: &RegionRecord,
         replica: Replica,
         report: &ServerReport,
-    ) -> Found {
+    ) -> CopyState {
         let server = replica.server;
         let told = self.view.report(record.region, replica);
         let how = told.and_then(|it| it.broken.as_deref());
         let how = how.unwrap_or("it does not say why");
         if !told.is_some_and(|it| it.lacked_room || it.is_damaged) {
-            return Found::Awaited(format!(
+            return CopyState::Awaited(format!(
                 "{server} to be mended and started again; its copy could not be used: {how}"
             ));
         }
         if let Some(copy) = report.copy(record, replica.number) {
-            return Found::Returned(Returned {
+            return CopyState::ReturnedMember(ReturnedMember {
                 replica,
                 life: replica.life,
                 copy,
             });
         }
         if !told.is_some_and(|it| it.lacked_room) {
-            return Found::Awaited(format!(
+            return CopyState::Awaited(format!(
                 "{server} to open its copy again, which is damaged; if that lasts, restore it from \
                  a copy and start it again ({how})"
             ));
         }
-        Found::Awaited(if report.room() == Room::Full {
+        CopyState::Awaited(if report.room() == SpaceState::Full {
             format!(
                 "room on the disk of {server}, which is full: its copy goes on by itself then \
                  ({how})"
@@ -157,7 +157,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The record of a region whose members on these servers are given up, or why not.
+    /// Returns the record of a region whose members on these servers are given up, or why that is
+    /// refused.
     pub(super) fn given_up(
         &self,
         record: &RegionRecord,
@@ -176,10 +177,10 @@ impl Planner<'_> {
         let mut returned = Vec::new();
         for member in kept {
             match self.found(record, *member) {
-                Found::Returned(member) => returned.push(member),
-                // Nobody need say that it is given up.
-                Found::Damaged(_) => {}
-                Found::Awaited(what) => {
+                CopyState::ReturnedMember(member) => returned.push(member),
+                // Damaged members need not be named.
+                CopyState::Damaged(_) => {}
+                CopyState::Awaited(what) => {
                     return Err(format!(
                         "{} is not back with its copy, and not given up: the region waits for \
                          {what}",
@@ -188,23 +189,29 @@ impl Planner<'_> {
                 }
             }
         }
-        self.go_on_with(record, &returned)
+        self.continue_with(record, &returned)
             .ok_or_else(|| "no copy is left".to_owned())
     }
 
-    /// The record with the member as primary whose log is the newest: by the epoch of its last
-    /// record, then by its end; of those that are as new as each other, one on a disk that is not
-    /// full (CP22). The others are backups that have everything: nobody reads or writes until the
-    /// primary has brought them what it has (RS4), and if its copy turns out to be damaged before
-    /// that, one of theirs goes on (CP13).
-    fn go_on_with(&self, record: &RegionRecord, returned: &[Returned]) -> Option<RegionRecord> {
+    /// Returns the record in which the member with the newest log is primary: by the epoch of the
+    /// last record, then by the end. Among equals, one whose disk is not full is preferred
+    /// (CONTROL-22).
+    ///
+    /// The others become in-sync backups. Nothing is read or written until the primary has filled
+    /// them. If the primary's copy proves to be damaged before that, one of theirs continues
+    /// (CONTROL-13).
+    fn continue_with(
+        &self,
+        record: &RegionRecord,
+        returned: &[ReturnedMember],
+    ) -> Option<RegionRecord> {
         let newest = returned.iter().max_by_key(|it| {
             let age: (Epoch, u64) = (it.copy.epoch, it.copy.position_bytes);
-            let has_room = self.view.room_of(it.replica.server) != Room::Full;
-            (age, has_room, std::cmp::Reverse(it.replica.number))
+            let has_space = self.view.space_of(it.replica.server) != SpaceState::Full;
+            (age, has_space, std::cmp::Reverse(it.replica.number))
         })?;
         let epoch = record.epoch.next();
-        let now = |it: &Returned| {
+        let now = |it: &ReturnedMember| {
             let is_same_life = it.life == it.replica.life;
             Replica {
                 life: it.life,

@@ -1,14 +1,14 @@
-//! Backups that did not write what their primary wrote, as the primary reports them.
+//! Reports of a primary about backups that did not write what it wrote.
 
 use serde::{Deserialize, Serialize};
 
 use super::{FORMAT_VERSION, check_numbers, check_text};
 use crate::ids::{ReplicaNumber, ServerId};
 
-/// Description of a compared part may have so many bytes.
+/// Largest size of a compared part's description.
 pub const PART_SIZE_BYTES_MAX: usize = 128;
 
-/// A primary reports so many mismatches that are not repaired at the most: the newest ones.
+/// Number of unrepaired mismatches that a primary reports, newest first.
 pub const MISMATCH_COUNT_MAX: usize = 8;
 
 /// Length and checksum of a part of a replica.
@@ -17,8 +17,8 @@ pub const MISMATCH_COUNT_MAX: usize = 8;
 pub struct PartSum {
     /// Number of bytes.
     pub size_bytes: u64,
-    /// CRC-64/NVME of these bytes, as 16 hexadecimal digits: not every reader of JSON can tell
-    /// larger numbers than 2^53 exactly.
+    /// CRC-64/NVME of these bytes, as 16 hexadecimal digits. As a number, not every JSON reader
+    /// could represent it: some are exact only below 2^53.
     pub checksum: String,
 }
 
@@ -30,11 +30,11 @@ pub struct MismatchReport {
     pub replica: ReplicaNumber,
     /// Server that had the backup.
     pub server: ServerId,
-    /// What differed, for people: `log segment 7`.
+    /// Part that differed, for people: `log segment 7`.
     pub part: String,
-    /// What the primary has.
+    /// Length and checksum on the primary.
     pub primary: PartSum,
-    /// What the backup had.
+    /// Length and checksum on the backup.
     pub backup: PartSum,
 }
 

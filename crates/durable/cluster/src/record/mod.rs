@@ -1,34 +1,34 @@
-//! What lies in the coordinator: keys, and records as JSON (CP7).
+//! Keys of the coordinator, and records as JSON (CONTROL-7).
 //!
-//! | key | record | who writes it |
+//! | key | record | writer |
 //! |---|---|---|
-//! | `cluster` | [`Cluster`] | whoever founds the cluster, once; `cluster adopt`, once |
+//! | `cluster` | [`Cluster`] | the creator of the cluster, once; `cluster adopt`, once |
 //! | `start` | [`Start`](start::Start) | the coordinator's process, when it starts |
-//! | `start/N` | the same | the same; some are deleted when there are many |
-//! | `forgiven/N` | [`Forgiven`](start::Forgiven) | administrators |
+//! | `start/N` | [`Start`](start::Start) | the coordinator's process; the oldest are deleted |
+//! | `forgiven/N` | [`AcceptedLoss`](start::AcceptedLoss) | administrators |
 //! | `refusal/S` | [`Refusal`](start::Refusal) | the server, while it refuses the records |
-//! | `ids` | [`Ids`] | the master, and whoever makes a table |
-//! | `master` | [`MasterRecord`] | who wants to be master; goes with its lease |
-//! | `server/S` | [`ServerRecord`] | the server; goes with its lease |
-//! | `report/S` | [`ServerReport`] | the server; goes with its lease |
+//! | `ids` | [`Ids`] | the master, and the creator of a table |
+//! | `master` | [`MasterRecord`] | the elected master; ends with its lease |
+//! | `server/S` | [`ServerRecord`] | the server; ends with its lease |
+//! | `report/S` | [`ServerReport`] | the server; ends with its lease |
 //! | `drain/S` | [`Drain`] | administrators |
-//! | `name/NAME` | [`TableName`] | whoever makes a table |
-//! | `table/T` | [`TableRecord`] | whoever makes a table, or drops it |
-//! | `region/T/R` | [`RegionRecord`] | whoever makes a table, once; then the master alone |
-//! | `wish/N` | [`Wish`] | administrators, and the master, which answers |
+//! | `name/NAME` | [`TableName`] | the creator of a table |
+//! | `table/T` | [`TableRecord`] | administrators who create or drop a table |
+//! | `region/T/R` | [`RegionRecord`] | the creator of a table, once; then the master alone |
+//! | `wish/N` | [`AdminRequest`] | administrators, and the master, which replies |
 //!
-//! Numbers in keys have 20 digits, so that their order is that of the numbers.
+//! Numbers in keys have 20 digits, so that keys sort by number.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`mismatch`] | backups that did not write what their primary wrote |
-//! | [`region`] | a region: range, epoch, replicas, what is being done with it |
-//! | [`room`] | how much room is low |
-//! | [`server`] | servers and what they report |
+//! | [`region`] | a region: range, epoch, replicas, phase |
+//! | [`room`] | limits of free space |
+//! | [`server`] | servers and their reports |
 //! | [`start`] | starts of the coordinator |
 //! | [`table`] | tables, names, counters |
-//! | [`verification`] | how far a replica's files are verified |
-//! | [`wish`] | what administrators want |
+//! | [`verification`] | progress of the verification of a replica's files |
+//! | [`wish`] | requests of administrators |
 
 pub mod mismatch;
 pub mod region;
@@ -45,118 +45,117 @@ use thiserror::Error;
 
 pub use self::mismatch::{MismatchReport, PartSum};
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
-pub use self::room::Room;
+pub use self::room::SpaceState;
 pub use self::server::{
     CopyReport, Drain, MasterRecord, Orphan, PrimaryReport, ReplicaReport, ServerRecord,
     ServerReport, UnusableCopy,
 };
 pub use self::table::{Cluster, Ids, TableName, TableRecord};
 pub use self::verification::VerificationReport;
-pub use self::wish::{Wish, WishAnswer, WishKind};
+pub use self::wish::{AdminReply, AdminRequest, AdminRequestKind};
 
 use crate::ids::{RegionId, ServerId, TableId};
 
-/// The version of records, but for those that say another one ([`Record::VERSION`]). Records of an
-/// unknown version are refused.
+/// Version of records, except for those that define another one ([`Record::VERSION`]). Records of
+/// an unknown version are refused.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Numbers in records are below this: what every reader of JSON can tell exactly.
+/// Upper bound of numbers in records: every JSON reader represents smaller ones exactly.
 pub const NUMBER_END: u64 = 1 << 53;
 
-/// The key of [`Cluster`].
+/// Key of [`Cluster`].
 pub const CLUSTER_KEY: &str = "cluster";
-/// The key of the coordinator's newest [`Start`](start::Start).
+/// Key of the coordinator's newest [`Start`](start::Start).
 pub const START_KEY: &str = "start";
-/// What the keys of all its starts begin with.
+/// Prefix of the keys of all starts.
 pub const START_PREFIX: &str = "start/";
-/// The key of [`Ids`].
+/// Key of [`Ids`].
 pub const IDS_KEY: &str = "ids";
-/// The key of [`MasterRecord`].
+/// Key of [`MasterRecord`].
 pub const MASTER_KEY: &str = "master";
-/// What keys of servers begin with.
+/// Prefix of the keys of servers.
 pub const SERVER_PREFIX: &str = "server/";
-/// What keys of all regions begin with.
+/// Prefix of the keys of regions.
 pub const REGION_PREFIX: &str = "region/";
-/// What keys of tables begin with.
+/// Prefix of the keys of tables.
 pub const TABLE_PREFIX: &str = "table/";
-/// What keys of wishes begin with.
-pub const WISH_PREFIX: &str = "wish/";
+/// Prefix of the keys of requests.
+pub const ADMIN_REQUEST_PREFIX: &str = "wish/";
 
-/// The key of a server.
+/// Returns the key of a server.
 pub fn server_key(server: ServerId) -> String {
     format!("{SERVER_PREFIX}{:020}", server.0)
 }
 
-/// The key of what a server reports.
+/// Returns the key of a server's report.
 pub fn report_key(server: ServerId) -> String {
     format!("report/{:020}", server.0)
 }
 
-/// The key of the wish that a server be drained.
+/// Returns the key of the request to drain a server.
 pub fn drain_key(server: ServerId) -> String {
     format!("drain/{:020}", server.0)
 }
 
-/// The key of a table's name.
+/// Returns the key of a table's name.
 pub fn name_key(name: &str) -> String {
     format!("name/{name}")
 }
 
-/// The key of a table.
+/// Returns the key of a table.
 pub fn table_key(table: TableId) -> String {
     format!("{TABLE_PREFIX}{:020}", table.0)
 }
 
-/// What keys of a table's regions begin with.
+/// Returns the prefix of the keys of a table's regions.
 pub fn table_regions_prefix(table: TableId) -> String {
     format!("{REGION_PREFIX}{:020}/", table.0)
 }
 
-/// The key of a region.
+/// Returns the key of a region.
 pub fn region_key(table: TableId, region: RegionId) -> String {
     format!("{}{:020}", table_regions_prefix(table), region.0)
 }
 
-/// The key of a wish.
-pub fn wish_key(number: u64) -> String {
-    format!("{WISH_PREFIX}{number:020}")
+/// Returns the key of a request.
+pub fn admin_request_key(number: u64) -> String {
+    format!("{ADMIN_REQUEST_PREFIX}{number:020}")
 }
 
-/// The number that a key has behind a prefix.
+/// Returns the number in a key after a prefix.
 pub fn number_behind(key: &str, prefix: &str) -> Option<u64> {
     let digits = key.strip_prefix(prefix)?;
     let is_whole = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if is_whole { digits.parse().ok() } else { None }
 }
 
-/// A record that is not one, or none that this program knows.
+/// Error of decoding a record.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordError {
-    /// It is not as it was written.
+    /// The record is corrupted.
     #[error("the record {key} is damaged: {how}")]
     Damaged {
-        /// Under which key it lies.
+        /// Key of the record.
         key: String,
-        /// What is wrong with it.
+        /// Description of the corruption.
         how: String,
     },
-    /// A later version has written it.
+    /// A later version has written the record.
     #[error(
         "the record {key} has format version {version}, and this program knows version \
          {known}: a newer program has written it; use that program here, too"
     )]
     Newer {
-        /// Under which key it lies.
+        /// Key of the record.
         key: String,
-        /// Its version.
+        /// Version of the record.
         version: u32,
-        /// The newest one that is known.
+        /// Newest known version.
         known: u32,
     },
 }
 
-/// The version that JSON says, if it is above the one that is known: such a record may have other
-/// fields.
+/// Returns the version of JSON if it is above `known`: such a record may have other fields.
 fn newer_version(bytes: &[u8], known: u32) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -166,18 +165,18 @@ fn newer_version(bytes: &[u8], known: u32) -> Option<u32> {
     Some(versioned.version).filter(|version| *version > known)
 }
 
-/// A record as it lies in the coordinator.
+/// A record in the coordinator.
 pub trait Record: Serialize + DeserializeOwned {
-    /// The newest version of this record.
+    /// Newest version of this record.
     const VERSION: u32 = FORMAT_VERSION;
 
-    /// What in it cannot be, beside what its types tell; `key` is where it lies.
+    /// Checks what the types do not; `key` is the record's key.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of what is wrong.
     fn check(&self, key: &str) -> Result<(), String>;
 
-    /// As bytes.
+    /// Encodes the record.
     ///
     /// # Panics
     /// Never: records are plain values with string keys.
@@ -185,11 +184,11 @@ pub trait Record: Serialize + DeserializeOwned {
         serde_json::to_vec(self).expect("records are plain values with string keys")
     }
 
-    /// From the bytes that lie under a key. Takes no more memory than a few times their size.
+    /// Decodes the bytes under a key. Takes no more memory than a few times their size.
     ///
     /// # Errors
-    /// [`RecordError`]: no JSON, not this record, or something that cannot be; or a later version
-    /// has written it.
+    /// [`RecordError`]: the bytes are not JSON, not this record, or have impossible content; or a
+    /// later version has written them.
     fn decode(key: &str, bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = |how| {
             let key = key.to_owned();
@@ -234,8 +233,8 @@ fn check_sizes(numbers: &[u64]) -> Result<(), String> {
     }
 }
 
-/// Refuses a record that lies under another one's key.
-fn check_place(key: &str, expected: &str) -> Result<(), String> {
+/// Refuses a record under another record's key.
+fn check_record_key(key: &str, expected: &str) -> Result<(), String> {
     if key == expected {
         return Ok(());
     }

@@ -1,19 +1,19 @@
-//! A region: a range of a table's keys, who serves it since which epoch, and what is being done.
+//! A region: a range of a table's keys, its replicas, its epoch, and the phase of a change.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Record, check_numbers, check_place, region_key};
+use super::{Record, check_numbers, check_record_key, region_key};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 
-/// A region has so many replicas at the most, the ones that are being filled included.
+/// Largest number of replicas of a region, including those that are catching up.
 pub const REPLICA_COUNT_MAX: usize = 16;
 
-/// A key may have so many bytes, as in the engine.
+/// Largest size of a key, as in the engine.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 
-/// A key of a table, or where a range begins or ends: a byte string, in JSON as hexadecimal digits.
+/// A key of a table, or a bound of a range: a byte string, as hexadecimal digits in JSON.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key(pub Vec<u8>);
 
@@ -61,18 +61,18 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// A copy of a region: which one, and in which life of which server it was ordered.
+/// A copy of a region: its number, and the server and life in which it was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replica {
-    /// Which one.
+    /// Number of the replica.
     pub number: ReplicaNumber,
-    /// Where.
+    /// Server of the replica.
     pub server: ServerId,
-    /// In which life of the server.
+    /// Life of the server.
     pub life: Life,
-    /// At which epoch it was opened again, from its copy, after it had broken for want of room
-    /// (CP16); 0: it never was. What its server says of it at an earlier epoch is of before that.
+    /// Epoch at which the replica was opened again from its copy, after it had broken (CONTROL-16);
+    /// 0 if it never was. Its server's reports at earlier epochs are outdated.
     #[serde(default = "never", skip_serializing_if = "is_never")]
     pub opened_again: Epoch,
 }
@@ -81,18 +81,19 @@ pub struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backup {
-    /// Which one.
+    /// The replica.
     pub replica: Replica,
-    /// Whether it has all that the primary has ever acknowledged; else it is being filled.
+    /// Whether it has everything that the primary has ever acknowledged; otherwise it is catching
+    /// up.
     pub in_sync: bool,
-    /// Whether its life was over when the primary became that: it is a member until the primary
-    /// says that it has failed (CP13), and nobody counts on it.
+    /// Whether its life was over when the primary was promoted. It stays a member until the primary
+    /// reports it as failed (CONTROL-13), but never counts as complete.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_lost: bool,
 }
 
 impl Backup {
-    /// One that has all.
+    /// Creates a backup that has everything.
     pub const fn in_sync(replica: Replica) -> Self {
         Self {
             replica,
@@ -101,7 +102,7 @@ impl Backup {
         }
     }
 
-    /// One that is to be filled.
+    /// Creates a backup that is to be filled.
     pub const fn to_fill(replica: Replica) -> Self {
         Self {
             replica,
@@ -125,31 +126,31 @@ const fn is_never(epoch: &Epoch) -> bool {
     epoch.0 == 0
 }
 
-/// What is being done with a region, by several steps.
+/// Phase of a change of a region in several steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// Nothing.
+    /// No change is in progress.
     Steady,
-    /// A replica goes to where another one is being filled, and leaves when that one is in sync.
+    /// A replica moves: another one is being filled, and the first leaves when that one is in sync.
     Moving {
-        /// Which one goes.
+        /// Replica that leaves.
         leaving: ReplicaNumber,
-        /// Which one takes its place.
+        /// Replica that takes its place.
         arriving: ReplicaNumber,
     },
-    /// The primary stops at its epoch, and a backup takes over (CP15).
+    /// The primary stops at its epoch, and a backup takes over (CONTROL-15).
     HandingOver {
-        /// The backup, which is in sync.
+        /// The in-sync backup that takes over.
         to: ReplicaNumber,
-        /// Whether the old primary leaves; else it is a backup from then on.
+        /// Whether the old primary leaves; otherwise it becomes a backup.
         old_leaves: bool,
     },
-    /// The primary prepares two regions out of one, and stops (CP17).
+    /// The primary prepares to split the region in two, and stops (CONTROL-17).
     Splitting {
-        /// Where the second one begins.
+        /// First key of the new region.
         at: Key,
-        /// Which region the second one will be.
+        /// Number of the new region.
         child: RegionId,
     },
 }
@@ -172,46 +173,47 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A region.
+/// Record of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionRecord {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Which one.
+    /// Number of the region.
     pub region: RegionId,
-    /// The first key.
+    /// First key of the region.
     pub from: Key,
-    /// The first key behind it; none: it goes on to the end.
+    /// First key after the region; `None` if the region has no upper bound.
     pub to: Option<Key>,
-    /// Since which epoch the primary is primary, of this range.
+    /// Epoch since which the primary serves this range.
     pub epoch: Epoch,
-    /// Who serves it; nobody yet, if none.
+    /// The primary; `None` if there has been none yet.
     pub primary: Option<Replica>,
     /// The other replicas.
     pub backups: Vec<Backup>,
-    /// The number that the next replica gets.
+    /// Number of the next replica.
     pub next_replica: ReplicaNumber,
-    /// What is being done.
+    /// Phase of a change.
     pub phase: Phase,
-    /// Whether nobody has told yet that it was opened (CP18).
+    /// Whether no primary has reported the region open yet (CONTROL-18).
     pub is_new: bool,
-    /// Whether its members are what was found on disks after all were lost (CP18), and no primary
-    /// has filled the others from its own yet: until then no copy is given up, whoever has more.
+    /// Whether the members were recovered from their disks after all were lost (CONTROL-18), and no
+    /// primary has filled the others yet. Until then no copy is deleted, however many members have
+    /// everything.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_unproven: bool,
-    /// The region that it was split from, if it was; replicas are taken from there (CP17).
+    /// Region that this one was split from, if any; its replicas come from there (CONTROL-17).
     pub split_from: Option<RegionId>,
-    /// The incarnation of its table (ID4). None: an older version wrote it, and its cluster is not
-    /// adopted yet.
+    /// Incarnation of the table; `None` if an older version wrote the record, and its cluster is
+    /// not adopted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<TableIncarnation>,
 }
 
 impl RegionRecord {
-    /// A region that nobody serves yet.
+    /// Creates the record of a region without a primary.
     pub fn new(table: TableId, region: RegionId, from: Key, to: Option<Key>) -> Self {
         Self {
             version: super::FORMAT_VERSION,
@@ -231,23 +233,23 @@ impl RegionRecord {
         }
     }
 
-    /// Where it lies.
+    /// Returns the key of the record.
     pub fn key(&self) -> String {
         region_key(self.table, self.region)
     }
 
-    /// Whether a key of the table is in its range.
+    /// Returns whether a key of the table is in the region's range.
     pub fn covers(&self, key: &[u8]) -> bool {
         self.from.0.as_slice() <= key && self.to.as_ref().is_none_or(|to| key < to.0.as_slice())
     }
 
-    /// All replicas, the primary first.
+    /// Returns all replicas, the primary first.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
         let backups = self.backups.iter().map(|backup| backup.replica);
         self.primary.into_iter().chain(backups)
     }
 
-    /// The replicas that have everything: the primary, and the backups in sync.
+    /// Returns the replicas that have everything: the primary, and the in-sync backups.
     pub fn members(&self) -> impl Iterator<Item = Replica> + '_ {
         let in_sync = self.backups.iter().filter(|backup| backup.in_sync);
         self.primary
@@ -255,12 +257,12 @@ impl RegionRecord {
             .chain(in_sync.map(|backup| backup.replica))
     }
 
-    /// The backup of this number.
+    /// Returns the backup with a number.
     pub fn backup(&self, number: ReplicaNumber) -> Option<&Backup> {
         self.backups.iter().find(|it| it.replica.number == number)
     }
 
-    /// The replica on a server.
+    /// Returns the replica on a server.
     pub fn replica_on(&self, server: ServerId) -> Option<Replica> {
         self.replicas().find(|it| it.server == server)
     }
@@ -359,7 +361,7 @@ impl Record for RegionRecord {
             self.split_from.map_or(0, |it| it.0),
         ];
         check_numbers(self.version, &numbers)?;
-        check_place(key, &self.key())?;
+        check_record_key(key, &self.key())?;
         if self.to.as_ref().is_some_and(|to| *to <= self.from) {
             return Err("its range is empty".to_owned());
         }

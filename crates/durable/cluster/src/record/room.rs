@@ -1,34 +1,35 @@
-//! How much room a server's disk has, for whoever places replicas (CP22).
+//! Free space of a server's disk, for the placement of replicas (CONTROL-22).
 
-/// A disk of which less than so many per cent are free is low on room...
+/// Percentage of free space below which a disk is low.
 pub const LOW_PERCENT: u64 = 5;
-/// ...but for less than so many bytes it always is: what a replica takes until its first merges are
-/// done...
+/// Free space below which a disk is always low: a replica takes that much until its first merges
+/// are done.
 pub const LOW_SIZE_BYTES_MIN: u64 = 64 << 20;
-/// ...and with so many it never is: 5 % of a large disk would be room for many regions.
+/// Free space above which a disk is never low: 5 % of a large disk would be enough for many
+/// regions.
 pub const LOW_SIZE_BYTES_MAX: u64 = 8 << 30;
-/// On a small disk no more than this part of it is asked for.
+/// Divisor of a small disk's capacity that limits the required free space.
 const LOW_SMALL_DISK_PARTS: u64 = 4;
 
-/// With less than so many bytes a disk is full: no replica could begin there, which takes a segment
-/// of 2 MiB of the log and of the trees, and as much again before anything is given back.
+/// Free space below which a disk is full. No replica could begin there: it takes a segment of 2 MiB
+/// of the log and of the trees, and as much again before anything is freed.
 pub const FULL_SIZE_BYTES: u64 = 8 << 20;
-/// On a small disk no more than this part of it is asked for.
+/// Divisor of a small disk's capacity that limits the size below which it is full.
 const FULL_SMALL_DISK_PARTS: u64 = 16;
 
-/// How much room a disk has.
+/// State of a disk's free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Room {
-    /// It has some, or does not say.
+pub enum SpaceState {
+    /// There is enough space, or its size is unknown.
     Enough,
-    /// It has some for what it has, and is to get nothing more.
+    /// There is space for the present replicas, and for nothing more.
     Low,
     /// Nothing more can be written, or soon.
     Full,
 }
 
-impl Room {
-    /// That of a disk that can hold so many bytes (0: it does not say), of which so many are free.
+impl SpaceState {
+    /// Returns the state for a capacity in bytes (0 if unknown) and free bytes.
     pub fn of(capacity_bytes: u64, free_bytes: Option<u64>) -> Self {
         match free_bytes {
             Some(free) if free < full_below_bytes(capacity_bytes) => Self::Full,
@@ -38,8 +39,7 @@ impl Room {
     }
 }
 
-/// With less than so many bytes free, a disk that can hold so many (0: it does not say) is low on
-/// room.
+/// Returns the free space below which a disk of this capacity (0 if unknown) is low, in bytes.
 pub fn low_below_bytes(capacity_bytes: u64) -> u64 {
     let share = capacity_bytes / 100 * LOW_PERCENT;
     let low = share.clamp(LOW_SIZE_BYTES_MIN, LOW_SIZE_BYTES_MAX);
@@ -61,8 +61,7 @@ fn no_more_than(size_bytes: u64, capacity_bytes: u64, parts: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Promise: what is low and what is full follows the size of the disk, within bounds, and is
-    /// some part of a small one alone.
+    /// Limits follow the size of the disk, within bounds, and are a part of it only on small disks.
     #[test]
     fn marks_follow_the_disk() {
         let mib = |count: u64| count << 20;
@@ -75,15 +74,19 @@ mod tests {
             (0, mib(64), mib(8)),
         ] {
             for (free, room) in [
-                (low, Room::Enough),
-                (low - 1, Room::Low),
-                (full, Room::Low),
-                (full - 1, Room::Full),
-                (0, Room::Full),
+                (low, SpaceState::Enough),
+                (low - 1, SpaceState::Low),
+                (full, SpaceState::Low),
+                (full - 1, SpaceState::Full),
+                (0, SpaceState::Full),
             ] {
-                assert_eq!(Room::of(capacity, Some(free)), room, "{free} of {capacity}");
+                assert_eq!(
+                    SpaceState::of(capacity, Some(free)),
+                    room,
+                    "{free} of {capacity}"
+                );
             }
-            assert_eq!(Room::of(capacity, None), Room::Enough);
+            assert_eq!(SpaceState::of(capacity, None), SpaceState::Enough);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Servers: that they are there, and what they report.
+//! Servers: their registrations and reports.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::mismatch::{MISMATCH_COUNT_MAX, MismatchReport};
 use super::region::{REPLICA_COUNT_MAX, RegionRecord, is_false};
 use super::{
-    MASTER_KEY, Record, Room, VerificationReport, check_numbers, check_place, check_text,
-    drain_key, number_behind, report_key, server_key,
+    MASTER_KEY, Record, SpaceState, VerificationReport, check_numbers, check_record_key,
+    check_text, drain_key, number_behind, report_key, server_key,
 };
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation};
 use crate::lease::LEASE_TIME_MAX;
 
-/// An address may have so many bytes.
+/// Largest size of an address.
 pub const ADDRESS_SIZE_BYTES_MAX: usize = 256;
 
-/// What a server says about a failure may have so many bytes; more is cut off.
+/// Largest size of a server's description of a failure; longer ones are truncated.
 pub const FAILURE_SIZE_BYTES_MAX: usize = 512;
 
-/// Text of so many bytes at the most.
+/// Truncates a text to a size.
 pub fn cut(mut text: String, size_bytes_max: usize) -> String {
     let mut size_bytes = text.len().min(size_bytes_max);
     while !text.is_char_boundary(size_bytes) {
@@ -29,36 +29,37 @@ pub fn cut(mut text: String, size_bytes_max: usize) -> String {
     text
 }
 
-/// The master: whose key it is, is master. Which election it was is when the key came into being.
+/// The master. The holder of the key is master; the key's creation revision identifies the
+/// election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MasterRecord {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
-    /// Where it can be asked, in words for people.
+    /// Address of the master, for people.
     pub address: String,
 }
 
 impl Record for MasterRecord {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[])?;
-        check_place(key, MASTER_KEY)?;
+        check_record_key(key, MASTER_KEY)?;
         check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)
     }
 }
 
-/// A server that is there. Its life is when its key came into being (CP8).
+/// A registered server. Its life is the key's creation revision (CONTROL-8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerRecord {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
-    /// Which one.
+    /// Number of the server.
     pub server: ServerId,
-    /// Where clients and other servers reach it.
+    /// Address for clients and other servers.
     pub address: String,
-    /// How long its lease is, in milliseconds, for who waits for its end; none: as long as one's
-    /// own.
+    /// Length of its lease, in milliseconds, for processes that wait for its end; `None`: as long
+    /// as the reader's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -66,7 +67,7 @@ pub struct ServerRecord {
 impl Record for ServerRecord {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0])?;
-        check_place(key, &server_key(self.server))?;
+        check_record_key(key, &server_key(self.server))?;
         let lease = self.lease_ms.map(Duration::from_millis);
         if lease.is_some_and(|it| it > LEASE_TIME_MAX) {
             return Err("no lease is longer than a day".to_owned());
@@ -75,11 +76,11 @@ impl Record for ServerRecord {
     }
 }
 
-/// The wish that a server have no replicas: it gets none, and what it has moves away.
+/// Request to drain a server: it gets no replicas, and those that it has move away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drain {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
 }
 
@@ -87,26 +88,26 @@ impl Record for Drain {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[])?;
         let server = number_behind(key, "drain/").ok_or("its key has no number of a server")?;
-        check_place(key, &drain_key(ServerId(server)))
+        check_record_key(key, &drain_key(ServerId(server)))
     }
 }
 
-/// What a server says of a region that it is primary of.
+/// A server's report about a region whose primary it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrimaryReport {
-    /// Backups without which it acknowledges nothing any more (CP14).
+    /// Backups without which it acknowledges nothing any more (CONTROL-14).
     pub in_sync: Vec<ReplicaNumber>,
-    /// Backups that it cannot reach, or that do not do what they must.
+    /// Backups that cannot be reached, or make no progress.
     pub failed: Vec<ReplicaNumber>,
-    /// It has acknowledged its last operation at this epoch (CP15).
+    /// Whether the primary has acknowledged its last operation at this epoch (CONTROL-15).
     pub stopped: bool,
-    /// The region that it has prepared to split off, and the backups that have, too.
+    /// The region prepared for a split, and the backups that are prepared, too.
     pub prepared: Option<(RegionId, Vec<ReplicaNumber>)>,
-    /// Backups that did not write what it wrote, and that have not been repaired yet.
+    /// Backups that wrote something else than the primary, and were not repaired yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mismatches: Vec<MismatchReport>,
-    /// Number of mismatches that it has found since it was opened, repaired ones included.
+    /// Number of mismatches found since the primary was opened, including repaired ones.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mismatch_count: u64,
 }
@@ -116,143 +117,144 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a server says of a replica that was ordered from it.
+/// A server's report about a replica that was ordered from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaReport {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Of which region.
+    /// The region.
     pub region: RegionId,
-    /// Which one.
+    /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// The epoch that it is open at.
+    /// Epoch at which it is open.
     pub epoch: Epoch,
-    /// If it is primary, what it says as such.
+    /// The report as primary, if it is one.
     pub primary: Option<PrimaryReport>,
-    /// Why it is not any more what was ordered: it does nothing more for this region (CP16).
+    /// Reason why the replica is broken, if it is: it does nothing more for this region
+    /// (CONTROL-16).
     pub broken: Option<String>,
-    /// Whether that was for want of room: then its copy, when there is room for it, is among
-    /// [`copies`](ServerReport::copies), and can go on (CP16). Of one that is not broken: it is not
-    /// yet what was ordered, and will be when there is room.
+    /// Whether it broke because of a full disk. Then its copy, once there is space, is among
+    /// [`copies`](ServerReport::copies) and can continue (CONTROL-16). For a replica that is not
+    /// broken: it cannot carry out its order yet, and will when there is space.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lacked_room: bool,
-    /// Whether that was for damage of what it has, while it could go on: then its copy, too, is
-    /// among [`copies`](ServerReport::copies), and goes on if no other replica does (CP16).
+    /// Whether it broke because of damage in its data while it was open. Then its copy, too, is
+    /// among [`copies`](ServerReport::copies), and continues if no other replica does (CONTROL-16).
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_damaged: bool,
-    /// What is wrong with what it has, while it goes on: damage that no other replica is without.
+    /// Description of damage despite which the replica continues: no other replica is without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// How far its files are verified; none: it does not say.
+    /// Progress of the verification of its files; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<VerificationReport>,
-    /// How much it has, in bytes.
+    /// Size of the replica, in bytes.
     pub size_bytes: u64,
-    /// How many operations it executes in a second.
+    /// Executed operations per second.
     pub operations_per_second: u64,
-    /// Up to where its log goes, in bytes.
+    /// End of its log, in bytes.
     pub position_bytes: u64,
 }
 
 /// A copy of a region on a server's disk that is not open: from an earlier life, or of a replica
-/// that broke for want of room.
+/// that broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyReport {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Of which region.
+    /// The region.
     pub region: RegionId,
-    /// Which replica it was.
+    /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// The epoch of the last record in its log.
+    /// Epoch of the last record in its log.
     pub epoch: Epoch,
-    /// Up to where its log goes, in bytes.
+    /// End of its log, in bytes.
     pub position_bytes: u64,
-    /// The incarnation of its table (ID4); none: an older version has written it.
+    /// Incarnation of its table; `None` if an older version has written it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<TableIncarnation>,
 }
 
 impl CopyReport {
-    /// Whether it is of the region of a record, and not of a region of another table that had the
-    /// same number.
+    /// Returns whether the copy belongs to the record's region, and not to one of another table
+    /// that had the same number.
     pub fn is_of(&self, record: &RegionRecord) -> bool {
         let is_same = TableIncarnation::may_be_same(self.incarnation, record.incarnation);
         self.region == record.region && is_same
     }
 }
 
-/// What a server's disk has of a copy that cannot be used, or that a replica has left which broke,
-/// and is none any more.
+/// A copy on a server's disk that cannot be used, or that a broken replica left which is no longer
+/// in the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnusableCopy {
-    /// Of which region.
+    /// The region.
     pub region: RegionId,
-    /// Which replica it was.
+    /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// Whether what is there is not what was written, so that no other try reads it (CP18); else
-    /// the system did not give it, or a newer program has made it.
+    /// Whether the content is corrupted, so that no retry can read it (CONTROL-18). Otherwise the
+    /// system could not read it, or a newer version has written it.
     pub is_damaged: bool,
-    /// What is wrong.
+    /// Description of the problem.
     pub how: String,
 }
 
-/// What a server has found on its disk and cannot prove to be garbage (ID3): it is kept aside until
-/// an operator removes it.
+/// Files on a server's disk that nothing proves to be garbage: they are kept aside until an
+/// operator removes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Orphan {
-    /// Where it is.
+    /// Path of the files.
     pub path: String,
-    /// Why it is no replica.
+    /// Reason why they were moved aside.
     pub how: String,
 }
 
-/// What a server reports. A server's newest report of a life says all that is so.
+/// Report of a server. The newest one of a life is complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerReport {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
-    /// Of which server.
+    /// The server.
     pub server: ServerId,
-    /// In which life.
+    /// Life of the server.
     pub life: Life,
-    /// What it has of what was ordered, in the order of regions.
+    /// Ordered replicas, in the order of regions.
     pub replicas: Vec<ReplicaReport>,
-    /// What it has found on its disk, and nobody has ordered since; and the copies of replicas that
-    /// broke for want of room, from when there is some until they are opened again.
+    /// Copies that were found on the disk and not ordered since, and those of replicas that broke,
+    /// from when they can continue until they are opened again.
     pub copies: Vec<CopyReport>,
-    /// What of that cannot be used.
+    /// Copies that cannot be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<UnusableCopy>,
-    /// What it keeps aside: the first ones.
+    /// The first files that were moved aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orphans: Vec<Orphan>,
-    /// How much its disk can hold, in bytes; 0: it does not say.
+    /// Capacity of the disk, in bytes; 0 if unknown.
     pub capacity_bytes: u64,
-    /// How much of that is free, in bytes; none: it does not say.
+    /// Free space of the disk, in bytes; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
 }
 
 impl ServerReport {
-    /// How much room its disk has.
-    pub fn room(&self) -> Room {
-        Room::of(self.capacity_bytes, self.free_bytes)
+    /// Returns the state of the disk's free space.
+    pub fn room(&self) -> SpaceState {
+        SpaceState::of(self.capacity_bytes, self.free_bytes)
     }
 
-    /// What it says of a replica.
+    /// Returns the report about a replica.
     pub fn replica(&self, region: RegionId, replica: ReplicaNumber) -> Option<&ReplicaReport> {
         let place = self.replicas.binary_search_by_key(&region, |it| it.region);
         let found = place.ok().map(|place| &self.replicas[place]);
         found.filter(|it| it.replica == replica)
     }
 
-    /// What it says of the copy of a replica of a region that is not open.
+    /// Returns the report about a replica's copy that is not open.
     pub fn copy(&self, record: &RegionRecord, replica: ReplicaNumber) -> Option<CopyReport> {
         let mut copies = self.copies.iter();
         let found = copies.find(|it| it.is_of(record) && it.replica == replica);
@@ -263,7 +265,7 @@ impl ServerReport {
 impl Record for ServerReport {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0, self.life.0.0])?;
-        check_place(key, &report_key(self.server))?;
+        check_record_key(key, &report_key(self.server))?;
         if !self.replicas.is_sorted_by(|a, b| a.region < b.region) {
             return Err("its replicas are not in the order of regions".to_owned());
         }

@@ -1,27 +1,28 @@
-//! Starts of the coordinator (ID5): by them its members see that its data are an older copy.
+//! Records of the coordinator's starts, by which members recognize older copies of its data. See
+//! docs/reference/control-plane.md, *Older copies of the coordinator's data*.
 
 use serde::{Deserialize, Serialize};
 
 use super::server::FAILURE_SIZE_BYTES_MAX;
 use super::{
-    FORMAT_VERSION, Record, START_KEY, START_PREFIX, check_numbers, check_place, check_text,
+    FORMAT_VERSION, Record, START_KEY, START_PREFIX, check_numbers, check_record_key, check_text,
     check_version,
 };
 use crate::ids::{ServerId, StartNonce};
 
-/// One start of the coordinator. It lies under [`START_KEY`], until the next one, and under
-/// [`start_key`] from then on; its first revision is the one at which that came into being.
+/// One start of the coordinator. Until the next start it is stored under [`START_KEY`], and also
+/// under [`start_key`]. Its first revision is the creation revision of the latter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// [`FORMAT_VERSION`].
+    /// Version of the record: [`FORMAT_VERSION`].
     pub version: u32,
-    /// Which one.
+    /// Random number of the start.
     pub nonce: StartNonce,
 }
 
 impl Start {
-    /// The record of this start.
+    /// Creates the record of a start.
     pub fn new(nonce: StartNonce) -> Self {
         Self {
             version: FORMAT_VERSION,
@@ -30,7 +31,7 @@ impl Start {
     }
 }
 
-/// The key under which a start stays.
+/// Returns the permanent key of a start.
 pub fn start_key(nonce: StartNonce) -> String {
     format!("{START_PREFIX}{:032x}", nonce.0)
 }
@@ -41,54 +42,55 @@ impl Record for Start {
         if key == START_KEY {
             return Ok(());
         }
-        check_place(key, &start_key(self.nonce))
+        check_record_key(key, &start_key(self.nonce))
     }
 }
 
-/// That an operator accepts that a start is not in the coordinator's history any more.
+/// Record that an operator accepts the loss of a start from the coordinator's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Forgiven {
-    /// [`FORMAT_VERSION`].
+pub struct AcceptedLoss {
+    /// Version of the record: [`FORMAT_VERSION`].
     pub version: u32,
-    /// Which one is lost, with all that it has recorded.
+    /// The lost start; everything recorded since is lost, too.
     pub nonce: StartNonce,
 }
 
-/// The key under which it is accepted that a start is lost.
-pub fn forgiven_key(nonce: StartNonce) -> String {
+/// Returns the key of the acceptance of a lost start.
+pub fn accepted_loss_key(nonce: StartNonce) -> String {
     format!("forgiven/{:032x}", nonce.0)
 }
 
-impl Record for Forgiven {
+impl Record for AcceptedLoss {
     fn check(&self, key: &str) -> Result<(), String> {
         check_version(self.version, FORMAT_VERSION)?;
-        check_place(key, &forgiven_key(self.nonce))
+        check_record_key(key, &accepted_loss_key(self.nonce))
     }
 }
 
-/// That a server refuses the coordinator's records, and why.
+/// Record that a server refuses the coordinator's records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// [`FORMAT_VERSION`].
+    /// Version of the record: [`FORMAT_VERSION`].
     pub version: u32,
-    /// Which server.
+    /// The server.
     pub server: ServerId,
-    /// The start that it has seen, and of which the records lack something.
+    /// The start that the server has seen, if it is known; the records lack it or something after
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<StartNonce>,
-    /// Why, and what to do.
+    /// Reason of the refusal, and the remedy.
     pub how: String,
 }
 
-/// What a refusal may have of text.
+/// Largest size of a refusal's text.
 pub const REFUSAL_SIZE_BYTES_MAX: usize = 4 * FAILURE_SIZE_BYTES_MAX;
 
-/// What the keys of refusals begin with.
+/// Prefix of the keys of refusals.
 pub const REFUSAL_PREFIX: &str = "refusal/";
 
-/// The key of a server's refusal.
+/// Returns the key of a server's refusal.
 pub fn refusal_key(server: ServerId) -> String {
     format!("{REFUSAL_PREFIX}{:020}", server.0)
 }
@@ -96,7 +98,7 @@ pub fn refusal_key(server: ServerId) -> String {
 impl Record for Refusal {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0])?;
-        check_place(key, &refusal_key(self.server))?;
+        check_record_key(key, &refusal_key(self.server))?;
         check_text("a refusal", &self.how, REFUSAL_SIZE_BYTES_MAX)
     }
 }

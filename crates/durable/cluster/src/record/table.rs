@@ -1,33 +1,33 @@
-//! The cluster, its tables, and the counters that numbers are drawn from.
+//! The cluster, its tables, and the counters of assigned numbers.
 
 use serde::{Deserialize, Serialize};
 
 use super::region::REPLICA_COUNT_MAX;
 use super::{
-    CLUSTER_KEY, FORMAT_VERSION, IDS_KEY, NUMBER_END, Record, check_numbers, check_place,
+    CLUSTER_KEY, FORMAT_VERSION, IDS_KEY, NUMBER_END, Record, check_numbers, check_record_key,
     check_sizes, check_version, name_key, table_key,
 };
 use crate::ids::{ClusterId, RegionId, TableId, TableIncarnation};
 
-/// A table's name may have so many bytes.
+/// Largest size of a table's name.
 pub const NAME_SIZE_BYTES_MAX: usize = 64;
 
-/// That there is a cluster, and which (ID1).
+/// Identity of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// [`FORMAT_VERSION`] with the number of an older version's cluster,
-    /// [`Record::VERSION`] with a 128-bit identifier.
+    /// [`FORMAT_VERSION`] with the legacy number of an older version, [`Record::VERSION`] with a
+    /// 128-bit identifier.
     pub version: u32,
-    /// Which one.
+    /// Identifier of the cluster.
     pub cluster: ClusterId,
-    /// The number that an older version had drawn for it, before it was adopted.
+    /// Legacy number that the cluster had before it was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formerly: Option<ClusterId>,
 }
 
 impl Cluster {
-    /// The record of a new cluster, or of one that is adopted.
+    /// Creates the record of a new or adopted cluster.
     pub fn new(cluster: ClusterId, formerly: Option<ClusterId>) -> Self {
         Self {
             version: Self::VERSION,
@@ -56,40 +56,40 @@ impl Record for Cluster {
         if is_legacy && self.formerly.is_some() {
             return Err("it was adopted, and has no 128-bit identifier".to_owned());
         }
-        check_place(key, CLUSTER_KEY)
+        check_record_key(key, CLUSTER_KEY)
     }
 }
 
-/// The numbers that the next table and the next region get.
+/// Counters for numbers of tables and regions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ids {
-    /// [`FORMAT_VERSION`] if nothing is skipped, [`Record::VERSION`] if something is.
+    /// [`FORMAT_VERSION`] if no numbers are skipped, [`Record::VERSION`] otherwise.
     pub version: u32,
-    /// The next table.
+    /// Number of the next table.
     pub next_table: TableId,
-    /// The next region.
+    /// Number of the next region.
     pub next_region: RegionId,
-    /// Numbers of regions that were skipped when an operator accepted a loss (ID5), in order.
+    /// Region numbers that were skipped when an operator accepted a loss, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedRegions>,
 }
 
-/// Numbers of regions that may have been given away by records that were lost.
+/// Range of region numbers that lost records may have assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkippedRegions {
-    /// The first one.
+    /// First number of the range.
     pub from: RegionId,
-    /// The first one behind them.
+    /// First number after the range.
     pub to: RegionId,
 }
 
-/// So many numbers are skipped when a loss is accepted: more tables and regions than were made
+/// Number of tables and regions that are skipped when a loss is accepted: more than were created
 /// since any copy.
 pub const SKIPPED_COUNT: u64 = 1 << 20;
 
-/// So many ranges of skipped numbers are kept. If there are more, the first two become one.
+/// Number of skipped ranges that are kept. If there are more, the first two are merged.
 pub const SKIPPED_RANGE_COUNT_MAX: usize = 8;
 
 impl Default for Ids {
@@ -104,15 +104,15 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// CP23: whether a region of this number ever was, or is being made, as far as these records
-    /// know.
-    pub fn have_given(&self, region: RegionId) -> bool {
+    /// Returns whether a region of this number was ever created, or is being created, as far as
+    /// these records know (CONTROL-23).
+    pub fn has_assigned(&self, region: RegionId) -> bool {
         let is_skipped = |it: &SkippedRegions| (it.from..it.to).contains(&region);
         region < self.next_region && !self.skipped.iter().any(is_skipped)
     }
 
-    /// With the numbers skipped that may have been given away by records that were lost (ID5).
-    /// None: there are not as many numbers.
+    /// Skips the numbers that lost records may have assigned. Returns `None` if too few numbers are
+    /// left.
     #[must_use]
     pub fn skipping_lost(mut self) -> Option<Self> {
         let from = self.next_region;
@@ -157,17 +157,17 @@ impl Record for Ids {
         if self.skipped.len() > SKIPPED_RANGE_COUNT_MAX {
             return Err("it skips too many ranges of numbers".to_owned());
         }
-        check_place(key, IDS_KEY)
+        check_record_key(key, IDS_KEY)
     }
 }
 
-/// Which table a name is.
+/// The table with a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableName {
-    /// [`FORMAT_VERSION`].
+    /// Version of the record: [`FORMAT_VERSION`].
     pub version: u32,
-    /// Which table.
+    /// Number of the table.
     pub table: TableId,
 }
 
@@ -179,10 +179,10 @@ impl Record for TableName {
     }
 }
 
-/// Refuses what cannot be a table's name.
+/// Checks the name of a table.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of what is wrong with it.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=NAME_SIZE_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -194,24 +194,23 @@ pub fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// A table.
+/// Record of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableRecord {
-    /// [`FORMAT_VERSION`] without an incarnation, [`Record::VERSION`] with
-    /// one.
+    /// [`FORMAT_VERSION`] without an incarnation, [`Record::VERSION`] with one.
     pub version: u32,
-    /// Which one.
+    /// Number of the table.
     pub table: TableId,
-    /// Which creation of a table this is (ID4). None: an older version made it, and its cluster is
-    /// not adopted yet.
+    /// Incarnation of the table; `None` if an older version created it, and its cluster is not
+    /// adopted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<TableIncarnation>,
-    /// What it is called.
+    /// Name of the table.
     pub name: String,
-    /// How many replicas each region is to have, the primary included.
+    /// Number of replicas of each region, including the primary.
     pub replica_count: usize,
-    /// It is being dropped: its regions go, then its record.
+    /// Whether the table is being dropped: its regions are removed, then its record.
     pub dropping: bool,
 }
 
@@ -227,9 +226,9 @@ impl Record for TableRecord {
         };
         check_version(self.version, version)?;
         check_sizes(&[self.table.0])?;
-        check_place(key, &table_key(self.table))?;
+        check_record_key(key, &table_key(self.table))?;
         check_name(&self.name)?;
-        // One place is kept for a replica that takes another one's.
+        // One more place is reserved for a replica that replaces another one.
         if !(1..REPLICA_COUNT_MAX).contains(&self.replica_count) {
             return Err(format!(
                 "it is to have {} replicas, and can have 1 to {}",
@@ -242,7 +241,7 @@ impl Record for TableRecord {
 }
 
 impl TableRecord {
-    /// The keys of its name and of itself.
+    /// Returns the keys of its name and of its record.
     pub fn keys(&self) -> [String; 2] {
         [name_key(&self.name), table_key(self.table)]
     }

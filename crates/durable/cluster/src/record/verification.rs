@@ -1,24 +1,23 @@
-//! How far a replica's files are verified.
+//! Progress of the verification of a replica's files.
 
 use serde::{Deserialize, Serialize};
 
 use super::region::is_false;
 
-/// What a server says of the verification of a replica's files: it reads them in passes, and
-/// a primary compares them with its backups'.
+/// A server's report on the verification of a replica's files: passes that read them, in which a
+/// primary also compares them with its backups'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerificationReport {
-    /// Whether a full pass has looked at the copy since a version wrote it that could leave log
-    /// segments out. Damage that the pass has found is in
-    /// [`fault`](super::ReplicaReport::fault).
+    /// Whether the copy is verified: a full pass has read it since a version wrote it that could
+    /// omit log segments. Damage that the pass found is in [`fault`](super::ReplicaReport::fault).
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_finished: bool,
     /// Size of the current pass, in bytes.
     pub pass_size_bytes: u64,
     /// Bytes that the current pass has checked.
     pub passed_size_bytes: u64,
-    /// When the last full pass ended, in seconds since 1970; none: no pass has ended since the
+    /// End of the last full pass, in seconds since 1970; `None` if no pass has ended since the
     /// replica was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at_unix_s: Option<u64>,
@@ -32,7 +31,7 @@ impl VerificationReport {
         Ok(())
     }
 
-    /// What is of interest at once: without what every step of a pass changes.
+    /// Returns the part that is reported at once, without what every step of a pass changes.
     pub(crate) const fn facts(self) -> Self {
         Self {
             pass_size_bytes: 0,

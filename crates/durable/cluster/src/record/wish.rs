@@ -1,74 +1,74 @@
-//! What administrators want of the master: it reads wishes, does what it can, and answers in their
-//! place.
+//! Requests of administrators to the master. The master executes or refuses them, and replies in
+//! the same records.
 
 use serde::{Deserialize, Serialize};
 
 use super::region::Key;
 use super::server::FAILURE_SIZE_BYTES_MAX;
-use super::{Record, WISH_PREFIX, check_numbers, check_text, number_behind};
+use super::{ADMIN_REQUEST_PREFIX, Record, check_numbers, check_text, number_behind};
 use crate::ids::{RegionId, ServerId, TableId};
 
-/// What is wanted.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum WishKind {
-    /// A region become two.
+pub enum AdminRequestKind {
+    /// Split a region in two.
     Split {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which region.
+        /// The region.
         region: RegionId,
-        /// Where the second one begins.
+        /// First key of the new region.
         at: Key,
     },
-    /// A replica go to another server; the primary, if `from` has it.
+    /// Move a replica to another server; the primary, if `from` has it.
     Move {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which region.
+        /// The region.
         region: RegionId,
-        /// Which server has it.
+        /// Server that has the replica.
         from: ServerId,
-        /// Which is to have it; one that has a backup in sync already becomes primary, if `from`
-        /// has that.
+        /// Server that is to have the replica. If it already has an in-sync backup and `from` has
+        /// the primary, that backup becomes primary.
         to: ServerId,
     },
-    /// A region go on without members whose servers do not come back: what they alone have is
-    /// given up (CP19).
+    /// Continue a region without members whose servers do not come back; data that only they have
+    /// are given up (CONTROL-19).
     GiveUp {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which region.
+        /// The region.
         region: RegionId,
-        /// The servers that are not waited for.
+        /// Servers that are no longer waited for.
         servers: Vec<ServerId>,
     },
 }
 
-/// What came of a wish.
+/// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum WishAnswer {
-    /// It was begun; the region's record tells when it is done.
+pub enum AdminReply {
+    /// The change was started; the region's record shows when it is done.
     Begun,
-    /// It cannot be done.
+    /// The request is refused, with the reason.
     Refused(String),
 }
 
-/// A wish.
+/// Record of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
-    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+pub struct AdminRequest {
+    /// Version of the record: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub version: u32,
-    /// What is wanted.
-    pub kind: WishKind,
-    /// What came of it; none: it is not looked at yet.
-    pub answer: Option<WishAnswer>,
+    /// The request.
+    pub kind: AdminRequestKind,
+    /// The reply; `None` if the master has not decided yet.
+    pub answer: Option<AdminReply>,
 }
 
-impl WishKind {
-    /// About which region it is.
+impl AdminRequestKind {
+    /// Returns the region that the request concerns.
     pub fn region(&self) -> (TableId, RegionId) {
         match self {
             Self::Split { table, region, .. }
@@ -78,14 +78,14 @@ impl WishKind {
     }
 }
 
-impl Record for Wish {
+impl Record for AdminRequest {
     fn check(&self, key: &str) -> Result<(), String> {
-        number_behind(key, WISH_PREFIX).ok_or("its key has no number")?;
+        number_behind(key, ADMIN_REQUEST_PREFIX).ok_or("its key has no number")?;
         let (table, region) = self.kind.region();
         check_numbers(self.version, &[table.0, region.0])?;
         match &self.answer {
-            Some(WishAnswer::Refused(why)) => check_text("an answer", why, FAILURE_SIZE_BYTES_MAX),
-            Some(WishAnswer::Begun) | None => Ok(()),
+            Some(AdminReply::Refused(why)) => check_text("an answer", why, FAILURE_SIZE_BYTES_MAX),
+            Some(AdminReply::Begun) | None => Ok(()),
         }
     }
 }

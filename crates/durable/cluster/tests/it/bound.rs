@@ -1,12 +1,12 @@
-//! Handles of coordinators that belong to one cluster: what they do when another cluster's, an
-//! empty or an older one answers in its place (ID2, ID5).
+//! Handles of coordinators that belong to one cluster, when another cluster's coordinator, an empty
+//! one, or an older copy answers in its place.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farleaf_base::clock::SystemClock;
 use farleaf_cluster::ClusterError;
-use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::{
     Bound, Coordinator, CoordinatorError, Embedded, KeepAlive, LeaseId, Revision, SeenStart,
     Snapshot, Transaction, TransactionOutcome, Watch,
@@ -18,7 +18,7 @@ use farleaf_cluster::record::{CLUSTER_KEY, Cluster, IDS_KEY, Ids, Record as _, S
 use farleaf_cluster::view::View;
 use farleaf_cluster::{admin, starts};
 
-/// A coordinator in whose place another one can answer.
+/// A coordinator that another one can replace.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch(Arc<Mutex<Embedded>>, Arc<AtomicUsize>);
 
@@ -70,7 +70,7 @@ fn founded() -> (Embedded, ClusterId) {
     (embedded, cluster)
 }
 
-/// The same after a restart: one more start, of the same data or of a copy.
+/// Returns a coordinator with the same data, or a copy, after one more start.
 fn restarted(embedded: &Embedded) -> Embedded {
     let again = embedded.copy(Arc::new(SystemClock));
     starts::begin_start(&again).expect("nobody else starts it");
@@ -81,7 +81,7 @@ fn put(key: &str) -> Transaction {
     Transaction::new().put(key, b"value".to_vec())
 }
 
-/// The errors of all calls, none of which may do anything.
+/// Returns the errors of all calls, none of which may have an effect.
 fn refusals(handle: &Bound<Switch>, lease: LeaseId) -> Vec<CoordinatorError> {
     let now = handle.inner().now();
     let before = now.range("").expect("it works").entries;
@@ -99,8 +99,9 @@ fn refusals(handle: &Bound<Switch>, lease: LeaseId) -> Vec<CoordinatorError> {
     errors
 }
 
-/// Promise (ID2): no call does anything at a coordinator of another cluster, or of none, and each
-/// tells both; nothing that it says is believed. Back at the own one, all goes on.
+/// No call has an effect at a coordinator of another cluster, or of none. Each returns an error
+/// with both ids, and nothing from that coordinator is believed. Back at the own one, everything
+/// continues.
 #[test]
 fn another_cluster_is_refused_by_every_call() {
     let (own, cluster) = founded();
@@ -134,9 +135,9 @@ fn another_cluster_is_refused_by_every_call() {
     }
 }
 
-/// Promise (ID5): a restart of the coordinator is taken as it is; an older copy of its data,
-/// started again, is refused by every call, also by a member that was restarted meanwhile, until
-/// the newest data are back, or an operator accepts the loss by the start's own number.
+/// A restart of the coordinator is accepted. An older copy of its data, started again, is refused
+/// by every call, also of a member that was restarted meanwhile. This lasts until the newest data
+/// are back, or an operator accepts the loss by the start's number.
 #[test]
 fn an_older_copy_is_refused_until_that_is_accepted() {
     let (first, cluster) = founded();
@@ -188,12 +189,12 @@ fn an_older_copy_is_refused_until_that_is_accepted() {
         .range("")
         .expect_err("it has seen the third start by now");
     let lost = member.seen().expect("it has seen some").nonce;
-    starts::forgive(&rolled_back, seen.nonce).expect("it works");
+    starts::accept_lost_start(&rolled_back, seen.nonce).expect("it works");
     member
         .range("")
         .expect_err("another start was accepted to be lost");
     again.range("").expect("this one has seen no later one");
-    starts::forgive(&rolled_back, lost).expect("it works");
+    starts::accept_lost_start(&rolled_back, lost).expect("it works");
     member.transact(&put("five")).expect("it was accepted");
     at.set(&third);
     member
@@ -201,8 +202,8 @@ fn an_older_copy_is_refused_until_that_is_accepted() {
         .expect_err("what was given up is not taken back");
 }
 
-/// Promise (ID5): an older copy whose history has the start that was seen is found out by the
-/// revisions that were seen of it: its next start came too early, or it has not come so far.
+/// An older copy whose history has the seen start is recognized by the seen revisions: its next
+/// start came too early, or it has not reached these revisions.
 #[test]
 fn an_older_copy_of_the_same_start_is_refused() {
     let (first, cluster) = founded();
@@ -226,11 +227,10 @@ fn an_older_copy_of_the_same_start_is_refused() {
     );
 }
 
-/// Promise (ID5): an older copy of the same start, as etcd restored from a snapshot, is refused by
-/// every call and by watches that were open, also when its revision has risen past the one that was
-/// seen, also by a member that was restarted, and also when another start is recorded: until an
-/// operator accepts the loss, and then by those that have not noticed it, too. A second restore
-/// after that is noticed again.
+/// An older copy of the same start, such as etcd restored from a snapshot, is refused by every call
+/// and by open watches. This holds even when its revision has passed the seen one, after a restart
+/// of the member, and when another start is recorded. It lasts until an operator accepts the loss,
+/// also for members that have not noticed it. A second restore after that is detected again.
 #[test]
 fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
     let (first, cluster) = founded();
@@ -275,7 +275,7 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
     let server = ServerId(3);
     let refusal = member.range("").expect_err("it is older");
     starts::note_refusal(&old, server, Some(&refusal)).expect("it works");
-    starts::forgive(&old, seen.nonce).expect("a server refuses it");
+    starts::accept_lost_start(&old, seen.nonce).expect("a server refuses it");
     for handle in [&member, &writer, &restarted, &away] {
         handle.transact(&put("later")).expect("it was accepted");
         assert!(!handle.seen().expect("it has seen some").is_cut);
@@ -286,7 +286,7 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
     member.range("").expect_err("it is older");
 }
 
-/// Promise (ID5): a watch that was opened before tells nothing of the records that are refused.
+/// A watch that was opened before returns no events of refused records.
 #[test]
 fn a_watch_tells_nothing_of_an_older_copy() {
     let (first, cluster) = founded();
@@ -305,8 +305,8 @@ fn a_watch_tells_nothing_of_an_older_copy() {
     );
 }
 
-/// Promise (ID5): a new member or client takes the present start from its first reply, and reads no
-/// history of starts.
+/// A new member or client takes the present start from its first reply, and reads no history of
+/// starts.
 #[test]
 fn a_first_look_takes_one_round_trip() {
     let (own, _) = founded();
@@ -322,7 +322,7 @@ fn a_first_look_takes_one_round_trip() {
     assert_eq!(seen.first, presented.expect("it is there").mod_revision);
 }
 
-/// Promise (ID5): whoever has seen a start refuses a coordinator that names none.
+/// A member that has seen a start refuses a coordinator that names none.
 #[test]
 fn a_coordinator_that_names_no_start_is_refused() {
     let unstarted = Embedded::default();
@@ -344,9 +344,8 @@ fn a_coordinator_that_names_no_start_is_refused() {
     assert!(told.contains("does not have that start"), "{told}");
 }
 
-/// Promise (ID5): a member whose watch tells of what came after another start, which it has not
-/// seen yet, takes that start, and refuses nothing. An older copy it refuses by what its watch has
-/// told.
+/// A member whose watch returns events after another start, which it has not seen yet, takes that
+/// start, and refuses nothing. It recognizes an older copy by the revisions of its watch.
 #[test]
 fn a_watch_may_run_ahead_of_a_start() {
     for is_rolled_back in [false, true] {
@@ -372,7 +371,7 @@ fn a_watch_may_run_ahead_of_a_start() {
     }
 }
 
-/// Promise (ID5): nobody accepts the loss of a start by mistake: a server must have named it.
+/// The loss of a start cannot be accepted by mistake: a server must have named it.
 #[test]
 fn only_a_start_that_is_refused_is_accepted_as_lost() {
     let (own, cluster) = founded();
@@ -391,14 +390,14 @@ fn only_a_start_that_is_refused_is_accepted_as_lost() {
     assert!(matches!(error, ClusterError::StartNotLost(_)), "{error}");
 }
 
-/// Promise (ID5): nobody accepts the loss of a start that the history has while no server refuses
-/// the records; when it is accepted, no refusal stays, also none of a server that is gone.
+/// The loss of a start that the history has can be accepted only while a server refuses the
+/// records. Then no refusal stays, not even of a server that is gone.
 #[test]
 fn a_loss_is_accepted_only_of_what_is_refused() {
     let (own, _) = founded();
     let newest = starts::begin_start(&own).expect("nobody else starts it");
     let before = own.range("").expect("it works").entries;
-    let error = starts::forgive(&own, newest).expect_err("it is there");
+    let error = starts::accept_lost_start(&own, newest).expect_err("it is there");
     let told = error.to_string();
     assert!(matches!(error, ClusterError::StartNotLost(_)), "{told}");
     assert!(told.contains(&format!("{:032x}", newest.0)), "{told}");
@@ -412,14 +411,14 @@ fn a_loss_is_accepted_only_of_what_is_refused() {
     let revision = own.range("").expect("it works").revision;
     starts::note_refusal(&own, ServerId(9), Some(&refusal)).expect("it works");
     assert_eq!(own.range("").expect("it works").revision, revision);
-    starts::forgive(&own, newest).expect("servers refuse it");
+    starts::accept_lost_start(&own, newest).expect("servers refuse it");
     let left = own.range(REFUSAL_PREFIX).expect("it works").entries;
     assert_eq!(left, []);
-    starts::forgive(&own, StartNonce(7)).expect("the history does not have it");
+    starts::accept_lost_start(&own, StartNonce(7)).expect("the history does not have it");
 }
 
-/// Promise (ID5): a handle that has seen the present start can accept a loss: it takes the start
-/// that it records by that, and deletes the refusals. Once it took its own record for a roll-back.
+/// A handle that has seen the present start can accept a loss: it takes the start that this
+/// records, and deletes the refusals. It once took its own record for a roll-back.
 #[test]
 fn a_handle_that_accepts_a_loss_goes_on() {
     let (own, _) = founded();
@@ -429,25 +428,26 @@ fn a_handle_that_accepts_a_loss_goes_on() {
     };
     starts::note_refusal(&own, ServerId(9), Some(&refusal)).expect("it works");
     for nonce in [7, 8] {
-        starts::forgive(&handle, StartNonce(nonce)).expect("the history does not have it");
+        starts::accept_lost_start(&handle, StartNonce(nonce))
+            .expect("the history does not have it");
         let left = own.range(REFUSAL_PREFIX).expect("it works").entries;
         assert_eq!(left, []);
     }
     assert_eq!(handle.accepted_loss_count(), 0);
 }
 
-/// Promise (ID5): tables and regions that are made after a loss was accepted get no number that the
-/// lost records may have given away; those numbers count as never given, so copies of them stay.
+/// Tables and regions created after a loss was accepted get no numbers that the lost records may
+/// have assigned. Those numbers count as never assigned, so copies of them stay.
 #[test]
 fn numbers_of_lost_records_are_not_given_again() {
     let (own, _) = founded();
     let first = admin::create_table(&own, "first", 1, &[]).expect("it works");
     let mut tables = vec![first.table.0];
     for loss in 0..10 {
-        starts::forgive(&own, StartNonce(loss)).expect("the history does not have it");
+        starts::accept_lost_start(&own, StartNonce(loss)).expect("the history does not have it");
         if loss == 0 {
-            // Nothing was made between: it is one range.
-            starts::forgive(&own, StartNonce(100)).expect("the history does not have it");
+            // Nothing was created in between, so it is one range.
+            starts::accept_lost_start(&own, StartNonce(100)).expect("the history does not have it");
         }
         let table = admin::create_table(&own, &format!("t{loss}"), 1, &[]).expect("it works");
         tables.push(table.table.0);
@@ -457,14 +457,14 @@ fn numbers_of_lost_records_are_not_given_again() {
     let ids = admin::read::<Ids>(&own, IDS_KEY).expect("it works");
     let ids = ids.expect("it is there").record;
     assert_eq!(ids.skipped.len(), 8);
-    assert!(ids.have_given(RegionId(1)) && !ids.have_given(RegionId(2)));
-    assert!(!ids.have_given(RegionId(1 << 20)) && !ids.have_given(ids.next_region));
+    assert!(ids.has_assigned(RegionId(1)) && !ids.has_assigned(RegionId(2)));
+    assert!(!ids.has_assigned(RegionId(1 << 20)) && !ids.has_assigned(ids.next_region));
     let last = RegionId(ids.next_region.0 - 1);
-    assert!(ids.have_given(last) && !ids.have_given(RegionId(last.0 - 1)));
+    assert!(ids.has_assigned(last) && !ids.has_assigned(RegionId(last.0 - 1)));
 }
 
-/// Promise (ID1, ID5): no table is made or dropped before a cluster of an older version is adopted,
-/// and none while a server refuses the records; nothing is changed then, and what to do is told.
+/// No table is created or dropped before a cluster of an older version is adopted, or while a
+/// server refuses the records. Nothing is changed then, and the error has the remedy.
 #[test]
 fn no_table_changes_while_servers_do_not_follow() {
     let (own, _) = founded();
@@ -499,8 +499,8 @@ fn no_table_changes_while_servers_do_not_follow() {
     assert_eq!(waiting.what, "`farleaf cluster adopt`");
 }
 
-/// Promise (ID5): starts are kept up to a number; one that was seen, and is not kept any more, is
-/// told to be lost, and no data are.
+/// A limited number of starts is kept. A member that saw one that is no longer kept finds it lost;
+/// no data are lost.
 #[test]
 fn starts_are_kept_up_to_a_number() {
     let (own, cluster) = founded();
@@ -517,8 +517,8 @@ fn starts_are_kept_up_to_a_number() {
         .expect_err("that start is not kept any more");
 }
 
-/// Promise (ID5): servers say in the records that they refuse them, for people; and when they do
-/// not any more, that is gone.
+/// Servers record in the coordinator that they refuse its records, and delete that when they no
+/// longer do.
 #[test]
 fn refusals_are_told_in_the_records() {
     let (own, _) = founded();

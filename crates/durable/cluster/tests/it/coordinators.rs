@@ -1,12 +1,12 @@
-//! The embedded coordinator passes the suite, in memory and in a directory, and keeps what it has
-//! committed when power is lost.
+//! The embedded coordinator passes the suite, in memory and in a directory, and keeps committed
+//! changes when power is lost.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farleaf_cluster::clock::{ManualClock, SystemClock};
+use farleaf_base::clock::{ManualClock, SystemClock};
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
 use farleaf_cluster::coordinator::{
     Compare, Coordinator, CoordinatorError, Embedded, KeepAlive, Revision, Started, Transaction,
@@ -17,9 +17,9 @@ use farleaf_lsm::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, PowerLoss, Storage,
 };
 
-struct InMemory;
+struct InNodeMemory;
 
-impl Harness for InMemory {
+impl Harness for InNodeMemory {
     type Tested = Embedded;
 
     fn open(&self) -> Embedded {
@@ -63,10 +63,10 @@ impl Harness for InDirectories {
 /// The embedded coordinator in memory keeps every promise of a coordinator.
 #[test]
 fn the_embedded_one_in_memory_conforms() {
-    run_all(&InMemory);
+    run_all(&InNodeMemory);
 }
 
-/// So does the one in a directory.
+/// The embedded coordinator in a directory keeps every promise of a coordinator.
 #[test]
 fn the_embedded_one_in_a_directory_conforms() {
     let root = tempfile::tempdir().expect("a directory can be made");
@@ -80,8 +80,8 @@ fn open(storage: &CrashStorage, clock: &ManualClock) -> Result<Embedded, Coordin
     Embedded::open(Arc::new(storage.clone()), Arc::new(clock.clone()))
 }
 
-/// After a start everything is there, with its revisions; leases have their whole time again, and
-/// end then; numbers of leases go on.
+/// After a start all data are present, with their revisions. Leases have their whole time again,
+/// and end after it; lease numbers continue.
 #[test]
 fn a_start_keeps_everything() {
     let (storage, clock) = (CrashStorage::new(1), ManualClock::new());
@@ -113,7 +113,7 @@ fn a_start_keeps_everything() {
     assert_eq!(third.keep_alive(lease).expect("it works"), KeepAlive::Gone);
 }
 
-/// A directory is open once at a time.
+/// An open directory cannot be opened again.
 #[test]
 fn a_directory_that_is_open_is_refused() {
     let (storage, clock) = (CrashStorage::new(1), ManualClock::new());
@@ -122,7 +122,7 @@ fn a_directory_that_is_open_is_refused() {
     assert!(matches!(error, CoordinatorError::Locked { .. }), "{error}");
 }
 
-/// Counts up a key until the storage fails: how far it was committed.
+/// Increments a key until the storage fails; returns the last committed value.
 fn count_up(embedded: &Embedded, from: u64, to: u64) -> u64 {
     let mut done = from;
     for number in from + 1..=to {
@@ -144,8 +144,8 @@ fn count_up(embedded: &Embedded, from: u64, to: u64) -> u64 {
     done
 }
 
-/// Power is lost at any operation of the storage: what was committed is there, whole; at most the
-/// one transaction under way is there besides, whole, too; and it goes on.
+/// Power is lost at any operation of the storage. Everything committed is present and complete; at
+/// most the one transaction in progress is present, too, and complete. The coordinator continues.
 #[test]
 fn a_loss_of_power_loses_nothing_committed() {
     for seed in 0..120 {
@@ -167,8 +167,8 @@ fn a_loss_of_power_loses_nothing_committed() {
     }
 }
 
-/// A journal with a byte that is wrong before its last line is damage, and is left as it is; a last
-/// line that is cut off, anywhere, was never in force.
+/// A journal with a wrong byte before its last line is damaged, and is not changed. A last line
+/// that is cut off, anywhere, was never in force.
 #[test]
 fn damage_is_told_and_a_torn_end_is_not() {
     let clock = ManualClock::new();
@@ -207,8 +207,8 @@ fn damage_is_told_and_a_torn_end_is_not() {
     }
 }
 
-/// Promise: a journal that a later version has written, whatever is in its map, is told to be that,
-/// and not damaged; it is left as it is.
+/// A journal of a later version, whatever its map contains, is reported as such, not as damaged,
+/// and is not changed.
 #[test]
 fn a_journal_of_a_later_version_is_not_damaged() {
     let json = r#"{"version":2,"shards":[]}"#;
@@ -235,9 +235,8 @@ fn a_journal_of_a_later_version_is_not_damaged() {
     assert_eq!(after, text.as_bytes());
 }
 
-/// Promise (ID5): a coordinator whose disk has no room for its start reads what it has, keeps
-/// leases alive, and changes nothing; when there is room, it records the start before the first
-/// change, once.
+/// A coordinator whose disk is too full for its start reads, keeps leases alive, and changes
+/// nothing. When there is space, it records the start before the first change, once.
 #[test]
 fn nothing_is_changed_before_the_start_is_recorded() {
     let storage = CrashStorage::new(1);
@@ -250,7 +249,7 @@ fn nothing_is_changed_before_the_start_is_recorded() {
     assert_eq!(before.len(), 1);
     faulty.set(Fault::Full { after_bytes: 0 });
     let second = Started::begin(embedded.clone()).expect("it reads");
-    // The disk has room for small changes, and for no start.
+    // The disk has space for small changes, but not for a start.
     faulty.lift_all();
     faulty.set(Fault::Full { after_bytes: 120 });
     let put = Transaction::new().put("k", b"v".to_vec());
@@ -260,7 +259,7 @@ fn nothing_is_changed_before_the_start_is_recorded() {
         second.revoke_lease(lease).expect_err("revoke"),
     ];
     assert!(
-        refused.iter().all(CoordinatorError::is_no_room),
+        refused.iter().all(CoordinatorError::is_out_of_space),
         "{refused:?}"
     );
     let kept = second.keep_alive(lease).expect("it is kept");
@@ -277,10 +276,10 @@ fn nothing_is_changed_before_the_start_is_recorded() {
     }
 }
 
-/// Promise (CP5): where the disk of an embedded coordinator is full, a change is refused and not
-/// done, at whatever byte of it the room ends; what there is can be read; and when there is room
-/// again, changes are made without a restart, and all are there after one, which may come while it
-/// is full.
+/// When the disk of an embedded coordinator is full, a change is refused and not done, at whatever
+/// byte the space ends; reads succeed. When there is space again, changes succeed without a
+/// restart. All of them are present after a restart, which may happen while the disk is full
+/// (CONTROL-5).
 #[test]
 fn a_full_disk_is_waited_for() {
     for room in 0..150 {
@@ -301,7 +300,7 @@ fn a_full_disk_is_waited_for() {
         let done = refused.iter().filter(|is_refused| !**is_refused).count();
         assert_eq!(found, 1 + done, "{room}");
         let coordinator = if room % 2 == 0 {
-            // One that starts again on the full disk goes on as well. It once ended at once.
+            // A coordinator that starts on the full disk continues as well. It once ended at once.
             drop(coordinator);
             let again = open(Arc::new(faulty.clone())).expect("it goes on as it is");
             let found = again.range("").expect("it is read").entries.len();
@@ -319,7 +318,7 @@ fn a_full_disk_is_waited_for() {
     }
 }
 
-/// Does something to a directory whose journal is open; it is `kept` afterwards, if it was moved.
+/// Displaces a directory whose journal is open; it is at `kept` afterwards, if it was moved.
 fn displace(how: &str, path: &Path, kept: &Path) {
     let journal = path.join("COORDINATOR");
     let done = || -> std::io::Result<()> {
@@ -342,9 +341,9 @@ fn displace(how: &str, path: &Path, kept: &Path) {
     done().expect("it is there");
 }
 
-/// Promise (CJ4): when the journal, or the directory with it, is removed, moved away or replaced by
-/// a copy while it is open, no later change is acknowledged, and nothing is answered, also when the
-/// file is back. A restart on the directory that was moved has all that was acknowledged.
+/// The open journal, or its directory, is removed, moved away or replaced by a copy. From then on
+/// no change is acknowledged, and nothing is answered, even when the file is back. A restart on the
+/// moved directory has everything acknowledged.
 #[test]
 fn a_journal_that_was_removed_or_replaced_stops_all() {
     let put = |key: &str| Transaction::new().put(key, b"v".to_vec());
@@ -356,7 +355,7 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
         let granted = coordinator.grant_lease(Duration::from_mins(1));
         let (lease, _) = granted.expect("it works");
         coordinator.transact(&put("a")).expect("it works");
-        // The journal is written anew now and then: that is its own file.
+        // The journal is rewritten at times: the new file is its own, too.
         let large = Transaction::new().put("large", vec![7; 300 << 10]);
         coordinator.transact(&large).expect("it works");
         coordinator.transact(&put("b")).expect("it works");
@@ -390,8 +389,8 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
     }
 }
 
-/// Promise (CJ4): reads and keep-alives are refused within a moment after the journal was removed,
-/// also when nothing is written.
+/// Reads and keep-alives are refused soon after the journal was removed, even if nothing is
+/// written.
 #[test]
 fn a_removed_journal_is_noticed_by_reads() {
     let root = tempfile::tempdir().expect("a directory can be made");
@@ -404,7 +403,7 @@ fn a_removed_journal_is_noticed_by_reads() {
     assert!(matches!(error, CoordinatorError::Displaced(_)), "{error}");
 }
 
-/// Promise: a directory in place of the journal is told as that, and nothing is changed.
+/// A directory in place of the journal is reported as such, and nothing is changed.
 #[test]
 fn a_directory_in_place_of_the_journal_is_refused() {
     let root = tempfile::tempdir().expect("a directory can be made");

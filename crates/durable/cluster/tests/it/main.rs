@@ -1,4 +1,4 @@
-//! What the control plane promises, from outside: see the modules.
+//! Tests of the control plane's promises through its public interface.
 
 mod bound;
 mod coordinators;

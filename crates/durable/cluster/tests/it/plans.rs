@@ -1,4 +1,4 @@
-//! How long a plan takes.
+//! Duration of a plan.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn entry(key: String, value: Vec<u8>, created: u64) -> Entry {
     }
 }
 
-/// A replica of a region, on one of so many servers.
+/// Creates a replica of a region, on one of `server_count` servers.
 fn replica(number: u64, place: u64, server_count: u64) -> Replica {
     Replica {
         number: ReplicaNumber(place + 1),
@@ -53,7 +53,7 @@ fn table_record(table: TableId) -> TableRecord {
     }
 }
 
-/// A cluster in which all is as it should be.
+/// Creates the view of a cluster that needs no changes.
 fn quiet_cluster(region_count: u64, server_count: u64) -> View {
     let (version, table) = (FORMAT_VERSION, TableId(1));
     let record = table_record(table);
@@ -122,9 +122,9 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
     view
 }
 
-/// Where all is as it should be, nothing is planned. Tells how long that takes.
+/// Nothing is planned for a cluster that needs no changes. Prints how long that takes.
 #[test]
-#[ignore = "it measures: docs/cluster.md has the command"]
+#[ignore = "it measures: docs/reference/control-plane.md has the command"]
 fn time_of_a_plan() {
     let view = quiet_cluster(10_000, 30);
     let options = PlanOptions::default();

@@ -1,21 +1,22 @@
-//! Records: what was encoded comes back, written as it always was; what is hostile is refused with
-//! an error, and never more.
+//! Records: decoding returns what was encoded, and the format is fixed; hostile bytes are refused
+//! with an error, and nothing worse.
 
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 use farleaf_cluster::coordinator::{Entry, Event, Revision, Transaction, journal};
 use farleaf_cluster::ids::{
     ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation,
 };
-use farleaf_cluster::plan::{Action, PlanOptions, Step};
+use farleaf_cluster::plan::{Action, PlanOptions, PlanStep};
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
-    Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
-    MasterRecord, MismatchReport, Orphan, PartSum, Phase, PrimaryReport, Record, RecordError,
-    RegionRecord, Replica, ReplicaReport, Room, ServerRecord, ServerReport, TableName, TableRecord,
-    UnusableCopy, VerificationReport, Wish, WishAnswer, WishKind, drain_key, name_key, region_key,
-    report_key, server_key, table_key, wish_key,
+    AdminReply, AdminRequest, AdminRequestKind, Backup, CLUSTER_KEY, Cluster, CopyReport, Drain,
+    FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY, MasterRecord, MismatchReport, Orphan, PartSum, Phase,
+    PrimaryReport, Record, RecordError, RegionRecord, Replica, ReplicaReport, ServerRecord,
+    ServerReport, SpaceState, TableName, TableRecord, UnusableCopy, VerificationReport,
+    admin_request_key, drain_key, name_key, region_key, report_key, server_key, table_key,
 };
 use farleaf_cluster::view::View;
-use farleaf_fabric::fuzzing::{Random, run};
 
 fn replica(number: u64, server: u64) -> Replica {
     Replica {
@@ -119,20 +120,20 @@ fn report() -> ServerReport {
     }
 }
 
-/// One of each record, as it lies in the coordinator.
+/// Returns one encoded record of each kind, with its key.
 fn one_of_each() -> Vec<(String, Vec<u8>)> {
     let version = FORMAT_VERSION;
     let address = "host:1".to_owned();
     let (server, table) = (ServerId(2), TableId(1));
-    let wish = Wish {
+    let admin_request = AdminRequest {
         version,
-        kind: WishKind::Move {
+        kind: AdminRequestKind::Move {
             table,
             region: RegionId(7),
             from: server,
             to: ServerId(3),
         },
-        answer: Some(WishAnswer::Refused("no".to_owned())),
+        answer: Some(AdminReply::Refused("no".to_owned())),
     };
     let cluster = Cluster {
         version,
@@ -173,7 +174,7 @@ fn one_of_each() -> Vec<(String, Vec<u8>)> {
         (name_key("words"), TableName { version, table }.encode()),
         (table_key(table), table_record.encode()),
         (region_key(table, RegionId(7)), region().encode()),
-        (wish_key(5), wish.encode()),
+        (admin_request_key(5), admin_request.encode()),
     ]
 }
 
@@ -187,7 +188,7 @@ fn put(key: &str, value: &[u8]) -> Event {
     })
 }
 
-/// What is encoded is decoded to the same, each under its key, and a view finds it.
+/// Each record is decoded to what was encoded, under its own key, and a view finds it.
 #[test]
 fn records_come_back_as_they_were() {
     let key = region().key();
@@ -202,7 +203,11 @@ fn records_come_back_as_they_were() {
     assert_eq!(view.regions[&RegionId(7)].record, region());
     assert_eq!(view.lives[&ServerId(2)], Life(Revision(3)));
     assert_eq!(
-        (view.drains.len(), view.wishes.len(), view.tables.len()),
+        (
+            view.drains.len(),
+            view.admin_requests.len(),
+            view.tables.len()
+        ),
         (1, 1, 1)
     );
     for (key, _) in one_of_each() {
@@ -216,7 +221,7 @@ fn records_come_back_as_they_were() {
     assert_eq!(format!("{view:?}"), format!("{gone:?}"));
 }
 
-/// A region's record is written as it was when the format got its version.
+/// Fixes the format of a region's record since it has a version.
 #[test]
 fn a_region_is_written_as_it_always_was() {
     let golden = r#"{"version":1,"table":1,"region":7,"from":"61","to":"7a","epoch":4,"primary":{"number":2,"server":1,"life":11},"backups":[{"replica":{"number":3,"server":2,"life":12},"in_sync":true},{"replica":{"number":5,"server":3,"life":13},"in_sync":false}],"next_replica":6,"phase":{"splitting":{"at":"6dff","child":9}},"is_new":false,"split_from":3}"#;
@@ -230,8 +235,8 @@ fn a_region_is_written_as_it_always_was() {
     );
 }
 
-/// Promise (ID1): the record of a cluster has a 128-bit identifier, and the number of an older
-/// version is read as it was written; versions that do not go with identifiers are refused.
+/// The record of a cluster has a 128-bit identifier; the number of an older version is read in its
+/// own format. Versions that do not match the identifier are refused.
 #[test]
 fn clusters_have_identifiers_of_128_bits() {
     let id = ClusterId(1 << 64);
@@ -266,7 +271,7 @@ fn clusters_have_identifiers_of_128_bits() {
     }
 }
 
-/// Records that cannot be are refused, with what is wrong.
+/// Impossible records are refused with a description.
 #[test]
 fn records_that_cannot_be_are_refused() {
     let refused = |change: fn(&mut RegionRecord), why: &str| {
@@ -313,8 +318,8 @@ fn records_that_cannot_be_are_refused() {
     }
 }
 
-/// Promise: a record of a later version, whatever its fields are, is not called damaged: it is told
-/// that a newer program has written it. Once it was, and restored from copies.
+/// A record of a later version, whatever its fields, is reported as such and not as damaged. Such
+/// records were once reported as damaged, and so restored from copies.
 #[test]
 fn a_record_of_a_later_version_is_not_damaged() {
     let mut later = region();
@@ -334,7 +339,7 @@ fn a_record_of_a_later_version_is_not_damaged() {
     }
 }
 
-/// Promise: what is being done with a region is told in words, and so is a step of the master's.
+/// Phases of regions and steps of the master have readable descriptions.
 #[test]
 fn phases_and_steps_are_told_in_words() {
     assert_eq!(
@@ -349,7 +354,7 @@ fn phases_and_steps_are_told_in_words() {
         moving.to_string(),
         "replica 2 leaves when replica 5, which is being filled, has everything"
     );
-    let step = Step {
+    let step = PlanStep {
         action: Action::AddBackup(ServerId(3)),
         table: TableId(1),
         region: Some(RegionId(9)),
@@ -361,8 +366,8 @@ fn phases_and_steps_are_told_in_words() {
     );
 }
 
-/// A server whose record is damaged is alive all the same; a region whose record is, is not
-/// touched, and told.
+/// A server with a damaged record still counts as alive. A region with a damaged record is not
+/// changed, and is reported.
 #[test]
 fn a_damaged_record_is_told() {
     let mut view = View::default();
@@ -376,8 +381,8 @@ fn a_damaged_record_is_told() {
     assert_eq!(view.damaged.len(), 1);
 }
 
-/// Changed bytes are a record that holds to all checks, or an error; a plan is made of what is left
-/// without a panic.
+/// Mutated bytes are a record that passes all checks, or an error. The remaining records are
+/// planned without a panic.
 #[test]
 fn fuzzed_records() {
     let honest = one_of_each();
@@ -401,7 +406,7 @@ fn fuzzed_records() {
     });
 }
 
-/// Changed bytes of a journal are a map or an error.
+/// Mutated bytes of a journal are a map or an error.
 #[test]
 fn fuzzed_journals() {
     let honest = br#"{"version":1,"map":{"revision":3,"next_lease":2,"leases":[[1,500]],"entries":[["a",[1],2,3,1]]}}"#;
@@ -421,7 +426,7 @@ fn fuzzed_journals() {
         let mut before = 0;
         for json in std::iter::once(&honest[..]).chain(changes) {
             let mut json = json.to_vec();
-            // Sums that are right, over what is not.
+            // Valid checksums over invalid content.
             if random.one_in(2) {
                 random.mutate(&mut json);
             }
@@ -438,8 +443,8 @@ fn fuzzed_journals() {
     });
 }
 
-/// Promise (CP16): what a server says of a replica at an earlier epoch than that at which it was
-/// opened again is not of what is open now; and a record without such an epoch is as it always was.
+/// A server's reports of a replica at epochs below that of its reopening do not apply to the open
+/// replica. A record without such an epoch keeps its format (CONTROL-16).
 #[test]
 fn what_is_told_of_before_counts_no_more() {
     let mut view = View::default();
@@ -461,8 +466,7 @@ fn what_is_told_of_before_counts_no_more() {
     assert_eq!(read, Ok(record));
 }
 
-/// Promise: a report of before there was a word about room, or damage, is read, and says nothing of
-/// it.
+/// A report of a version without fields for space or damage is decoded without them.
 #[test]
 fn reports_without_room_are_read() {
     let mut report = report();
@@ -480,5 +484,5 @@ fn reports_without_room_are_read() {
         assert!(replica.get(word).is_none(), "{word} in {replica}");
     }
     let read = ServerReport::decode(&report_key(report.server), &bytes);
-    assert_eq!(read.map(|it| it.room()), Ok(Room::Enough));
+    assert_eq!(read.map(|it| it.room()), Ok(SpaceState::Enough));
 }

@@ -1,12 +1,12 @@
-//! A coordinator in another process (CS1 to CS6): it passes the suite, and what is lost on the way,
-//! or with the server, is told as what it is.
+//! A coordinator in another process: it passes the suite, and lost messages or a lost server are
+//! reported as what they are.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use farleaf_cluster::clock::{ManualClock, SystemClock};
+use farleaf_base::clock::{ManualClock, SystemClock};
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
 use farleaf_cluster::coordinator::served::{
     COORDINATOR_TAG, CoordinatorService, RemoteCoordinator,
@@ -54,7 +54,7 @@ fn connect(server: &Server) -> RemoteCoordinator {
     connect_with(server, &connect_options())
 }
 
-/// A remote coordinator, with what it is served by.
+/// A remote coordinator, with its server.
 #[derive(Clone)]
 struct Served {
     remote: RemoteCoordinator,
@@ -116,7 +116,7 @@ impl Harness for OverTheWire {
     }
 }
 
-/// The embedded coordinator, asked over the wire, keeps every promise of a coordinator.
+/// The embedded coordinator, used over the wire, keeps every promise of a coordinator.
 #[test]
 fn one_in_another_process_conforms() {
     run_all(&OverTheWire);
@@ -135,9 +135,9 @@ fn is_unavailable<T: std::fmt::Debug>(result: Result<T, CoordinatorError>) {
     );
 }
 
-/// A server that is stopped is unavailable, and what is asked of it is not done; started again with
-/// the same directory it has everything, its leases have their whole time again (CP6), and clients
-/// go on; a watch is broken by it, and a new one tells all that has changed.
+/// A stopped server is unavailable, and requests to it are not executed. Restarted with the same
+/// directory it has everything, its leases have their whole time again (CONTROL-6), and clients
+/// continue. A watch breaks, and a new one returns all changes.
 #[test]
 fn clients_go_on_after_a_restart() {
     let directory = tempfile::tempdir().expect("a directory can be made");
@@ -181,7 +181,7 @@ fn clients_go_on_after_a_restart() {
     assert!(matches!(&told[..], [Event::Delete { key, .. }] if key == "held"));
     let gone = remote.keep_alive(lease).expect("it works");
     assert_eq!(gone, KeepAlive::Gone);
-    // What the journal has is told from before the restart, too.
+    // Changes in the journal are returned from before the restart, too.
     let mut old = remote.watch("", Revision(1)).expect("it works");
     let told = old.next(Duration::from_secs(20)).expect("it works");
     let keys: Vec<_> = told.iter().map(Event::key).collect();
@@ -189,7 +189,7 @@ fn clients_go_on_after_a_restart() {
     drop(server);
 }
 
-/// Counts requests; answers each only when that is of no more use to who asked, if it is told so.
+/// Counts requests; if so configured, answers each only after the client has given up.
 struct Late {
     service: CoordinatorService<Embedded>,
     waits: AtomicBool,
@@ -206,8 +206,8 @@ impl Service for Late {
     }
 }
 
-/// A change whose answer does not come has an unknown outcome and is asked for once; a question is
-/// unavailable. Whoever compares what he knew finds out (CP5, CS3).
+/// A change without a reply has an unknown outcome and is requested once; a read is unavailable. A
+/// caller that compares what it knew finds out (CONTROL-5).
 #[test]
 fn no_answer_is_an_unknown_outcome() {
     let late = Arc::new(Late {
@@ -251,8 +251,8 @@ fn no_answer_is_an_unknown_outcome() {
     assert_eq!(gone, KeepAlive::Gone);
 }
 
-/// What a transaction cannot be is refused before it is sent; what a coordinator refuses comes back
-/// as that.
+/// An impossible transaction is refused before it is sent; a refusal by the coordinator is returned
+/// as such.
 #[test]
 fn invalid_requests_are_told() {
     let server = serve(CoordinatorService::new(Embedded::default()));
@@ -273,7 +273,7 @@ fn invalid_requests_are_told() {
     assert_eq!(read[0].value.len(), 1 << 20);
 }
 
-/// Something else than a coordinator.
+/// A service that is not a coordinator.
 struct Other;
 
 impl Service for Other {
@@ -282,8 +282,8 @@ impl Service for Other {
     }
 }
 
-/// Requests that are none, and those of others, are answered by an error that a client can read;
-/// who answers with something else is no coordinator.
+/// Invalid and foreign requests get an error reply that a client can read. A service with other
+/// replies is not accepted as a coordinator.
 #[test]
 fn strange_requests_have_error_replies() {
     let server = serve(CoordinatorService::new(Embedded::default()));
@@ -304,7 +304,7 @@ fn strange_requests_have_error_replies() {
     assert!(text.contains("begins with 'w'"), "{text}");
 }
 
-/// A coordinator that has forgotten what it had is not taken for the one that it was (CS5).
+/// A coordinator that has lost its data is not accepted as the same one.
 #[test]
 fn a_coordinator_that_forgot_is_refused() {
     let server = serve(CoordinatorService::new(Embedded::default()));
@@ -333,7 +333,7 @@ fn a_coordinator_that_forgot_is_refused() {
         .expect("who is new does not mind");
 }
 
-/// Serves a coordinator as the server of this cluster; at a free address if none is given.
+/// Serves a coordinator as a server of this cluster; at a free address if none is given.
 fn serve_of(
     embedded: &Embedded,
     cluster: ClusterId,
@@ -348,9 +348,9 @@ fn serve_of(
     (listener.serve(Arc::new(service)).expect("threads"), options)
 }
 
-/// Promise (ID5, CS5): a member that was told a later revision says of an older copy that it was
-/// rolled back, by every call, and goes on over the same handle when the loss was accepted, at
-/// whatever revision the older copy is.
+/// A member that saw a later revision reports an older copy as rolled back with every call. It
+/// continues over the same handle when the loss was accepted, at whatever revision the older copy
+/// is.
 #[test]
 fn an_older_copy_over_the_wire_is_told_as_that() {
     let own = Embedded::default();
@@ -383,15 +383,15 @@ fn an_older_copy_over_the_wire_is_told_as_that() {
     let noted = starts::note_refusal(member.inner(), ServerId(2), Some(&refusal));
     noted.expect("the records take it");
     let operator = Bound::to_first_seen(connect(&server));
-    starts::forgive(&operator, seen.nonce).expect("the history does not have all of it");
+    starts::accept_lost_start(&operator, seen.nonce).expect("the history does not have all of it");
     member.transact(&put).expect("the loss was accepted");
     assert!(member.seen().expect("it has seen some").revision < seen.revision);
     assert_eq!(member.accepted_loss_count(), 1);
     drop(server);
 }
 
-/// Watches wait beside transactions and do not hold them up, and each is told all changes once, in
-/// order, in whole revisions, also in answers that have not room for all (CS4).
+/// Watches wait beside transactions and do not delay them. Each returns all changes once, in order,
+/// in whole revisions, even in replies without space for all.
 #[test]
 fn watches_tell_everything_beside_transactions() {
     const COUNT: usize = 40;
@@ -436,7 +436,7 @@ fn watches_tell_everything_beside_transactions() {
     });
 }
 
-/// A server ends although watches wait at it.
+/// A server stops although watches wait at it.
 #[test]
 fn waiting_watches_let_a_server_end() {
     let server = serve(CoordinatorService::new(Embedded::default()));
@@ -450,7 +450,7 @@ fn waiting_watches_let_a_server_end() {
     is_unavailable(waiting.join().expect("no panic"));
 }
 
-/// What administrators do works over the wire as in the process.
+/// Operations of administrators work over the wire as within the process.
 #[test]
 fn a_cluster_is_founded_over_the_wire() {
     let embedded = Embedded::default();
@@ -468,9 +468,9 @@ fn a_cluster_is_founded_over_the_wire() {
     );
 }
 
-/// Promise (ID2): a coordinator that has another cluster at the same address is not asked anything
-/// by whoever knows the first one, and both ids are told; what knows none takes it as it is. When
-/// the own one is back, all goes on.
+/// Another cluster's coordinator at the same address gets no requests from clients that know the
+/// first cluster; the error has both ids. A client that knows no cluster accepts it. When the first
+/// one is back, everything continues.
 #[test]
 fn another_cluster_at_the_same_address_is_refused() {
     let own = Embedded::default();
@@ -514,7 +514,7 @@ fn another_cluster_at_the_same_address_is_refused() {
     watch
         .next(Duration::ZERO)
         .expect_err("its process has ended");
-    assert_eq!(options.membership.mistaken_for(), cluster.tag());
+    assert_eq!(options.membership.expected_by_peer(), cluster.tag());
     assert_eq!(other.range("key").expect("it works").entries, []);
     let anybody = Bound::to_first_seen(connect(&server));
     anybody.range("").expect("it knows none before");

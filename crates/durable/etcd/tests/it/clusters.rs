@@ -1,7 +1,7 @@
-//! Region servers whose coordinator is a real etcd: servers, the master and etcd itself are killed
+//! Region servers whose coordinator is a real etcd: servers, the leader and etcd itself are killed
 //! under load.
 //!
-//! Under `cargo test` a short version runs. The full one, as the project promises it:
+//! `cargo test` runs a short version. Run the full one with:
 //!
 //! ```text
 //! FARLEAF_TEST_KILLS=50 cargo test --release -p farleaf-etcd clusters -- \
@@ -16,9 +16,9 @@ use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::{Coordinator, SharedCoordinator};
 use farleaf_etcd::{Etcd, EtcdOptions};
 use farleaf_server::{RegionServer, ServerOptions};
-use farleaf_trial::fleet::{Plan, epochs, secret, terms, view};
+use farleaf_trial::fleet::{ServerLaunchPlan, epochs, secret, terms, view};
 use farleaf_trial::load::{CLIENT_COUNT, split_keys, wait_served};
-use farleaf_trial::{Fleet, Part, Trial, kills};
+use farleaf_trial::{ProcessCluster, ServerParameters, Trial, kills};
 
 use crate::server::Server;
 
@@ -34,28 +34,32 @@ fn connect(address: &str) -> SharedCoordinator {
     SharedCoordinator::new(etcd, &format!("etcd:{address}"))
 }
 
-/// An etcd, three servers, and a table of three regions of which each has all.
-fn start_or_skip() -> Option<(Server, Fleet, PersistentTable)> {
+/// Starts an etcd, three servers, and a table of three regions, each replicated on all servers.
+fn start_or_skip() -> Option<(Server, ProcessCluster, PersistentTable)> {
     let server = Server::start_or_skip()?;
     let coordinator = connect(&server.address());
     let lease = terms().time_to_live;
     let (_, granted) = coordinator.grant_lease(lease).expect("it answers");
     assert_eq!(granted, lease, "etcd's election timeout is too long");
     admin::found(&coordinator).expect("a new cluster");
-    let fleet = Fleet::start(coordinator, Plan::here(PART, &server.address()), 3);
+    let fleet = ProcessCluster::start(
+        coordinator,
+        ServerLaunchPlan::here(PART, &server.address()),
+        3,
+    );
     let options = PersistentTableOptions {
         replica_count: 3,
         split_keys: split_keys(),
     };
     let table = fleet.client().create_table("t", &options);
     let table = table.expect("a new table");
-    fleet.wait_whole(&table, 3);
+    fleet.wait_replicated(&table, 3);
     Some((server, fleet, table))
 }
 
-/// Promise: with etcd and leases of a second, of three servers the one that is primary is killed
-/// again and again, under load. Each time all is served again within five seconds, and everything
-/// that was done is linearizable: what was acknowledged is there.
+/// Promise: with etcd and leases of a second, the primary among three servers is killed repeatedly
+/// under load. Each time all regions are served again within five seconds, and the history is
+/// linearizable: acknowledged writes are there.
 #[test]
 fn primaries_are_killed_over_etcd() {
     if let Some((_etcd, mut fleet, table)) = start_or_skip() {
@@ -63,9 +67,9 @@ fn primaries_are_killed_over_etcd() {
     }
 }
 
-/// Promise (CP6, CE5): etcd is killed under load, for longer than a lease, and started again:
-/// nothing is acknowledged while leases may be over, the same servers go on at the same epochs, and
-/// what was done is linearizable.
+/// Promise (CONTROL-6): etcd is killed under load for longer than a lease and restarted. Nothing is
+/// acknowledged while leases may have expired, the same servers continue at the same epochs, and
+/// the history is linearizable.
 #[test]
 fn etcd_is_killed_under_load() {
     let Some((mut etcd, fleet, table)) = start_or_skip() else {
@@ -91,11 +95,11 @@ fn etcd_is_killed_under_load() {
         trial.wait_done(200);
     });
     assert_eq!(epochs(&fleet.coordinator, &table), before);
-    trial.judge(&table);
+    trial.check_history(&table);
 }
 
-/// The server whose process has the master.
-fn master(fleet: &Fleet) -> Option<usize> {
+/// Returns the server whose process is the leader.
+fn master(fleet: &ProcessCluster) -> Option<usize> {
     let seen = view(&fleet.coordinator);
     let address = seen.master?.record.address;
     let mut servers = seen.servers.into_iter();
@@ -103,8 +107,9 @@ fn master(fleet: &Fleet) -> Option<usize> {
     found.map(|(server, _)| server.0 as usize - 1)
 }
 
-/// Promise (CP11): the process that has the master is killed under load; what it was primary of is
-/// served again within five seconds, by another master's order, and all is whole again.
+/// Promise (CONTROL-11): the leader's process is killed under load. Another leader promotes
+/// backups, its regions are served again within five seconds, and in the end all regions are fully
+/// replicated.
 #[test]
 fn masters_are_killed_over_etcd() {
     let Some((_etcd, mut fleet, table)) = start_or_skip() else {
@@ -119,7 +124,7 @@ fn masters_are_killed_over_etcd() {
             fleet.kill(master);
             away.push(wait_served(&table));
             fleet.start_server(master);
-            fleet.wait_whole(&table, 3);
+            fleet.wait_replicated(&table, 3);
         }
     });
     eprintln!("masters killed: away {away:?}");
@@ -127,15 +132,14 @@ fn masters_are_killed_over_etcd() {
         away.iter().all(|away| *away < kills::AWAY_TIME_MAX),
         "{away:?}"
     );
-    trial.judge(&table);
+    trial.check_history(&table);
 }
 
-/// The part of a server: what a process does that the tests start; a test that was not started by
-/// one has none to play.
+/// Runs a server in a process that a test has started; does nothing if the test runner calls it.
 #[test]
 #[ignore = "a part that other tests have processes play"]
 fn play_a_server() {
-    let part = Part::told();
+    let part = ServerParameters::from_parent();
     let mut options = ServerOptions::new(&part.directory);
     options.number = Some(part.number);
     options.address = part.address;

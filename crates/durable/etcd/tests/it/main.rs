@@ -1,4 +1,4 @@
-//! A real etcd keeps the promises of a coordinator.
+//! Tests that a real etcd keeps the promises of a coordinator.
 
 mod clusters;
 mod server;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use farleaf_base::clock::SystemClock;
 use farleaf_cluster::admin;
-use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::conformance::{Harness, run_all};
 use farleaf_cluster::coordinator::{Bound, Coordinator, CoordinatorError, Transaction};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::leased_key::{LeasedKey, LeasedKeyChange};
 use farleaf_cluster::master::Master;
 use farleaf_cluster::plan::PlanOptions;
-use farleaf_cluster::tenure::{Tenure, TenureChange};
 use farleaf_cluster::view::Mirror;
 use farleaf_etcd::{Etcd, EtcdOptions};
 
@@ -48,7 +48,7 @@ impl Harness for Namespaces<'_> {
     }
 }
 
-/// etcd keeps every promise of a coordinator.
+/// Promise: etcd passes the conformance suite of coordinators.
 #[test]
 fn etcd_conforms() {
     let Some(server) = Server::start_or_skip() else {
@@ -67,8 +67,8 @@ fn terms() -> LeaseTerms {
     }
 }
 
-fn tenure(key: &str) -> Tenure {
-    Tenure::new(
+fn leased_key(key: &str) -> LeasedKey {
+    LeasedKey::new(
         key.to_owned(),
         b"{}".to_vec(),
         terms(),
@@ -76,31 +76,34 @@ fn tenure(key: &str) -> Tenure {
     )
 }
 
-/// Ticks until something changes, for 20 seconds at the most; failures of the way are tried again.
-fn tick_until_changed(tenure: &mut Tenure, etcd: &Etcd) -> TenureChange {
+/// Ticks until something changes, for at most 20 seconds; retries after connection failures.
+fn tick_until_changed(leased_key: &mut LeasedKey, etcd: &Etcd) -> LeasedKeyChange {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(20) {
-        match tenure.tick(etcd) {
-            Ok(TenureChange::Unchanged) | Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        match leased_key.tick(etcd) {
+            Ok(LeasedKeyChange::Unchanged) | Err(_) => {
+                std::thread::sleep(Duration::from_millis(50))
+            }
             Ok(change) => return change,
         }
     }
-    TenureChange::Unchanged
+    LeasedKeyChange::Unchanged
 }
 
-/// While etcd is away, for longer than a lease, whoever holds a key stops acting on it; when etcd
-/// is back the same tenure goes on, as nobody can have taken the key; and a mirror follows again.
+/// Promise: while etcd is down for longer than a lease, holders of a key stop acting on it. When
+/// etcd recovers, the same tenure continues, because no other process can have taken the key, and a
+/// mirror catches up.
 #[test]
 fn etcd_goes_away_and_comes_back() {
     let Some(mut server) = Server::start_or_skip() else {
         return;
     };
     let etcd = server.connect("away");
-    let mut tenure = tenure("server/00000000000000000001");
-    let TenureChange::Won(guard) = tick_until_changed(&mut tenure, &etcd) else {
+    let mut leased_key = leased_key("server/00000000000000000001");
+    let LeasedKeyChange::Won(guard) = tick_until_changed(&mut leased_key, &etcd) else {
         panic!("the key is free");
     };
-    let since = tenure.held_since();
+    let since = leased_key.held_since();
     let mut mirror = Mirror::new(etcd.clone(), "");
     mirror.refresh(Duration::ZERO).expect("it is there");
     assert_eq!(mirror.view().lives.len(), 1);
@@ -112,7 +115,7 @@ fn etcd_goes_away_and_comes_back() {
             start.elapsed() < Duration::from_secs(3),
             "it is acted on for too long"
         );
-        let _ = tenure.tick(&etcd);
+        let _ = leased_key.tick(&etcd);
         std::thread::sleep(Duration::from_millis(20));
     }
     let put = Transaction::new().put("a", Vec::new());
@@ -134,10 +137,10 @@ fn etcd_goes_away_and_comes_back() {
             start.elapsed() < Duration::from_secs(20),
             "it does not go on"
         );
-        let _ = tenure.tick(&etcd);
+        let _ = leased_key.tick(&etcd);
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(tenure.held_since(), since);
+    assert_eq!(leased_key.held_since(), since);
     admin::set_drain(&etcd, ServerId(1), true).expect("it is back");
     let start = Instant::now();
     while mirror.view().drains.is_empty() {
@@ -150,33 +153,34 @@ fn etcd_goes_away_and_comes_back() {
     assert_eq!(mirror.view().lives.len(), 1);
 }
 
-/// Of two that want a key one has it; the other one has it when the first stops, with a later
-/// revision; and the first, when it looks again, knows.
+/// Promise: of two processes that want a key, one holds it. When the first stops, the second gets
+/// it with a later revision, and the first notices at its next tick.
 #[test]
 fn a_key_has_one_holder() {
     let Some(server) = Server::start_or_skip() else {
         return;
     };
     let etcd = server.connect("election");
-    let (mut first, mut second) = (tenure("master"), tenure("master"));
-    let TenureChange::Won(guard) = tick_until_changed(&mut first, &etcd) else {
+    let (mut first, mut second) = (leased_key("master"), leased_key("master"));
+    let LeasedKeyChange::Won(guard) = tick_until_changed(&mut first, &etcd) else {
         panic!("the key is free");
     };
-    assert!(matches!(second.tick(&etcd), Ok(TenureChange::Unchanged)));
-    // The first one stops looking, as if it were paused.
+    assert!(matches!(second.tick(&etcd), Ok(LeasedKeyChange::Unchanged)));
+    // The first one stops ticking, as if it were paused.
     assert!(matches!(
         tick_until_changed(&mut second, &etcd),
-        TenureChange::Won(_)
+        LeasedKeyChange::Won(_)
     ));
     assert!(!guard.may_acknowledge());
     assert!(second.held_since() > first.held_since());
     assert!(matches!(
         tick_until_changed(&mut first, &etcd),
-        TenureChange::Lost
+        LeasedKeyChange::Lost
     ));
 }
 
-/// A master over etcd places nothing without servers, says so, and hands over when it resigns.
+/// Promise: a leader over etcd assigns nothing without servers, reports that, and hands over when
+/// it resigns.
 #[test]
 fn masters_over_etcd() {
     let Some(server) = Server::start_or_skip() else {
@@ -214,7 +218,7 @@ fn masters_over_etcd() {
     }
 }
 
-/// Addresses at which nothing is, and namespaces that cannot be, are told as such.
+/// Promise: unreachable addresses and invalid namespaces are reported as such.
 #[test]
 fn bad_addresses_are_told() {
     let options = EtcdOptions {

@@ -1,4 +1,4 @@
-//! An etcd of a test's own: on free ports of the loopback, in a temporary directory.
+//! Private etcd of a test, on free ports of loopback and in a temporary directory.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farleaf_cluster::coordinator::Coordinator;
 use farleaf_etcd::{Etcd, EtcdOptions};
 
-/// A running etcd, or one that was stopped.
+/// Etcd process that is running or stopped.
 pub(crate) struct Server {
     directory: tempfile::TempDir,
     client_port: u16,
@@ -21,7 +21,8 @@ fn free_port() -> u16 {
 }
 
 impl Server {
-    /// One that answers; none, and a line that says so, if there is no etcd on this machine.
+    /// Starts an etcd and waits until it replies; prints a line and returns `None` if etcd is not
+    /// installed.
     pub(crate) fn start_or_skip() -> Option<Self> {
         if Command::new("etcd").arg("--version").output().is_err() {
             println!("skipped: etcd not found");
@@ -37,7 +38,7 @@ impl Server {
         Some(server)
     }
 
-    /// Starts it, on the directory that it had.
+    /// Starts the process on its existing directory.
     pub(crate) fn start(&mut self) {
         let client = format!("http://{}", self.address());
         let peer = format!("http://127.0.0.1:{}", self.peer_port);
@@ -59,7 +60,7 @@ impl Server {
                 &peer,
             ])
             .args(["--initial-cluster", &format!("test={peer}")])
-            // Leases are granted for one and a half election timeouts at the least.
+            // etcd grants leases for at least one and a half election timeouts.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .stdout(Stdio::null())
             .stderr(log.expect("a log can be made"))
@@ -77,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Kills it, as a crash would.
+    /// Kills the process, like a crash.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it can be killed");

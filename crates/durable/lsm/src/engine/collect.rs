@@ -1,4 +1,4 @@
-//! Moving what lives in log segments that are mostly dead (LC5), as part of a merge.
+//! Garbage collection of the log: a merge moves the live records out of mostly dead segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::tree::{Deletes, Entry, EntrySource, Merge, TreeEntries};
 use crate::version::{LogPin, Version};
 
 impl Core {
-    /// The log segments that a merge of these trees empties: of which little lives, into which no
-    /// other tree leads, and from which the log is not read again.
+    /// Returns the log segments that a merge of these trees empties: little in them lives, no other
+    /// tree refers to them, and recovery starts behind them.
     pub(super) fn mostly_dead(&self, version: &Version, taken: &[TreeId]) -> BTreeSet<LogNumber> {
         let least = PAYLOAD_SIZE_BYTES as u64 * self.options.live_percent_min / 100;
         let read_from = self.manifest.read_from().number();
@@ -32,28 +32,28 @@ impl Core {
     }
 }
 
-/// The trees of a merge as one, which keeps deletes.
+/// Merged entries of several trees, including deletes.
 pub(super) type Trees = Merge<TreeEntries, Arc<ValueLog>>;
 
-/// The entries of a merge, of which those that lead into mostly dead segments lead elsewhere: their
-/// records are appended to the log again when their turn comes.
-pub(super) struct Collect {
+/// Entries of a merge. If one points into a mostly dead segment, its record is appended to the log
+/// again when its turn comes, and the entry points there.
+pub(super) struct CollectingEntries {
     trees: Trees,
-    /// Whether deletes will be in the new tree: of those that will not, nothing is moved.
+    /// Whether deletes will be in the new tree. Records of deletes that will not are not moved.
     deletes: Deletes,
     dead: BTreeSet<LogNumber>,
-    /// Where the current entry's record is now, and its size; `None`: where it was.
+    /// New position and size of the current entry's record; `None` if it was not moved.
     moved: Option<(LogPosition, u64)>,
-    /// Bytes of all records that were moved.
+    /// Bytes of all moved records.
     moved_size_bytes: u64,
-    /// The end of the last record that was moved.
+    /// End of the last moved record.
     end: Option<LogPosition>,
-    /// Keep what was moved until a tree does.
+    /// Pins that keep moved records until a tree does.
     pins: Vec<LogPin>,
     record: Record,
 }
 
-impl Collect {
+impl CollectingEntries {
     pub(super) fn new(
         core: &Core,
         (trees, deletes): (Trees, Deletes),
@@ -73,7 +73,7 @@ impl Collect {
         Ok(collect)
     }
 
-    /// The current entry, which is not one of the new tree if it is a delete that goes.
+    /// Returns the current entry. It is not for the new tree if it is a delete that is dropped.
     pub(super) fn entry(&self) -> Option<Entry<'_>> {
         let mut entry = self.trees.entry()?;
         if let Some((position, _)) = self.moved {
@@ -82,10 +82,11 @@ impl Collect {
         Some(entry)
     }
 
-    /// Whether the current entry goes, and with it what it deletes.
-    pub(super) fn goes(&self) -> bool {
+    /// Returns true if the current entry is a delete that is dropped, with the values that it
+    /// deletes.
+    pub(super) fn is_dropped(&self) -> bool {
         let entry = self.trees.entry();
-        self.deletes == Deletes::Go && entry.is_some_and(|it| it.is_delete)
+        self.deletes == Deletes::Omit && entry.is_some_and(|it| it.is_delete)
     }
 
     pub(super) fn record_size_bytes(&self) -> u64 {
@@ -95,17 +96,18 @@ impl Collect {
         }
     }
 
-    /// Bytes of all records that were moved so far.
+    /// Returns the bytes of all records moved so far.
     pub(super) const fn moved_size_bytes(&self) -> u64 {
         self.moved_size_bytes
     }
 
-    /// Up to where the log must be durable before a tree of these entries is named.
+    /// Returns the position up to which the log must be durable before an edit names a tree of
+    /// these entries.
     pub(super) const fn end(&self) -> Option<LogPosition> {
         self.end
     }
 
-    /// Goes to the next entry: one of each tree at the most is passed.
+    /// Advances to the next entry, passing at most one entry of each tree.
     pub(super) fn advance(&mut self, core: &Core) -> Result<(), LsmError> {
         self.trees.advance()?;
         self.move_current(core)
@@ -113,7 +115,7 @@ impl Collect {
 
     fn move_current(&mut self, core: &Core) -> Result<(), LsmError> {
         self.moved = None;
-        let entry = self.trees.entry().filter(|_| !self.goes());
+        let entry = self.trees.entry().filter(|_| !self.is_dropped());
         let position = entry.map(|entry| entry.position);
         let Some(position) = position.filter(|it| self.dead.contains(&it.number())) else {
             return Ok(());
@@ -124,7 +126,7 @@ impl Collect {
         let appended = core
             .log
             .append((RecordKind::Moved, key, value), |appended| {
-                // No L0 can be frozen behind it yet, so the log is read again from before it.
+                // No L0 can be frozen behind this record yet, so recovery still starts before it.
                 let numbers = appended.position.number().0..=appended.end.number().0;
                 pin = Some(core.pins.pin(numbers.map(LogNumber)));
             })?;

@@ -1,4 +1,4 @@
-//! A frozen L0 becomes a tree of level 1 (LC4); and how any tree is written and opened (LC3).
+//! Flushing a frozen L0 to a tree of level 1, and writing and opening trees in general.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use super::Core;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
-use crate::follow::{Edit, FreshBlocks, FreshRoom, SharedTree};
+use crate::follow::{Edit, FreshBlockBudget, FreshBlocks, SharedTree};
 use crate::head::KeySource;
 use crate::manifest::TreeEntry;
 use crate::memtable::MemtableCursor;
@@ -16,10 +16,10 @@ use crate::tree::{BlockSink, BlockSource, Entry, Tree, TreeBuilder};
 use crate::version::{Garbage, LiveTree, LogPins};
 
 impl Core {
-    /// Flushes the oldest frozen L0; false: there is none.
+    /// Flushes the oldest frozen L0; returns false if there is none.
     ///
     /// # Errors
-    /// Nothing was changed, or nobody knows and the engine has stopped.
+    /// Either nothing was changed, or the result is unknown and the engine has stopped.
     pub(super) fn flush(&self) -> Result<bool, LsmError> {
         let version = self.version();
         let Some(memtable) = version.frozen.last() else {
@@ -50,28 +50,29 @@ impl Core {
         Ok(true)
     }
 
-    /// Begins a tree of no more entries than these.
+    /// Begins a tree with at most this number of entries.
     pub(super) fn begin_tree(&self, entry_count_max: u64) -> NewTree {
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
         let segments = Arc::new(NewSegments {
             device: Arc::clone(&self.trees),
-            room: self.fresh_room(),
+            room: self.fresh_block_budget(),
             written: Mutex::new(Vec::new()),
         });
         NewTree {
             id,
-            builder: TreeBuilder::new(id, entry_count_max, Sink(Arc::clone(&segments))),
+            builder: TreeBuilder::new(id, entry_count_max, DeviceSink(Arc::clone(&segments))),
             segments,
         }
     }
 
-    /// Writes what is left of a tree, and syncs it; `None`: it has no entries. No edit names it
-    /// yet: if none will, its segments are lost until the directory is opened again.
+    /// Writes the rest of a tree, and syncs it; returns `None` if it has no entries. No edit names
+    /// the tree yet. If none ever does, its segments are lost until the directory is reopened.
     pub(super) fn finish_tree(&self, tree: NewTree) -> Result<Option<SharedTree>, LsmError> {
         let Some(shape) = tree.builder.finish()? else {
             return Ok(None);
         };
-        // Another tree may be on its way at the same time, and no later sync makes it durable.
+        // Another tree may be in progress at the same time, and a later sync would not make this
+        // one durable.
         self.trees.sync().inspect_err(|error| self.stop(error))?;
         let place = TreePlace {
             device: &self.trees,
@@ -90,22 +91,22 @@ impl Core {
             segments,
             shape,
         })?;
-        // They are the tree's now, and an edit that fails may have named it.
+        // The segments now belong to the tree, since an edit that fails may still have named it.
         let written = std::mem::take(&mut *tree.segments.written());
         let fresh = written.into_iter().map(|it| it.fresh).collect();
         Ok(Some(self.shared(opened, fresh)))
     }
 }
 
-/// A tree that is being written. Dropped, it gives its segments back.
+/// Tree that is being written. Dropping it frees its segments.
 pub(super) struct NewTree {
     id: TreeId,
-    builder: TreeBuilder<Sink>,
+    builder: TreeBuilder<DeviceSink>,
     segments: Arc<NewSegments>,
 }
 
 impl NewTree {
-    /// Takes the next entry, and the size of its record.
+    /// Adds the next entry, with the size of its record in bytes.
     pub(super) fn add(
         &mut self,
         entry: Entry<'_>,
@@ -115,17 +116,18 @@ impl NewTree {
         self.builder.add(entry, record_size_bytes, keys)
     }
 
-    /// Behind the last entry, writes so many blocks of the filter at the most; true: it is done.
+    /// Writes at most this number of filter blocks, after the last entry; returns true when the
+    /// filter is complete.
     pub(super) fn write_filter(&mut self, block_count_max: u32) -> Result<bool, LsmError> {
         self.builder.write_filter(block_count_max)
     }
 }
 
-/// Segments in which a tree is written that nobody knows yet.
+/// Segments of a tree that is being written, and that nothing names yet.
 struct NewSegments {
     device: Arc<Device>,
-    /// FO10: where blocks are kept, too; `None`: nobody will read them.
-    room: Option<Arc<FreshRoom>>,
+    /// Memory that keeps blocks for the follower, too; `None` if no follower will read them.
+    room: Option<Arc<FreshBlockBudget>>,
     written: Mutex<Vec<NewSegment>>,
 }
 
@@ -147,7 +149,7 @@ impl Drop for NewSegments {
     }
 }
 
-/// Where a tree is opened.
+/// Device and cache with which a tree is opened.
 pub(super) struct TreePlace<'e> {
     pub(super) device: &'e Arc<Device>,
     pub(super) cache: &'e Arc<BlockCache>,
@@ -156,7 +158,7 @@ pub(super) struct TreePlace<'e> {
 }
 
 impl TreePlace<'_> {
-    /// Opens a tree of which the manifest says this, or will. Reads its references.
+    /// Opens a tree from its manifest entry, and reads its references.
     pub(super) fn open(&self, entry: TreeEntry) -> Result<Arc<LiveTree>, LsmError> {
         let source = Arc::new(Source {
             device: Arc::clone(self.device),
@@ -175,10 +177,10 @@ impl TreePlace<'_> {
     }
 }
 
-/// Where a tree's blocks go: into segments that nobody uses.
-struct Sink(Arc<NewSegments>);
+/// Destination of a new tree's blocks: newly allocated segments.
+struct DeviceSink(Arc<NewSegments>);
 
-impl BlockSink for Sink {
+impl BlockSink for DeviceSink {
     fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError> {
         let segment = self.0.device.allocate();
         let fresh = None;
@@ -193,7 +195,7 @@ impl BlockSink for Sink {
     }
 }
 
-/// Where a tree's blocks are.
+/// Source of a tree's blocks: its segments on the device.
 pub(crate) struct Source {
     pub(crate) device: Arc<Device>,
     pub(crate) id: TreeId,
@@ -203,7 +205,7 @@ pub(crate) struct Source {
 impl BlockSource for Source {
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), LsmError> {
         let Some(segment) = self.segments.get(first.segment_index()) else {
-            return Err(LsmError::DamagedTree {
+            return Err(LsmError::CorruptTree {
                 tree: self.id,
                 block: first.0,
                 how: "the tree does not have it".to_owned(),

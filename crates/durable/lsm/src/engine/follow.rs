@@ -1,4 +1,6 @@
-//! What who follows needs of the engine (FO1 to FO4, FO10), and how an edit is made.
+//! The engine's side of replication: followers, bases, and how an edit is made.
+//!
+//! `docs/explanation/lsm.md` describes it under *The engine's side*.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,47 +9,48 @@ use std::sync::{Arc, PoisonError};
 use super::{Core, Engine};
 use crate::device::DeviceBytes;
 use crate::error::LsmError;
-use crate::follow::{Edit, Follow, FreshBlocks, FreshRoom, SharedTree};
+use crate::follow::{Edit, Follow, FreshBlockBudget, FreshBlocks, SharedTree};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::Change;
 use crate::place::{BLOCK_SIZE_BYTES, LogNumber, LogPosition, TreeId};
 use crate::version::{LiveTree, Version};
 
-/// What an engine has at a moment, but for the log from a segment on (FO3).
+/// State of an engine between two edits, except the log from a segment on.
 #[derive(Debug)]
-pub struct Base {
-    /// Whose it is.
+pub struct EngineBase {
+    /// Id of the engine.
     pub engine: EngineId,
-    /// The log segments that trees lead into, or that are read again: number, and where the log
-    /// ended there once.
+    /// Log segments before `next_log` that recovery or trees need: number, and the offset at which
+    /// an earlier recovery ended the log there, if any.
     pub log: Vec<(LogNumber, Option<u32>)>,
-    /// All that is needed of the log and is not in `log` is in this segment and behind.
+    /// First log segment that is not in `log`; all needed log data that is not in `log` is in it or
+    /// later ones.
     pub next_log: LogNumber,
-    /// The log is read again from there.
+    /// Log position at which recovery starts.
     pub read_from: LogPosition,
-    /// The first number that no tree has ever had.
+    /// First tree id that was never used.
     pub next_tree: TreeId,
-    /// Edits of its manifest.
+    /// Number of edits of the manifest.
     pub edit_count: u64,
-    /// Level and tree, in the order in which they are added.
+    /// Level and tree, in the order in which a follower adds them.
     pub trees: Vec<(usize, SharedTree)>,
 }
 
-/// What background work an engine has done since it was opened.
+/// Background work of an engine since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkCounts {
-    /// L0s that became trees.
+    /// Number of L0s that were flushed to trees.
     pub flush_count: u64,
-    /// Bytes of those trees.
+    /// Bytes of the flushed trees.
     pub flush_size_bytes: u64,
-    /// Merges that are done.
+    /// Number of finished merges.
     pub merge_count: u64,
-    /// Bytes of their trees.
+    /// Bytes of the merged trees.
     pub merge_size_bytes: u64,
-    /// The device of the log.
+    /// Bytes read from and written to the log's device.
     pub log: DeviceBytes,
-    /// The device of trees.
+    /// Bytes read from and written to the trees' device.
     pub trees: DeviceBytes,
 }
 
@@ -74,26 +77,26 @@ impl WorkCounters {
 }
 
 impl Engine {
-    /// FO1: from now on somebody follows, as long as the engine is open.
+    /// Sets the engine's follower, for as long as the engine is open.
     ///
     /// # Panics
-    /// Somebody does already.
+    /// Panics if the engine already has a follower.
     pub fn set_follow(&self, follow: Arc<dyn Follow>) {
         let is_first = self.core.follow.set(follow).is_ok();
         assert!(is_first, "one at a time follows an engine");
     }
 
-    /// The log, for who follows: it does not keep the engine open.
+    /// Returns the log, for a follower. The log does not keep the engine open.
     pub fn log(&self) -> &Arc<ValueLog> {
         &self.core.log
     }
 
-    /// Whose directory it is.
+    /// Returns the id of the engine.
     pub fn id(&self) -> EngineId {
         self.core.log.segments().engine
     }
 
-    /// What it has done in the background.
+    /// Returns counters of the engine's background work.
     pub fn work(&self) -> WorkCounts {
         let (core, work) = (&self.core, &self.core.work);
         WorkCounts {
@@ -106,14 +109,15 @@ impl Engine {
         }
     }
 
-    /// FO3: what there is now. The log goes on in a segment that is begun then, so all of what
-    /// there is lies before that. `register` is called with it before the next edit is made:
-    /// whoever is told of all edits from then on misses none, and sees that nothing of the log is
-    /// freed.
+    /// Returns the state between two edits, from which a follower starts.
+    ///
+    /// The engine ends the open log segment, so the base refers only to earlier segments. It calls
+    /// `register` with the base before it makes the next edit. So a follower registered there
+    /// misses no later edit, and keeps the log from being freed from then on.
     ///
     /// # Errors
-    /// The log cannot be written: there is no room, or the engine has stopped.
-    pub fn base(&self, register: impl FnOnce(&Base)) -> Result<Base, LsmError> {
+    /// The log cannot be written: the disk is full, or the engine has stopped.
+    pub fn base(&self, register: impl FnOnce(&EngineBase)) -> Result<EngineBase, LsmError> {
         let core = &self.core;
         let editing = core.editing.lock();
         let editing = editing.unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +138,7 @@ impl Engine {
                 oldest_first.map(|live| (level, core.shared(Arc::clone(live), Vec::new()))),
             );
         }
-        let base = Base {
+        let base = EngineBase {
             engine: state.engine,
             log: log.map(|(number, entry)| (*number, entry.end)).collect(),
             next_log,
@@ -148,8 +152,8 @@ impl Engine {
         Ok(base)
     }
 
-    /// FO7: takes in what is followed, a record that ends at a place; L0 is frozen there if it is
-    /// full then. Nobody else writes into it.
+    /// Inserts a followed record that ends at a log position into L0, and freezes L0 there if it is
+    /// full. Only for followers that build their own trees: nothing else writes into that L0.
     pub(crate) fn follow_record(
         &self,
         (key, is_delete): (&[u8], bool),
@@ -165,12 +169,12 @@ impl Engine {
 }
 
 impl Core {
-    /// FO2: returns when all who follow have the log up to a place.
+    /// Waits until the follower, if any, has the log up to a position.
     pub(super) fn reach(&self, end: LogPosition) -> Result<(), LsmError> {
         self.follow.get().map_or(Ok(()), |it| it.reach(end))
     }
 
-    /// A tree, and what is kept of its blocks (FO10).
+    /// Combines a tree with those of its blocks that are kept in memory for the follower.
     pub(super) fn shared(
         &self,
         live: Arc<LiveTree>,
@@ -179,18 +183,20 @@ impl Core {
         SharedTree::new((live, Arc::clone(&self.trees)), fresh)
     }
 
-    /// FO10: where the blocks of a new tree are kept, if somebody will read them.
-    pub(super) fn fresh_room(&self) -> Option<Arc<FreshRoom>> {
+    /// Returns the memory for blocks of a new tree, if a follower will read them.
+    pub(super) fn fresh_block_budget(&self) -> Option<Arc<FreshBlockBudget>> {
         let follow = self.follow.get()?;
-        follow.takes_trees().then(|| Arc::clone(&self.fresh_room))
+        follow
+            .takes_trees()
+            .then(|| Arc::clone(&self.fresh_block_budget))
     }
 
-    /// Makes an edit of the manifest and one of the version, which readers see when it is in force,
-    /// and tells who follows (FO3).
+    /// Makes an edit of the manifest, applies it to the version once it is in force, and announces
+    /// it to the follower.
     ///
     /// # Errors
-    /// The manifest cannot be written: nothing was changed as there is no room, or the engine has
-    /// stopped.
+    /// The manifest cannot be written. Either the disk is full and nothing was changed, or the
+    /// engine has stopped.
     pub(super) fn edit(
         &self,
         edit: Edit,
@@ -199,7 +205,7 @@ impl Core {
         let editing = self.editing.lock();
         let editing = editing.unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.commit(&changes_of(&edit)) {
-            // There was no room: it is not in force, so nothing names the tree.
+            // The disk was full, so the edit is not in force, and nothing names the tree.
             if let (Ok(()), Some((_, tree))) = (self.check(), &edit.added) {
                 tree.live().remove();
             }
@@ -240,7 +246,7 @@ fn changes_of(edit: &Edit) -> Vec<Change> {
     changes
 }
 
-/// Bytes of a tree of so many blocks.
+/// Returns the size in bytes of a tree with this number of blocks.
 pub(crate) const fn tree_size_bytes(block_count: u32) -> u64 {
     block_count as u64 * BLOCK_SIZE_BYTES as u64
 }

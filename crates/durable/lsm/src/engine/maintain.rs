@@ -1,4 +1,4 @@
-//! Background work: which step is next, and a thread that does them.
+//! Background work: choosing the next step, and a thread that does the steps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -8,71 +8,73 @@ use std::time::Duration;
 use super::Engine;
 use crate::error::LsmError;
 
-/// A worker looks so often whether anything became free; what is frozen wakes it.
+/// Interval at which a worker checks for anything to free; a frozen L0 wakes it earlier.
 const IDLE: Duration = Duration::from_millis(200);
-/// After a failure, such as a full disk, it waits so long.
+/// Time that a worker waits after a failure, such as a full disk.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a step of background work did.
+/// Result of one step of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worked {
-    /// There is nothing to do, or others do it.
+pub enum WorkDone {
+    /// No work to do, or other threads do it already.
     Nothing,
     /// A frozen L0 became a tree.
     Flushed,
-    /// This level is being merged into the one below: a step of it was done.
+    /// One step was done of the merge of this level into the next.
     Merging(usize),
-    /// This level was merged into the one below.
+    /// This level was merged into the next.
     Merged(usize),
     /// Trees or log segments became free.
     Freed,
-    /// Log segments were reserved for writes to come.
+    /// Log segments were reserved for later writes.
     Reserved,
 }
 
 impl Engine {
-    /// Does the step of background work that is next: reserves segments of the log, or flushes what
-    /// is frozen, or merges a level that is due, or frees what nobody needs. Any thread may call
-    /// it; a flush and a merge may go on at the same time. As long as one does something, there may
-    /// be more to do.
+    /// Does the next step of background work: reserves log segments, flushes a frozen L0, merges a
+    /// level that is due, or frees data that is no longer needed.
     ///
-    /// A flush writes one tree, a merge one of the size of two levels; both one sync of the trees
-    /// and one edit of the manifest.
+    /// Any thread may call it; a flush and a merge may run at the same time. While a call does
+    /// something, there may be more to do.
+    ///
+    /// A flush writes one tree, and a merge one of the size of two levels. Each costs one sync of
+    /// the trees and one edit of the manifest.
     ///
     /// # Errors
-    /// Those of the storage, the log and the trees. Either nothing was changed, and it can be tried
-    /// again; or the engine has stopped writing. A merge that meets damage says so once for each
-    /// try, and rests between them (LC7): all else is done meanwhile.
-    pub fn maintain(&self) -> Result<Worked, LsmError> {
+    /// Errors of the storage, the log, and the trees. Either nothing was changed and the step can
+    /// be retried, or the engine has stopped writing. A merge that hits corruption returns the
+    /// error once per try. It pauses between tries, while all other work continues.
+    pub fn maintain(&self) -> Result<WorkDone, LsmError> {
         let core = &self.core;
         core.check()?;
         let reserved = core.log.reserve_ahead();
         let reserved = reserved.inspect_err(|error| core.stop_with_manifest(error));
         if matches!(reserved, Ok(true)) {
-            return Ok(Worked::Reserved);
+            return Ok(WorkDone::Reserved);
         }
         let written = reserved.and_then(|_| self.flush_or_merge());
         match &written {
             Ok(Some(worked)) => return Ok(*worked),
-            Err(error) if !error.is_no_room() => return written.map(|_| Worked::Nothing),
-            // Where there is no room for a tree, freeing gives some back.
+            Err(error) if !error.is_out_of_space() => return written.map(|_| WorkDone::Nothing),
+            // If the disk is too full for a tree, freeing returns space.
             Ok(None) | Err(_) => {}
         }
         if let Some(_guard) = try_lock(&core.freeing)
             && core.reclaim()?
         {
-            return Ok(Worked::Freed);
+            return Ok(WorkDone::Freed);
         }
-        written.map(|_| Worked::Nothing)
+        written.map(|_| WorkDone::Nothing)
     }
 
-    /// A flush, or a step of a merge; none: there is nothing to do, or others do it.
-    fn flush_or_merge(&self) -> Result<Option<Worked>, LsmError> {
+    /// Does a flush, or a step of a merge. Returns `None` if there is nothing to do, or other
+    /// threads do it already.
+    fn flush_or_merge(&self) -> Result<Option<WorkDone>, LsmError> {
         let core = &self.core;
         if let Some(_guard) = try_lock(&core.flushing)
             && core.flush()?
         {
-            return Ok(Some(Worked::Flushed));
+            return Ok(Some(WorkDone::Flushed));
         }
         if let Some(mut merges) = try_lock(&core.merging) {
             return core.merge(&mut merges);
@@ -80,18 +82,19 @@ impl Engine {
         Ok(None)
     }
 
-    /// Merges all levels into the last one, L0 included: then each key is there once, and deletes
-    /// are not. Reads and writes all trees. A merge that rests (LC7) is tried at once.
+    /// Merges all levels including L0 into the last one. Then each key has one entry, and no
+    /// deletes are left. Reads and writes all trees. A merge that pauses after corruption is
+    /// retried at once.
     ///
     /// # Errors
-    /// As those of [`Self::maintain`].
+    /// Same as [`Self::maintain`].
     pub fn merge_all(&self) -> Result<(), LsmError> {
         self.freeze();
-        while self.maintain()? != Worked::Nothing {}
+        while self.maintain()? != WorkDone::Nothing {}
         let core = &self.core;
         let mut merges = lock(&core.merging);
         loop {
-            // One that somebody else has begun comes first.
+            // An unfinished merge comes first.
             if merges.running.is_none() {
                 let version = core.version();
                 let mut levels = (1..).zip(&version.levels).filter(|(_, it)| !it.is_empty());
@@ -113,7 +116,7 @@ impl Engine {
             }
         }
         drop(merges);
-        while self.maintain()? != Worked::Nothing {}
+        while self.maintain()? != WorkDone::Nothing {}
         Ok(())
     }
 
@@ -126,7 +129,7 @@ impl Engine {
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Acquire) {
                 match engine.maintain() {
-                    Ok(Worked::Nothing) => engine.core.wakes.wait(IDLE),
+                    Ok(WorkDone::Nothing) => engine.core.wakes.wait(IDLE),
                     Ok(_) => {}
                     Err(error @ LsmError::Stopped { .. }) => {
                         tracing::warn!(%error, "background work ends");
@@ -147,8 +150,8 @@ impl Engine {
     }
 }
 
-/// A thread that does the background work. Dropping it waits for the step that it is at; a merge
-/// that was begun stays begun, for whoever calls [`Engine::maintain`] next.
+/// Thread that does the background work. Dropping it waits for the current step. An unfinished
+/// merge stays, and the next caller of [`Engine::maintain`] continues it.
 #[derive(Debug)]
 pub struct Worker {
     engine: Engine,
@@ -161,7 +164,7 @@ impl Drop for Worker {
         self.is_stopped.store(true, Ordering::Release);
         self.engine.core.wakes.wake();
         if let Some(thread) = self.thread.take() {
-            // If it has panicked, that was told where it did.
+            // If the thread panicked, the panic was reported there.
             let _ = thread.join();
         }
     }
@@ -179,14 +182,14 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Wakes workers that wait.
+/// Notification of waiting workers.
 #[derive(Debug, Default)]
-pub(super) struct Wakes {
+pub(super) struct WorkerWakeups {
     wake_count: Mutex<u64>,
     has_changed: Condvar,
 }
 
-impl Wakes {
+impl WorkerWakeups {
     pub(super) fn wake(&self) {
         let mut count = self
             .wake_count
@@ -197,7 +200,7 @@ impl Wakes {
         self.has_changed.notify_all();
     }
 
-    /// Waits for the next wake, or so long.
+    /// Waits for the next wake, or until the timeout.
     fn wait(&self, at_most: Duration) {
         let count = self
             .wake_count

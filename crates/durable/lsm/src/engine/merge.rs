@@ -1,54 +1,54 @@
-//! Trees of two levels become one (LC2), a step at a time (LC6); after damage it rests (LC7).
+//! Merging the trees of two levels into one, a step at a time; pausing after corruption.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Core;
-use super::collect::Collect;
+use super::collect::CollectingEntries;
 use super::flush::NewTree;
-use super::maintain::Worked;
-use super::rest::Rests;
+use super::maintain::WorkDone;
+use super::rest::MergePauses;
 use crate::error::LsmError;
 use crate::follow::Edit;
 use crate::place::{LEVEL_COUNT_MAX, SEGMENT_SIZE_BLOCKS, TreeId};
 use crate::tree::{Deletes, Merge, TreeEntries};
 use crate::version::{LiveTree, Version};
 
-/// A step is over when it has moved so many bytes of records, whatever its entries are.
+/// Bytes of moved records after which a step of a merge ends, however few entries it has.
 const MOVED_SIZE_BYTES_MAX: u64 = 8 << 20;
 
-/// The merge that was begun, if one was; and which levels' merges have met damage.
+/// Unfinished merge, if any, and the levels whose last merges hit corruption.
 #[derive(Default)]
 pub(super) struct Merges {
     pub(super) running: Option<RunningMerge>,
-    pub(super) rests: Rests,
+    pub(super) pauses: MergePauses,
 }
 
-/// A merge that is not done yet. Dropped, it leaves nothing: its tree is not named, and what it has
-/// moved is there twice.
+/// Unfinished merge. Dropping it leaves nothing in force: nothing names its tree, and the records
+/// that it moved exist twice in the log.
 pub(super) struct RunningMerge {
-    /// Whose trees go into the one below.
+    /// Level whose trees are merged into the next level.
     level: usize,
     taken: Vec<Arc<LiveTree>>,
-    entries: Collect,
+    entries: CollectingEntries,
     tree: NewTree,
 }
 
 impl Core {
-    /// Does a step of the merge that was begun, or of that of the first level that is due and does
-    /// not rest (LC7). `None`: none is. After an error there is none that was begun.
+    /// Does a step of the unfinished merge, or starts that of the first level that is due and not
+    /// paused. Returns `None` if no level is due. After an error, no merge is unfinished.
     ///
     /// # Errors
-    /// Nothing was changed, or nobody knows and the engine has stopped.
-    pub(super) fn merge(&self, merges: &mut Merges) -> Result<Option<Worked>, LsmError> {
+    /// Either nothing was changed, or the result is unknown and the engine has stopped.
+    pub(super) fn merge(&self, merges: &mut Merges) -> Result<Option<WorkDone>, LsmError> {
         if merges.running.is_none() {
             let version = self.version();
             let now = Instant::now();
-            // Nothing is below the last one.
+            // The last level has no next level.
             let levels = 1..=version.levels.len().min(LEVEL_COUNT_MAX - 1);
             let levels = levels.filter(|level| self.is_due(&version, *level));
-            let mut due = levels.filter(|level| !merges.rests.rests(*level, now));
+            let mut due = levels.filter(|level| !merges.pauses.pauses(*level, now));
             let Some(level) = due.next() else {
                 return Ok(None);
             };
@@ -66,27 +66,27 @@ impl Core {
         has_many_trees || version.level_entry_count(level) > capacity
     }
 
-    /// Begins to merge all trees that a level has, and all of the one below, whether it rests or
-    /// not. Others may come on top meanwhile: they are newer, and stay. Who has the lock of merges
-    /// sees to it that no other level changes.
+    /// Begins to merge all trees of a level and of the next one, even if the level is paused. Trees
+    /// that are added on top meanwhile are newer, and stay. The caller holds the lock of merges, so
+    /// no other level changes.
     pub(super) fn begin_merge(
         &self,
         merges: &mut Merges,
         version: &Version,
         level: usize,
     ) -> Result<(), LsmError> {
-        let moves = !merges.rests.has_met_damage(level);
+        let moves = !merges.pauses.has_hit_corruption(level);
         let begun = self.new_merge(version, level, moves);
         let begun = begun.inspect_err(|error| self.note_failure(merges, level, error))?;
         merges.running = Some(begun);
         Ok(())
     }
 
-    /// LC7: what met damage is not tried again at once.
+    /// Pauses the merges of a level after corruption.
     fn note_failure(&self, merges: &mut Merges, level: usize, error: &LsmError) {
-        if error.is_damage() {
+        if error.is_corruption() {
             let now = Instant::now();
-            merges.rests.note_damage(level, now, &self.options);
+            merges.pauses.note_corruption(level, now, &self.options);
         }
     }
 
@@ -100,9 +100,9 @@ impl Core {
         let taken: Vec<Arc<LiveTree>> = levels.into_iter().flatten().cloned().collect();
         let mut below = version.levels.iter().skip(level + 1);
         let deletes = if below.any(|trees| !trees.is_empty()) {
-            Deletes::Stay
+            Deletes::Keep
         } else {
-            Deletes::Go
+            Deletes::Omit
         };
         let mut sources = Vec::new();
         let mut entry_count_max = 0;
@@ -111,51 +111,50 @@ impl Core {
             sources.push(TreeEntries::new(Arc::clone(live.tree()))?);
         }
         let ids: Vec<TreeId> = taken.iter().map(|it| it.entry().id).collect();
-        // Deletes that go are passed here, so that a step has an end where there are many.
-        let trees = Merge::new(sources, Deletes::Stay, Arc::clone(&self.log))?;
+        // Deletes that are dropped are passed here, so that a step ends even if there are many.
+        let trees = Merge::new(sources, Deletes::Keep, Arc::clone(&self.log))?;
         let dead = if moves {
             self.mostly_dead(version, &ids)
         } else {
-            // LC7: what it moved would be there once more if it met damage again.
+            // Moved records would be in the log once more if the merge hit corruption again.
             BTreeSet::new()
         };
         Ok(RunningMerge {
             level,
             taken,
-            entries: Collect::new(self, (trees, deletes), dead)?,
+            entries: CollectingEntries::new(self, (trees, deletes), dead)?,
             tree: self.begin_tree(entry_count_max),
         })
     }
 
-    /// Goes on with a merge for a while: takes in so many entries as the options say or moves so
-    /// many bytes, or writes a segment of the filter; the last step writes what is left of the
-    /// tree, syncs, and commits.
+    /// Continues a merge: adds entries up to the limit of the options or of moved bytes, or writes
+    /// a segment of the filter. The last step writes the rest of the tree, syncs, and commits.
     ///
     /// # Errors
-    /// As those of [`Self::merge`]: the merge has ended.
-    pub(super) fn step_merge(&self, merges: &mut Merges) -> Result<Worked, LsmError> {
+    /// Same as [`Self::merge`]. The merge has ended.
+    pub(super) fn step_merge(&self, merges: &mut Merges) -> Result<WorkDone, LsmError> {
         let merge = merges.running.take().expect("one was begun");
         let level = merge.level;
-        let stepped = self.go_on(merge);
+        let stepped = self.run_step(merge);
         merges.running = stepped.inspect_err(|error| self.note_failure(merges, level, error))?;
         if merges.running.is_some() {
-            return Ok(Worked::Merging(level));
+            return Ok(WorkDone::Merging(level));
         }
-        merges.rests.note_merged(level);
-        Ok(Worked::Merged(level))
+        merges.pauses.note_merged(level);
+        Ok(WorkDone::Merged(level))
     }
 
-    /// A step of a merge; `None`: that was the last one.
-    fn go_on(&self, mut merge: RunningMerge) -> Result<Option<RunningMerge>, LsmError> {
-        if self.take_in(&mut merge)? && merge.tree.write_filter(SEGMENT_SIZE_BLOCKS)? {
+    /// Does one step of a merge; returns `None` after the last one.
+    fn run_step(&self, mut merge: RunningMerge) -> Result<Option<RunningMerge>, LsmError> {
+        if self.add_entries(&mut merge)? && merge.tree.write_filter(SEGMENT_SIZE_BLOCKS)? {
             self.finish_merge(merge)?;
             return Ok(None);
         }
         Ok(Some(merge))
     }
 
-    /// Takes in entries; true: there were none any more.
-    fn take_in(&self, merge: &mut RunningMerge) -> Result<bool, LsmError> {
+    /// Adds entries to the tree; returns true if none are left.
+    fn add_entries(&self, merge: &mut RunningMerge) -> Result<bool, LsmError> {
         let RunningMerge { entries, tree, .. } = merge;
         if entries.entry().is_none() {
             return Ok(true);
@@ -165,7 +164,7 @@ impl Core {
             let Some(entry) = entries.entry() else {
                 break;
             };
-            if !entries.goes() {
+            if !entries.is_dropped() {
                 tree.add(entry, entries.record_size_bytes(), &*self.log)?;
             }
             entries.advance(self)?;

@@ -1,32 +1,32 @@
-//! The engine: an ordered map in a directory (LC1 to LC8).
+//! The engine: an ordered map in a directory.
 //!
-//! A write is a record of the log and an entry of L0, both under the log's lock (VL4), so there is
-//! one order of all writes, that of their places in the log. A full L0 is frozen; everything after
-//! that is done by [`Engine::maintain`], a step at a time, by whoever calls it:
+//! A write appends a record to the log and inserts an entry into L0, both under the log's lock. So
+//! all writes have one order: that of their log positions. A full L0 is frozen. Everything after
+//! that is background work: each call of [`Engine::maintain`] does one step.
 //!
 //! ```text
 //! put ──> log ──────────────────────────────┐ values stay here
 //!     └─> L0 ──freeze──> frozen ──flush──> level 1 ──merge──> level 2 ──merge──> ...
 //! ```
 //!
-//! A reader takes the current [`Version`], which never changes, and asks L0, what is frozen, and
-//! the trees, newest first. What the version has stays as long as somebody has it; then it becomes
-//! free.
+//! A reader takes the current [`Version`], which never changes. It searches L0, the frozen L0s, and
+//! the trees, newest first. The data of a version stays while the version has a holder; then it
+//! becomes free.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | `open` | makes a directory, or reads one again |
-//! | `write` | put and delete; freezes L0 |
+//! | `open` | creating a directory, and opening an existing one |
+//! | `write` | put and delete; freezing L0 |
 //! | `read` | get, snapshots |
-//! | `scan` | many keys in their order, in both directions |
-//! | `flush` | a frozen L0 becomes a tree; writing any tree |
-//! | `merge` | trees of two levels become one, a step at a time |
-//! | `rest` | merges that met damage rest before they are tried again |
-//! | `collect` | a merge moves what lives in log segments that are mostly dead |
-//! | `reclaim` | trees and log segments that nobody needs become free |
-//! | `follow` | what who follows needs of it (FO1 to FO3) |
-//! | `scrub` | looks for bits that have flipped |
-//! | `maintain` | which of these is next; a thread that does it |
+//! | `scan` | scans in key order, in both directions |
+//! | `flush` | making a frozen L0 a tree; writing any tree |
+//! | `merge` | merging trees of two levels, one step at a time |
+//! | `rest` | pauses of merges that hit corruption |
+//! | `collect` | garbage collection: merges move live records out of mostly dead log segments |
+//! | `reclaim` | freeing trees and log segments that are no longer needed |
+//! | `follow` | interface for a follower: bases, edits, reads before a position |
+//! | `scrub` | reading the devices to find flipped bits |
+//! | `maintain` | choosing the next step of background work; a thread that does it |
 
 mod collect;
 mod flush;
@@ -50,18 +50,18 @@ use std::time::Duration;
 
 pub(crate) use flush::Source;
 pub(crate) use follow::tree_size_bytes;
-pub use follow::{Base, WorkCounts};
-pub use maintain::{Worked, Worker};
+pub use follow::{EngineBase, WorkCounts};
+pub use maintain::{WorkDone, Worker};
 pub(crate) use open::{LOCK, TREES, lock};
 pub use read::Snapshot;
-pub use scan::{Direction, KeyRange, Pair, Scan};
+pub use scan::{Direction, KeyRange, KeyValue, Scan};
 pub use write::Durability;
 
 use self::follow::WorkCounters;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
-use crate::follow::{Follow, FreshRoom};
+use crate::follow::{Follow, FreshBlockBudget};
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
@@ -69,55 +69,59 @@ use crate::memtable::Memtable;
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
-/// The files of a directory that are large: those of segments, which are read and written in large
+/// Names of the large files of a directory: those of segments, which are read and written in large
 /// parts.
 pub const DEVICE_FILES: [&str; 2] = [crate::log::FILE, open::TREES];
 
-/// How an engine works. Another run may have others: nothing of this is in the directory, but for
-/// the id.
+/// Options of an engine. They may differ each time a directory is opened: only the id is stored.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Of a directory that is made; one that is there has its own, and this counts for nothing.
-    /// `None`: one is drawn at random, so that nothing that another engine wrote into the same
-    /// sectors, or files that were mixed up, pass for its own. Who gives one sees to that: a
-    /// replica, or a simulation that is to be the same each time.
+    /// Id for a new directory; an existing directory keeps its own, and this is ignored.
+    ///
+    /// `None` draws a random id. So data that another engine left in the same sectors, or in files
+    /// that were mixed up, never passes for this engine's. A caller that sets an id ensures that: a
+    /// replica, or a simulation that must be reproducible.
     pub id: Option<EngineId>,
-    /// L0 is frozen when it has so many bytes,
+    /// Size in bytes at which L0 is frozen.
     pub l0_size_bytes_max: usize,
-    /// or so many entries,
+    /// Number of entries at which L0 is frozen.
     pub l0_entry_count_max: usize,
-    /// or when its records take so many bytes of the log (LC8). Until it is flushed none of these
-    /// is free, and a directory that is opened again reads them.
+    /// Size in bytes of L0's log records at which L0 is frozen. Until L0 is flushed, no log segment
+    /// with these records is freed, and opening the directory reads all of them.
     pub l0_log_size_bytes_max: u64,
-    /// Level 1 is merged when it has more trees.
+    /// Maximum number of trees in level 1; a merge is due if it has more.
     pub level_1_tree_count_max: usize,
-    /// Level i is merged when it has more than L0's entries times this to the i.
+    /// Growth of levels: level i is due for a merge if its entries exceed L0's entry limit times
+    /// this factor to the power i.
     pub growth_factor: u64,
-    /// LC5: merges move what lives in log segments of which less than so much lives. 0: nothing is
-    /// moved, and a segment is free when nothing lives in it.
+    /// Percentage of live bytes below which merges move the live records out of a log segment. With
+    /// 0, nothing is moved, and a segment is freed when nothing in it lives.
     pub live_percent_min: u64,
-    /// LC6: a step of a merge takes in so many entries at the most.
+    /// Maximum number of entries per step of a merge.
     pub merge_step_entry_count: usize,
-    /// For blocks of trees, and of the log (VL9).
+    /// Size of the block cache in bytes, for blocks of trees and of the log.
     pub cache_size_bytes: usize,
-    /// VL8: so much of the log's end stays in memory, in whole segments, besides the one that is
-    /// being filled.
+    /// Size in bytes of the log's end that stays in memory, in whole segments, in addition to the
+    /// open segment.
     pub log_memory_size_bytes: usize,
-    /// LC6: what a write waits if background work is one step behind; four times as long if it is
-    /// two, and so on.
+    /// Delay of each write if the backlog of background work is 1. The delay grows with the square
+    /// of the backlog, up to 100 ms.
     pub delay: Duration,
-    /// LC7: how long a merge that met damage rests before it is tried again; twice as long after
-    /// each try that meets some again,
-    pub merge_rest: Duration,
-    /// and so long at the most.
-    pub merge_rest_max: Duration,
+    /// Pause of a merge that hit corruption, before it is retried. The pause doubles after each
+    /// retry that hits corruption again.
+    pub merge_pause: Duration,
+    /// Maximum pause of a merge that hit corruption.
+    pub merge_pause_max: Duration,
 }
 
 impl EngineOptions {
-    /// L0 of 64 MiB, 512 Ki entries or 256 MiB of the log, up to 4 trees in level 1, levels that
-    /// grow by 8, log segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 32 MiB
-    /// of the log in memory, 20 µs of delay, rests of a second to five minutes; and an id that is
-    /// drawn.
+    /// Returns the default options.
+    ///
+    /// L0 is frozen at 64 MiB, 512 Ki entries, or 256 MiB of log. Level 1 has up to 4 trees, and
+    /// levels grow by a factor of 8. Log segments are collected if less than half lives. A merge
+    /// step has 64 Ki entries. The block cache has 64 MiB, and 32 MiB of the log stay in memory.
+    /// Writes are delayed by 20 µs. Merges pause for 1 s to 5 min after corruption. The id is
+    /// random.
     pub const fn new() -> Self {
         Self {
             id: None,
@@ -131,15 +135,15 @@ impl EngineOptions {
             cache_size_bytes: 64 << 20,
             log_memory_size_bytes: 32 << 20,
             delay: Duration::from_micros(20),
-            merge_rest: Duration::from_secs(1),
-            merge_rest_max: Duration::from_mins(5),
+            merge_pause: Duration::from_secs(1),
+            merge_pause_max: Duration::from_mins(5),
         }
     }
 
-    /// That an engine can work so. Opening one looks at it, too.
+    /// Checks that an engine supports these options. Opening an engine checks them, too.
     ///
     /// # Errors
-    /// [`LsmError::BadOption`]: which one, and what is allowed.
+    /// [`LsmError::BadOption`] names the option and its allowed values.
     pub fn check(&self) -> Result<(), LsmError> {
         let bad = |option, given, allowed| LsmError::BadOption {
             option,
@@ -148,7 +152,7 @@ impl EngineOptions {
         };
         let least_one = "1 or more";
         if self.growth_factor < 2 {
-            // Levels would be without end.
+            // With a factor of 1, there would be no limit to the number of levels.
             return Err(bad("growth_factor", self.growth_factor, "2 or more"));
         }
         if self.live_percent_min > 100 {
@@ -174,8 +178,8 @@ impl EngineOptions {
         Ok(())
     }
 
-    /// The same, with an L0 of so many bytes: half as much of the log's end stays in memory, and
-    /// it is frozen when its records take four times as much of the log.
+    /// Sets the size of L0 in bytes. Half as much of the log's end stays in memory. L0 is also
+    /// frozen when its records take four times as much of the log.
     #[must_use]
     pub const fn with_l0_size(mut self, size_bytes: usize) -> Self {
         self.l0_size_bytes_max = size_bytes;
@@ -184,7 +188,7 @@ impl EngineOptions {
         self
     }
 
-    /// The same, but a directory that is made has this id.
+    /// Sets the id of a new directory.
     #[must_use]
     pub const fn with_id(mut self, id: EngineId) -> Self {
         self.id = Some(id);
@@ -198,31 +202,31 @@ impl Default for EngineOptions {
     }
 }
 
-/// An ordered map from byte strings to byte strings, in a directory. Clones are the same one.
+/// Ordered map from byte strings to byte strings, in a directory. All clones share the same engine.
 ///
 /// Any number of threads may use it. The directory stays locked until the last clone, snapshot and
-/// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], and may
+/// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], but may
 /// lose later writes.
 ///
-/// After a write of the log or the manifest that failed, or a sync, whoever writes gets
-/// [`LsmError::Stopped`], and reads go on.
+/// After a failed write or sync of the log or the manifest, writes return [`LsmError::Stopped`].
+/// Reads continue.
 #[derive(Clone)]
 pub struct Engine {
     core: Arc<Core>,
 }
 
-/// How an engine is doing.
+/// Size of an engine's parts at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// Memtables that are not flushed yet.
+pub struct EngineCounts {
+    /// Number of frozen L0s that are not flushed yet.
     pub frozen_count: usize,
-    /// Trees of each level, from level 1 on.
+    /// Number of trees in each level, from level 1.
     pub tree_counts: Vec<usize>,
-    /// Entries of each level, versions that newer levels hide among them.
+    /// Number of entries in each level, including those that newer levels hide.
     pub entry_counts: Vec<u64>,
-    /// Log segments in use, reserved ones among them.
+    /// Number of log segments in use, including reserved ones.
     pub log_segment_count: u32,
-    /// Segments of trees.
+    /// Number of tree segments in use.
     pub tree_segment_count: u32,
 }
 
@@ -233,24 +237,27 @@ struct Core {
     log: Arc<ValueLog>,
     trees: Arc<Device>,
     cache: Arc<BlockCache>,
-    /// Replaced under the log's lock when L0 is, so that a write goes into the L0 of its place.
+    /// Replaced under the log's lock when L0 is, so that each write enters the L0 for its log
+    /// position.
     version: RwLock<Arc<Version>>,
     pins: Arc<LogPins>,
     garbage: Arc<Garbage>,
     next_tree: AtomicU64,
-    /// Each kind of background work is done by one at a time.
+    /// Held by the one thread that flushes. `merging` and `freeing` do the same for other kinds of
+    /// work.
     flushing: Mutex<()>,
-    /// And the merge that was begun, if one was: whoever comes next goes on with it.
+    /// Unfinished merge, if any; the next thread that locks this continues it.
     merging: Mutex<merge::Merges>,
     freeing: Mutex<()>,
-    wakes: maintain::Wakes,
-    /// The first edit, or sync of trees, that failed: nothing is written any more.
+    wakes: maintain::WorkerWakeups,
+    /// First failure of an edit, or of a sync of trees. Once it is set, the engine refuses writes.
     failed: OnceLock<String>,
-    /// FO3: one edit after the other is made, seen by readers, and told to who follows.
+    /// Serializes edits: each one is made, becomes visible to readers, and is announced to the
+    /// follower, before the next one starts.
     editing: Mutex<()>,
-    /// Who follows, if anybody does.
+    /// Follower of the engine, if any.
     follow: OnceLock<Arc<dyn Follow>>,
-    fresh_room: Arc<FreshRoom>,
+    fresh_block_budget: Arc<FreshBlockBudget>,
     work: WorkCounters,
     /// Dropped last.
     _lock: Box<dyn StorageLock>,
@@ -268,11 +275,11 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// How it is doing.
-    pub fn counts(&self) -> Counts {
+    /// Returns the sizes of the engine's parts.
+    pub fn counts(&self) -> EngineCounts {
         let version = self.core.version();
         let levels = 1..=version.levels.len();
-        Counts {
+        EngineCounts {
             frozen_count: version.frozen.len(),
             tree_counts: version.levels.iter().map(Vec::len).collect(),
             entry_counts: levels.map(|it| version.level_entry_count(it)).collect(),
@@ -283,13 +290,13 @@ impl Engine {
 }
 
 impl Core {
-    /// The current version.
+    /// Returns the current version.
     fn version(&self) -> Arc<Version> {
         let version = self.version.read();
         Arc::clone(&version.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the current version by one that is changed.
+    /// Replaces the current version by a changed copy.
     fn change_version(&self, change: impl FnOnce(&mut Version)) {
         let mut current = self.version.write().unwrap_or_else(PoisonError::into_inner);
         let mut version = Version::clone(&current);
@@ -297,26 +304,26 @@ impl Core {
         *current = Arc::new(version);
     }
 
-    /// Makes an edit of the manifest; who calls it has `editing`. After one that failed nobody
-    /// knows what is in force, unless there was no room for it.
+    /// Commits an edit of the manifest; the caller holds `editing`. If it fails for lack of space,
+    /// it is not in force. After any other failure it may be in force or not, so the engine stops.
     fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let committed = self.manifest.commit(changes);
         committed.inspect_err(|error| self.stop_with_manifest(error))
     }
 
-    /// Nothing is written any more, if no edit can be made any more.
+    /// Stops the engine if the manifest accepts no more edits.
     fn stop_with_manifest(&self, error: &LsmError) {
         if self.manifest.check().is_err() {
             self.stop(error);
         }
     }
 
-    /// Nothing is written any more.
+    /// Stops the engine: from now on, it refuses writes.
     fn stop(&self, first: &LsmError) {
         self.failed.get_or_init(|| first.to_string());
     }
 
-    /// That nothing has stopped it.
+    /// Returns an error if the engine has stopped.
     fn check(&self) -> Result<(), LsmError> {
         match self.failed.get() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Making a directory, and reading one again.
+//! Creating and opening a directory.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -21,11 +21,11 @@ use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
 pub(crate) const LOCK: &str = "LOCK";
-/// The name of the file that trees are in.
+/// Name of the file with the trees.
 pub(crate) const TREES: &str = "trees";
 
 impl Engine {
-    /// An engine over a manifest that is open, in a directory that is locked.
+    /// Creates an engine over an open manifest, in a locked directory.
     pub(crate) fn over(
         storage: Arc<dyn Storage>,
         (manifest, options): (Arc<Manifest>, EngineOptions),
@@ -37,30 +37,32 @@ impl Engine {
         })
     }
 
-    /// Opens a directory, or makes one in a directory that has none. What was acknowledged as
-    /// [`Durability::Sync`](super::Durability::Sync) is there; of what was written later, what
-    /// comes before some place in the order of writes.
+    /// Opens a directory, or creates one if it has no engine yet.
     ///
-    /// Reads the log from the end of the last flush on, the references of all trees, and 32 bytes
-    /// of each free segment of the log.
+    /// Everything acknowledged as [`Durability::Sync`](super::Durability::Sync) is present. Of
+    /// later writes, those before some log position are present.
+    ///
+    /// Opening reads the log from the end of the last flush, the references of all trees, and 32
+    /// bytes of each free log segment.
     ///
     /// # Errors
-    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::VersionFromThePast`],
-    /// [`LsmError::DamagedManifest`], [`LsmError::DamagedLog`], [`LsmError::DamagedTree`],
-    /// [`LsmError::NoIdentity`], [`LsmError::Follows`]: nothing was changed but for the lock's
-    /// file. [`LsmError::BadOption`]: nothing was changed at all. Or files cannot be read or
-    /// written.
+    /// - [`LsmError::BadOption`]: nothing was changed.
+    /// - [`LsmError::Locked`], [`LsmError::NewerVersion`],
+    ///   [`LsmError::OlderVersion`], [`LsmError::CorruptManifest`], [`LsmError::CorruptLog`],
+    ///   [`LsmError::CorruptTree`], [`LsmError::NoRandomId`], [`LsmError::Follows`]: nothing was
+    ///   changed except the lock file.
+    /// - [`LsmError::Storage`]: files cannot be read or written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         options.check()?;
         let lock = lock(&*storage)?;
-        check_leads(&*storage)?;
+        check_not_follower(&*storage)?;
         let manifest = if Manifest::is_there(&*storage)? {
             Manifest::open(Arc::clone(&storage))?.0
         } else {
             check_is_new(&*storage)?;
             let id = match options.id {
                 Some(id) => id,
-                None => EngineId::draw().map_err(LsmError::NoIdentity)?,
+                None => EngineId::draw().map_err(LsmError::NoRandomId)?,
             };
             Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
@@ -68,8 +70,9 @@ impl Engine {
     }
 }
 
-/// FO5: nobody opens what follows another engine.
-fn check_leads(storage: &dyn Storage) -> Result<(), LsmError> {
+/// Returns an error if the directory follows another engine: such a directory must be promoted
+/// first.
+fn check_not_follower(storage: &dyn Storage) -> Result<(), LsmError> {
     if follows(storage).map_err(|source| cannot_list(storage, source))? {
         return Err(LsmError::Follows {
             directory: storage.name(),
@@ -104,7 +107,8 @@ pub(crate) fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmErr
     })
 }
 
-/// A directory without `CURRENT` has nothing that is made after it: it was never whole.
+/// Checks that a directory without `CURRENT` has no file that is created after `CURRENT`. With one,
+/// it is corrupted, not new.
 fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
     let names = names(storage)?;
     let is_later = |name: &&String| {
@@ -114,17 +118,17 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
     let Some(name) = names.iter().find(is_later) else {
         return Ok(());
     };
-    Err(LsmError::DamagedManifest {
+    Err(LsmError::CorruptManifest {
         file: "CURRENT".to_owned(),
         directory: storage.name(),
         how: format!("there is none, and there is {name}, which is made later"),
     })
 }
 
-/// SC6: damage of a tree that a directory cannot be opened with, and where it is: there is no
-/// engine that could be asked for the place.
+/// Adds the place in the file to corruption of a tree found while opening. Without an engine, the
+/// caller cannot ask [`Engine::corruption_place`].
 fn with_place(error: LsmError, device: &Device, entry: &TreeEntry) -> LsmError {
-    let LsmError::DamagedTree { tree, block, how } = error else {
+    let LsmError::CorruptTree { tree, block, how } = error else {
         return error;
     };
     let place = block_text(device, entry, BlockNumber(block));
@@ -133,7 +137,7 @@ fn with_place(error: LsmError, device: &Device, entry: &TreeEntry) -> LsmError {
         "{how}{place}: restore the directory from a copy, or a replica; until then nothing of it \
          is read"
     );
-    LsmError::DamagedTree { tree, block, how }
+    LsmError::CorruptTree { tree, block, how }
 }
 
 fn recover(
@@ -202,11 +206,11 @@ fn recover(
         flushing: Mutex::new(()),
         merging: Mutex::default(),
         freeing: Mutex::new(()),
-        wakes: maintain::Wakes::default(),
+        wakes: maintain::WorkerWakeups::default(),
         failed: OnceLock::new(),
         editing: Mutex::new(()),
         follow: OnceLock::new(),
-        fresh_room: Arc::default(),
+        fresh_block_budget: Arc::default(),
         work: WorkCounters::default(),
         _lock: lock,
     })

@@ -1,4 +1,4 @@
-//! Getting one key, now or as of a snapshot (LC1).
+//! Reading one key, from the current state or a snapshot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::place::LogPosition;
 use crate::tree::key_hash;
 use crate::version::Version;
 
-/// All keys and values as they were at a moment. What it needs stays on the device as long as it is
-/// there.
+/// All keys and values at one moment. The data that a snapshot needs stays on the device until the
+/// snapshot is dropped.
 pub struct Snapshot {
     pub(super) core: Arc<Core>,
     pub(super) version: Arc<Version>,
-    /// Of L0, what was written before this place.
+    /// Log position before which L0's writes are visible.
     pub(super) bound: LogPosition,
 }
 
@@ -26,32 +26,32 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Engine {
-    /// The value of a key. One read of the log, and for each tree that is asked a block of its
-    /// filter, and of the one that has the key its height and one more; blocks mostly from the
-    /// cache.
+    /// Returns the value of a key, from some moment during the call.
     ///
-    /// It is the value at some moment while this runs.
+    /// Costs one read of the log, and one filter block for each tree searched. The tree with the
+    /// key costs its height in blocks and one more. The blocks are mostly in the cache.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`], or files cannot be read.
+    /// [`LsmError::CorruptLog`], [`LsmError::CorruptTree`], or files cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LsmError> {
         let version = self.core.version();
         self.core.get(key, &version, LogPosition::MAX)
     }
 
-    /// The value that a key had before a place in the log, or what a flush had made of it by then
-    /// (FO4).
+    /// Returns the value of a key before a log position. It also sees later writes that a flush has
+    /// already made into trees; the follower has all of those.
     ///
     /// # Errors
-    /// As those of [`Self::get`].
+    /// Same as [`Self::get`].
     pub fn get_before(&self, key: &[u8], bound: LogPosition) -> Result<Option<Vec<u8>>, LsmError> {
-        // In this order: the version has all of what is before the bound.
+        // The caller read the bound before this version, so the version has everything before the
+        // bound.
         let version = self.core.version();
         self.core.get(key, &version, bound)
     }
 
-    /// What there was before a place in the log, or what the last flush had by then (FO4), for as
-    /// long as it is needed. Waits for nobody.
+    /// Returns a snapshot of the state before a log position. It also sees later writes that a
+    /// flush has already made into trees; the follower has all of those. Never waits.
     pub fn snapshot_before(&self, bound: LogPosition) -> Snapshot {
         let core = Arc::clone(&self.core);
         let version = core.version();
@@ -62,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// What there is now, for as long as it is needed. Waits for a write that is being appended.
+    /// Returns a snapshot of the current state. Waits for a write that is being appended.
     pub fn snapshot(&self) -> Snapshot {
         let core = Arc::clone(&self.core);
         let (version, bound) = core.log.between_records(|end| (core.version(), end));
@@ -75,10 +75,10 @@ impl Engine {
 }
 
 impl Snapshot {
-    /// The value that a key had then. Costs as [`Engine::get`] does.
+    /// Returns the value of a key in the snapshot. Costs as much as [`Engine::get`].
     ///
     /// # Errors
-    /// As those of [`Engine::get`].
+    /// Same as [`Engine::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LsmError> {
         self.core.get(key, &self.version, self.bound)
     }
@@ -124,7 +124,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Reads the record of a key from where it must be.
+    /// Reads the record of a key at the position that an entry names.
     fn read_expected(
         &self,
         position: LogPosition,
@@ -140,7 +140,7 @@ impl Core {
 }
 
 pub(super) fn not_of_the_key(position: LogPosition) -> LsmError {
-    LsmError::DamagedLog {
+    LsmError::CorruptLog {
         position,
         how: "the record there is not of the key that leads to it".to_owned(),
     }

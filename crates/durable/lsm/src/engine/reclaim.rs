@@ -1,4 +1,4 @@
-//! What nobody needs any more becomes free (LC3, LC5).
+//! Freeing trees and log segments that are no longer needed.
 
 use super::Core;
 use crate::error::LsmError;
@@ -6,10 +6,10 @@ use crate::follow::Edit;
 use crate::place::LogNumber;
 
 impl Core {
-    /// Frees trees and log segments; false: there was nothing to free.
+    /// Frees trees and log segments; returns false if there was nothing to free.
     ///
     /// # Errors
-    /// The manifest cannot be written: there is no room, or the engine has stopped.
+    /// The manifest cannot be written: the disk is full, or the engine has stopped.
     pub(super) fn reclaim(&self) -> Result<bool, LsmError> {
         let trees = self.garbage.take();
         let has_trees = !trees.is_empty();
@@ -21,9 +21,10 @@ impl Core {
         Ok(has_trees || has_log)
     }
 
-    /// LC5: no tree or snapshot leads into these segments, and none will: what is written anew
-    /// leads where something else leads that somebody has, or behind the place from which the log
-    /// is read.
+    /// Frees log segments to which no tree or snapshot refers.
+    ///
+    /// No later tree will refer to them, either: a new tree refers to segments that another holder
+    /// keeps, or to segments at or behind the start of recovery.
     fn reclaim_log(&self) -> Result<bool, LsmError> {
         let before = self.manifest.not_read_again();
         let mut numbers: Vec<LogNumber> = self.pins.unpinned(before.into_iter());
@@ -31,7 +32,8 @@ impl Core {
         if let Some(needed_from) = needed_from
             && numbers.iter().any(|number| *number >= needed_from)
         {
-            // FO2: who follows has not read them yet, and nothing is told when it has.
+            // The follower has not read these segments yet. Nothing notifies the engine when it
+            // has.
             numbers.retain(|number| *number < needed_from);
             self.pins.note_change();
         }
@@ -42,7 +44,7 @@ impl Core {
             freed: numbers.clone(),
             ..Edit::default()
         };
-        // There may be no room for the edit now.
+        // The disk may be full at the moment, so the segments are kept for the next try.
         self.edit(edit, |_| {})
             .inspect_err(|_| self.pins.note_change())?;
         self.log.segments().give_back(&numbers);

@@ -1,4 +1,4 @@
-//! Many keys in their order, in both directions.
+//! Scans: keys in order, in both directions.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -16,57 +16,58 @@ use crate::place::LogPosition;
 use crate::prefetch::Span;
 use crate::tree::{Deletes, Entry, EntrySource, Merge, ReadAhead, TreeCursor};
 
-/// Which key comes next.
+/// Direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The next greater one.
+    /// Ascending key order.
     Ascending,
-    /// The next less one.
+    /// Descending key order.
     Descending,
 }
 
-/// Bounds of a scan: the lower one, the upper one.
+/// Bounds of a scan: lower and upper.
 pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// A key and its value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+/// Key and value.
+pub type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// Entries whose records the processor is asked for together, at the most: records lie apart in
-/// memory, and so the waits for them overlap.
+/// Maximum number of entries whose records are prefetched together. Records are not adjacent in
+/// memory, so their cache misses overlap.
 const AHEAD_COUNT_MAX: usize = 32;
-/// At first it is so many, and twice as many each time, so that a short scan looks at little that
-/// it does not need.
+/// Number of entries that a scan first reads ahead. It doubles each time, so that a short scan does
+/// little useless work.
 const FIRST_AHEAD_COUNT: usize = 4;
 
-/// The buffer of a record of more bytes becomes its value, which is copied else.
+/// Size in bytes from which a record's buffer becomes its value. Values of smaller records are
+/// copied.
 const COPIED_SIZE_BYTES_MAX: usize = 64 << 10;
 
-/// Keys of a snapshot, with their values.
+/// Iterator over keys of a snapshot and their values.
 ///
-/// For each key one read of the log; of trees, those that are in the range, with reading ahead when
-/// it ascends. Looks at up to 32 entries ahead of the one that it gives. After an error it has
-/// ended.
+/// Each key costs one read of the log. Of the trees, it reads the blocks in the range, with
+/// read-ahead if the scan is ascending. It looks at up to 32 entries ahead. After an error, it
+/// ends.
 pub struct Scan<'s> {
     snapshot: &'s Snapshot,
-    /// None: there is nothing more behind those that are ahead.
+    /// Remaining entries; `None` if nothing follows those that were read ahead.
     merge: Option<Merge<Box<dyn EntrySource + 's>, &'s ValueLog>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<ReadAheadEntry>,
     ahead_count: usize,
-    /// Why there is nothing more, if it is not the end.
+    /// Error that ended the scan, if any. It is returned after the entries that were read ahead.
     failed: Option<LsmError>,
-    /// Buffers of keys that were ahead.
+    /// Reusable buffers of keys that were read ahead.
     buffers: Vec<Vec<u8>>,
     record: Record,
 }
 
-/// An entry that is to be read.
-struct Ahead {
-    /// As much of it as is known.
+/// Entry that was read ahead, and whose record is not read yet.
+struct ReadAheadEntry {
+    /// Known bytes of the key.
     key: Vec<u8>,
-    goes_on: bool,
+    continues: bool,
     position: LogPosition,
 }
 
@@ -77,10 +78,10 @@ impl fmt::Debug for Scan<'_> {
 }
 
 impl Snapshot {
-    /// Goes through the keys between two bounds. Seeks in all trees: a block for each level.
+    /// Scans the keys between two bounds. Seeking in all trees costs one block per level.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`], or files cannot be read.
+    /// [`LsmError::CorruptLog`], [`LsmError::CorruptTree`], or files cannot be read.
     pub fn scan(
         &self,
         (lower, upper): KeyRange<'_>,
@@ -122,8 +123,8 @@ impl Snapshot {
             }
         }
         let merge = match direction {
-            Direction::Ascending => Merge::new(sources, Deletes::Go, keys)?,
-            Direction::Descending => Merge::descending(sources, Deletes::Go, keys)?,
+            Direction::Ascending => Merge::new(sources, Deletes::Omit, keys)?,
+            Direction::Descending => Merge::descending(sources, Deletes::Omit, keys)?,
         };
         Ok(Scan {
             snapshot: self,
@@ -140,12 +141,12 @@ impl Snapshot {
     }
 }
 
-/// A cursor of a tree that advances.
+/// Cursor of a tree that moves forward.
 struct Forward(TreeCursor);
-/// A cursor whose next entry is the one before.
+/// Cursor that moves backward.
 struct Backward<C>(C);
 
-// Only merges that write trees ask for the sizes of records.
+// Only merges that write trees use the sizes of records.
 impl EntrySource for Forward {
     fn entry(&self) -> Option<Entry<'_>> {
         self.0.entry()
@@ -190,7 +191,8 @@ impl EntrySource for Backward<MemtableCursor<'_>> {
 }
 
 impl Scan<'_> {
-    /// Whether what is known of a key tells that it, and all that come later, are out of range.
+    /// Returns true if the known bytes of a key prove that it, and all later ones, are out of
+    /// range.
     fn is_behind(&self, key: KnownKey<'_>) -> bool {
         let is_ascending = self.direction == Direction::Ascending;
         let end = if is_ascending {
@@ -211,7 +213,7 @@ impl Scan<'_> {
         })
     }
 
-    /// Whether a key is the one from which the scan goes on, and not of it.
+    /// Returns true if a key is the excluded bound at which the scan starts.
     fn is_excluded_start(&self, key: &[u8]) -> bool {
         let start = match self.direction {
             Direction::Ascending => &self.lower,
@@ -220,9 +222,9 @@ impl Scan<'_> {
         matches!(start, Bound::Excluded(start) if start == key)
     }
 
-    /// Takes the next entries of the merge, and asks the processor for their records: for all at
-    /// once, so that waits for them overlap.
-    fn look_ahead(&mut self) {
+    /// Takes the next entries of the merge and prefetches all their records at once, so that cache
+    /// misses overlap.
+    fn read_ahead(&mut self) {
         self.take_ahead();
         self.ahead_count = (2 * self.ahead_count).min(AHEAD_COUNT_MAX);
         let log = &self.snapshot.core.log;
@@ -247,9 +249,9 @@ impl Scan<'_> {
             let mut key = self.buffers.pop().unwrap_or_default();
             key.clear();
             key.extend_from_slice(entry.key.bytes);
-            self.ahead.push_back(Ahead {
+            self.ahead.push_back(ReadAheadEntry {
                 key,
-                goes_on: entry.key.goes_on,
+                continues: entry.key.continues,
                 position: entry.position,
             });
             if let Some(Err(error)) = self.merge.as_mut().map(EntrySource::advance) {
@@ -259,10 +261,10 @@ impl Scan<'_> {
         }
     }
 
-    fn take_next(&mut self) -> Result<Option<Pair>, LsmError> {
+    fn take_next(&mut self) -> Result<Option<KeyValue>, LsmError> {
         loop {
             if self.ahead.is_empty() {
-                self.look_ahead();
+                self.read_ahead();
             }
             let Some(next) = self.ahead.pop_front() else {
                 return self.failed.take().map_or(Ok(None), Err);
@@ -271,11 +273,12 @@ impl Scan<'_> {
             self.snapshot.core.log.read(position, &mut self.record)?;
             let known = KnownKey {
                 bytes: &next.key,
-                goes_on: next.goes_on,
+                continues: next.continues,
             };
             let key = self.record.key();
             let order = known.compare(KnownKey::whole(key));
-            // Not told: the key begins with what is known, and goes on.
+            // `None` means that the key begins with the known bytes and continues, so it may be
+            // right.
             if order.is_some_and(Ordering::is_ne) {
                 return Err(not_of_the_key(position));
             }
@@ -297,7 +300,7 @@ impl Scan<'_> {
 }
 
 impl Iterator for Scan<'_> {
-    type Item = Result<Pair, LsmError>;
+    type Item = Result<KeyValue, LsmError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.take_next();

@@ -1,4 +1,4 @@
-//! Scrubbing an engine (SC1 to SC6).
+//! Scrubbing an engine.
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,38 +8,42 @@ use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::manifest::Manifest;
 use crate::scrub::{
-    OpenedTrees, PieceName, Scrub, Scrubbed, Seen, VerifiedPiece, Whole, place_of_damage,
+    OpenedTrees, PieceName, Scrub, ScrubView, Scrubbed, VerifiedPiece, Whole, corruption_place,
 };
 use crate::version::LiveTree;
 
 impl Engine {
-    /// Reads the next 2 MiB at the most of what there is on its devices, past the cache, and checks
-    /// all sums in it: a log segment, or one of a tree. Writes, reads and background work go on
-    /// meanwhile; no lock is held while it reads. Any thread may call it, with a [`Scrub`] that is
-    /// this engine's.
+    /// Reads at most the next 2 MiB of the devices' data, past the cache, and verifies all
+    /// checksums in it: one log segment or one tree segment.
+    ///
+    /// Writes, reads and background work continue meanwhile; no lock is held during the read. Any
+    /// thread may call it, with this engine's [`Scrub`].
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: it is not what was written there. Files
-    /// cannot be read. The next step goes on behind it. [`LsmError::Stopped`]: nothing was looked
-    /// at, since what was being written when writing failed is not known.
+    /// - [`LsmError::CorruptLog`], [`LsmError::CorruptTree`]: the data is corrupted. The next step
+    ///   continues behind it.
+    /// - [`LsmError::Storage`]: files cannot be read. The next step continues behind the place.
+    /// - [`LsmError::Stopped`]: nothing was checked, since a failed write has left the device in an
+    ///   unknown state.
     pub fn scrub(&self, scrub: &mut Scrub) -> Result<Scrubbed, LsmError> {
         scrub.step(&*self.core)
     }
 
-    /// Reads all of the log that is needed now, and checks the sums in it: who copies it as it is
-    /// copies no damage but this. The first [`LsmError::DamagedLog`] of each segment. 2 MiB a read;
-    /// writes go on meanwhile.
+    /// Reads all log data that is currently needed and verifies its checksums. A copy of the log
+    /// taken now has no corruption except the returned errors: the first [`LsmError::CorruptLog`]
+    /// of each segment. Each read has 2 MiB; writes continue meanwhile.
     ///
     /// # Errors
-    /// Files cannot be read. [`LsmError::Stopped`], as of [`scrub`](Self::scrub).
-    pub fn damage_of_log(&self) -> Result<Vec<LsmError>, LsmError> {
-        Scrub::damage_of_log(&*self.core)
+    /// Files cannot be read, or [`LsmError::Stopped`] as for [`scrub`](Self::scrub).
+    pub fn log_corruption(&self) -> Result<Vec<LsmError>, LsmError> {
+        Scrub::log_corruption(&*self.core)
     }
 
-    /// Whether the engine still needs a piece that a scrub step has verified. Waits for an edit
-    /// that is being made: when this returns, every edit that is in force has been announced to
-    /// whoever follows ([`Follow::edited`](crate::follow::Follow::edited)). So a follower that has
-    /// made all announced edits has the piece if this returns true.
+    /// Returns true if the engine still needs a piece that a scrub step has verified.
+    ///
+    /// Waits for an edit in progress. So when it returns, every edit in force has been announced to
+    /// the follower ([`Follow::edited`](crate::follow::Follow::edited)). If it returns true, a
+    /// follower that has made all announced edits has the piece.
     ///
     /// # Errors
     /// [`LsmError::Stopped`].
@@ -47,26 +51,26 @@ impl Engine {
         let core = &*self.core;
         let editing = core.editing.lock();
         let _editing = editing.unwrap_or_else(PoisonError::into_inner);
-        let seen = core.see(&mut OpenedTrees::default())?;
+        let seen = core.current_view(&mut OpenedTrees::default())?;
         Ok(match piece.name {
             PieceName::Log { number } => core.log.segments().has(number) && seen.needs(piece.head),
             PieceName::Tree { id, .. } => seen.trees.iter().any(|it| it.entry().id == id),
         })
     }
 
-    /// Which byte of which file a damage that it has told is at, in words: where the record begins,
-    /// or the block. `None`: the error is none of damage, or what it is about is not there any
-    /// more.
-    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
-        place_of_damage(&*self.core, error)
+    /// Returns the file and byte of corruption that the engine has reported, in words: the
+    /// beginning of the record, or the block. Returns `None` if the error is not corruption, or its
+    /// place is no longer in use.
+    pub fn corruption_place(&self, error: &LsmError) -> Option<String> {
+        corruption_place(&*self.core, error)
     }
 
-    /// The trees that there are now.
+    /// Returns the current trees.
     pub(crate) fn live_trees(&self) -> Vec<Arc<LiveTree>> {
         self.core.version().trees().cloned().collect()
     }
 
-    /// Where its trees are.
+    /// Returns the device of the trees.
     pub(crate) fn tree_device(&self) -> &Device {
         &self.core.trees
     }
@@ -85,15 +89,16 @@ impl Whole for Core {
         &self.trees
     }
 
-    fn see(&self, _opened: &mut OpenedTrees) -> Result<Seen, LsmError> {
+    fn current_view(&self, _opened: &mut OpenedTrees) -> Result<ScrubView, LsmError> {
         self.check()?;
-        // In this order: a flush that comes in between is seen by its tree.
+        // The start of recovery is read first. If a flush comes in between, its tree covers the log
+        // before it.
         let read_from = self.manifest.read_from();
         let trees = self.version().trees().cloned().collect();
-        Ok(Seen {
+        Ok(ScrubView {
             read_from,
             log_end: self.log.written_to()?,
-            can_go_on: false,
+            may_be_incomplete: false,
             trees,
         })
     }

@@ -1,4 +1,4 @@
-//! Put and delete (VL4, VL5), and freezing L0.
+//! Put and delete, and freezing L0.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,48 +11,51 @@ use crate::memtable::Memtable;
 use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
 use crate::version::Version;
 
-/// No write waits longer for background work.
+/// Maximum delay of a write because of a backlog of background work.
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// When a write returns.
+/// Point at which a write returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When readers see it. It is lost with the power, or the process, if no later sync came.
+    /// Return when readers see the write. It is lost if the process or power fails before a later
+    /// sync.
     Memory,
-    /// When it is on the device, and everything before it.
+    /// Return when the write and everything before it are on the device.
     Sync,
 }
 
 impl Engine {
-    /// Gives a key a value. One copy into the log's buffer and one entry of L0; with
-    /// [`Durability::Sync`] one write and one sync, which all who wait share.
+    /// Sets the value of a key.
     ///
-    /// It takes effect when it has its place in the log: from then on readers see it, also if it is
-    /// not durable yet.
+    /// Costs one copy into the log's buffer and one entry of L0. With [`Durability::Sync`], it also
+    /// costs one write and one sync, which all waiting threads share.
+    ///
+    /// The write takes effect when it gets its log position. Readers see it from then on, even
+    /// before it is durable.
     ///
     /// # Errors
-    /// [`LsmError::KeyTooLong`], [`LsmError::ValueTooLong`]: nothing was done.
-    /// [`LsmError::Stopped`] after an earlier failure: the same. Those of the storage: it may be
-    /// there or not.
+    /// - [`LsmError::KeyTooLong`], [`LsmError::ValueTooLong`]: nothing was done.
+    /// - [`LsmError::Stopped`] after an earlier failure: nothing was done.
+    /// - Errors of the storage: the write may have taken effect or not.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<(), LsmError> {
         let written = self.core.write((RecordKind::Put, key, value), durability);
         written.map(|_| ())
     }
 
-    /// Takes a key's value away; one that has none still has none. Costs as [`Self::put`] does.
+    /// Deletes a key; a key without a value stays without one. Costs as much as [`Self::put`].
     ///
     /// # Errors
-    /// As those of [`Self::put`].
+    /// Same as [`Self::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<(), LsmError> {
         let written = self.core.write((RecordKind::Delete, key, b""), durability);
         written.map(|_| ())
     }
 
-    /// Gives a key a value, or takes it away, with [`Durability::Memory`]; and says where the
-    /// record ends in the log, for who follows that.
+    /// Sets the value of a key, or deletes it, with [`Durability::Memory`]. Returns the log
+    /// position at which the record ends, for replication.
     ///
     /// # Errors
-    /// As those of [`Self::put`].
+    /// Same as [`Self::put`].
     pub fn append(&self, key: &[u8], value: Option<&[u8]>) -> Result<LogPosition, LsmError> {
         let (kind, value) = match value {
             Some(value) => (RecordKind::Put, value),
@@ -61,10 +64,11 @@ impl Engine {
         self.core.write((kind, key, value), Durability::Memory)
     }
 
-    /// Makes the log durable up to a place. One write and one sync, which all who wait share.
+    /// Makes the log durable up to a position. Costs one write and one sync, which all waiting
+    /// threads share.
     ///
     /// # Errors
-    /// As those of [`Self::sync`].
+    /// Same as [`Self::sync`].
     pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
         self.core.log.sync_to(end)
     }
@@ -72,34 +76,38 @@ impl Engine {
     /// Makes all writes durable that have taken effect.
     ///
     /// # Errors
-    /// The log cannot be written: later ones may be there or not.
+    /// The log cannot be written. Later writes may be present or not when the directory is
+    /// reopened.
     pub fn sync(&self) -> Result<(), LsmError> {
         let end = self.core.log.between_records(|end| end);
         self.core.log.sync_to(end)
     }
 
-    /// Has the manifest say how far the log is durable, which it says of the last 8 MiB otherwise
-    /// only when more has come: so that a log that loses its end when nothing more is written is
-    /// found to be damaged (VL6). One edit of the manifest, if there is anything new to say.
+    /// Records the whole durable end of the log in the manifest.
+    ///
+    /// Otherwise, the manifest records the last 8 MiB only when more is written. The record lets
+    /// recovery detect that an idle log has lost its end. Costs one edit of the manifest, if there
+    /// is anything new to record.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn say_synced(&self) -> Result<(), LsmError> {
+    pub fn record_durable_end(&self) -> Result<(), LsmError> {
         self.core.check()?;
-        self.core.log.say_all_synced()
+        self.core.log.record_whole_durable_end()
     }
 
-    /// Up to where the log is durable, if [`say_synced`](Self::say_synced) has anything to do.
-    pub fn unsaid_to(&self) -> Option<LogPosition> {
-        self.core.log.unsaid_to()
+    /// Returns the durable end of the log, if [`record_durable_end`](Self::record_durable_end) has
+    /// anything to record.
+    pub fn unrecorded_end(&self) -> Option<LogPosition> {
+        self.core.log.unrecorded_end()
     }
 
-    /// Freezes L0 if it has anything, full or not: the next [`Self::maintain`] flushes it.
+    /// Freezes L0 if it has any entry, full or not. The next [`Self::maintain`] flushes it.
     pub fn freeze(&self) {
         self.core.freeze_if(|active| active.entry_count() > 0);
     }
 
-    /// LC6: how long a write waits now.
+    /// Returns the current delay of a write because of a backlog of background work.
     pub fn write_delay(&self) -> Duration {
         self.core.delay(&self.core.version())
     }
@@ -145,18 +153,19 @@ impl Core {
         Ok(appended.end)
     }
 
-    /// Whether a memtable is to be frozen (LC8).
+    /// Returns true if a memtable has reached a limit and must be frozen.
     pub(super) fn is_full(&self, memtable: &Memtable) -> bool {
         let entry_count = memtable.entry_count();
         let has_room = memtable.size_bytes() < self.options.l0_size_bytes_max
             && entry_count < self.options.l0_entry_count_max
             && memtable.log_size_bytes() < self.options.l0_log_size_bytes_max;
-        // An empty one takes some bytes, too.
+        // An empty memtable has a size, too.
         entry_count > 0 && !has_room
     }
 
-    /// Replaces L0 by an empty one. No record is appended meanwhile: what is before the place is in
-    /// the old one, what is behind it will be in the new one.
+    /// Freezes L0 if a condition holds, and replaces it by an empty one. No record is appended
+    /// meanwhile. Records before the position are in the old L0, and those behind it will be in the
+    /// new one.
     fn freeze_if(&self, is_due: impl FnOnce(&Memtable) -> bool) {
         self.log.between_records(|end| {
             let active = Arc::clone(&self.version().active);
@@ -168,10 +177,11 @@ impl Core {
         self.wakes.wake();
     }
 
-    /// Freezes L0, which has everything up to a place and nothing behind it.
+    /// Replaces L0, which has everything up to a log position and nothing behind it.
     pub(super) fn replace_active(&self, active: Arc<Memtable>, end: LogPosition) {
-        // A snapshot may need it when it is flushed, and the log may be free but for that.
-        // Only those that there are: numbers of segments that were dropped are not used again.
+        // Snapshots may need the frozen L0 after it is flushed, when nothing else keeps its log
+        // segments. Only existing segments are pinned: numbers of dropped segments are never
+        // reused.
         let numbers = active.start().number()..=end.number();
         let numbers = self.log.segments().numbers(numbers);
         active.freeze(end, self.pins.pin(numbers));

@@ -1,4 +1,4 @@
-//! Who follows an engine, and what is told to it (FO1 to FO3, FO10).
+//! Interface of a follower, and the edits announced to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,39 +13,40 @@ use crate::place::{
 use crate::tree::{BlockSource, TreeShape, check_blocks};
 use crate::version::LiveTree;
 
-/// Who follows an engine. Called by the threads that do its background work, never by who writes
-/// or reads.
+/// Follower of an engine. Only threads that do background work call it; reads and writes never do.
 pub trait Follow: fmt::Debug + Send + Sync {
-    /// FO2: returns when all who follow have the log up to a place. An edit that names what leads
-    /// there comes only then.
+    /// Waits until the follower has the log up to a position. An edit that names data with
+    /// references up to there is made only afterwards.
     ///
     /// # Errors
-    /// [`LsmError::NotFollowed`]: the edit is not made, and the step can be tried again.
+    /// [`LsmError::NotFollowed`]: the edit is not made, and the step can be retried.
     fn reach(&self, end: LogPosition) -> Result<(), LsmError>;
 
-    /// FO2: the log is still read from this segment on; it stays.
+    /// Returns the first segment of the log that the follower still needs; the engine keeps it and
+    /// later ones.
     fn needed_from(&self) -> LogNumber;
 
-    /// FO10: whether somebody reads the trees of the edits that are told next. Their blocks are
-    /// kept for that, as far as there is room.
+    /// Returns true if the follower will read the trees of the next edits. Their blocks are then
+    /// kept in memory, within a limit.
     fn takes_trees(&self) -> bool;
 
-    /// FO3: an edit is in force. Called in the order of edits, and returns at once.
+    /// Announces an edit that is in force. Calls are in the order of edits, and must return at
+    /// once.
     fn edited(&self, edit: Edit);
 }
 
-/// An edit of an engine's manifest, but for those that are about its own devices only.
+/// Edit of an engine's manifest, without changes that concern only its own devices.
 #[derive(Clone, Debug, Default)]
 pub struct Edit {
-    /// What it adds leads into the log up to there.
+    /// Log position before which all records are that the added tree refers to.
     pub log_end: LogPosition,
-    /// LC4: the log is read again from there.
+    /// New start of recovery, if it changes.
     pub read_from: Option<LogPosition>,
-    /// These trees are gone.
+    /// Ids of removed trees.
     pub removed: Vec<TreeId>,
-    /// This one is the newest of a level.
+    /// Level and tree, which is the newest of that level; `None` if no tree is added.
     pub added: Option<(usize, SharedTree)>,
-    /// LC5: nothing leads into these log segments any more.
+    /// Log segments to which nothing refers any more.
     pub freed: Vec<LogNumber>,
 }
 
@@ -54,19 +55,19 @@ impl Edit {
         !self.removed.is_empty() || self.added.is_some()
     }
 
-    /// Bytes of the tree that it adds.
+    /// Returns the size of the added tree in bytes, 0 without one.
     pub fn size_bytes(&self) -> u64 {
         let added = self.added.as_ref();
         added.map_or(0, |(_, tree)| tree_size_bytes(tree.shape().block_count))
     }
 }
 
-/// A tree of an engine, whose blocks stay as long as somebody has this.
+/// Tree of an engine, whose blocks stay while this handle exists.
 #[derive(Clone)]
 pub struct SharedTree {
     live: Arc<LiveTree>,
     device: Arc<Device>,
-    /// FO10: what is kept of its segments; those behind are not.
+    /// Blocks of its first segments that are kept in memory.
     fresh: Arc<[Option<FreshBlocks>]>,
 }
 
@@ -97,26 +98,26 @@ impl SharedTree {
         &self.device
     }
 
-    /// Its number.
+    /// Returns the id of the tree.
     pub fn id(&self) -> TreeId {
         self.live.entry().id
     }
 
-    /// What must be known to read it.
+    /// Returns the description that is needed to read the tree.
     pub fn shape(&self) -> TreeShape {
         self.live.entry().shape
     }
 
-    /// Segments that it takes.
+    /// Returns the number of the tree's segments.
     pub fn segment_count(&self) -> usize {
         self.live.entry().segments.len()
     }
 
-    /// The blocks of one of its segments. One read of the device, past the cache, into the buffer;
-    /// or none, if they were kept (FO10).
+    /// Returns the blocks of one of its segments. Costs one read of the device into the buffer,
+    /// past the cache, or none if the blocks are kept in memory.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`]; they cannot be read, or there is no such segment.
+    /// [`LsmError::CorruptTree`]; or the blocks cannot be read, or there is no such segment.
     pub fn read_segment<'b>(
         &'b self,
         index: usize,
@@ -136,7 +137,7 @@ impl SharedTree {
             segments: entry.segments.clone(),
         };
         source.read(BlockNumber(first as u32), buffer)?;
-        // What is damaged here is no reason to refuse whoever it is brought to.
+        // Corruption here must not look like a mistake of the receiver.
         check_blocks(entry.id, BlockNumber(first as u32), buffer)?;
         Ok(buffer)
     }

@@ -1,5 +1,5 @@
-//! Mistakes that tests plant in what a follower writes, to see that its primary notices (FO11).
-//! Nothing but tests makes a [`WriteFault`] other than the default, which is none.
+//! Faults that tests inject into a follower's writes, to verify that its primary notices them. Only
+//! tests create a [`WriteFault`] other than the default, which injects none.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,65 +8,65 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::follower::SegmentSum;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
-/// A mistake in what is written to a device.
+/// Fault in data that is written to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// A log segment that comes closed in one piece is not written, if the one before it is full to
-    /// its last byte. (Commits 47a9ac76 to def9f513 made this one.)
+    /// Skips the write of a log segment that arrives closed in one piece, if the previous one is
+    /// full to its last byte. (Commits 47a9ac76 to def9f513 had this bug.)
     SkipsBehindFull,
-    /// One bit of a piece of this log segment is another one.
+    /// Flips one bit in a piece of this log segment.
     FlipsBit(LogNumber),
-    /// The second half of a piece of this log segment is missing.
+    /// Omits the second half of a piece of this log segment.
     WritesHalf(LogNumber),
-    /// One bit of a tree is another one.
+    /// Flips one bit of a tree.
     FlipsBitOfTree,
 }
 
-/// At most one mistake, which all clones together make once, or until it is lifted.
+/// At most one fault, shared by all clones, injected once or until it is lifted.
 #[derive(Clone, Debug, Default)]
-pub struct WriteFault(Option<Arc<Planted>>);
+pub struct WriteFault(Option<Arc<InjectedFault>>);
 
 #[derive(Debug)]
-struct Planted {
+struct InjectedFault {
     mistake: Mistake,
-    made_count: AtomicU32,
-    made_count_max: AtomicU32,
+    injected_count: AtomicU32,
+    injected_count_max: AtomicU32,
 }
 
 impl WriteFault {
-    /// This mistake, once.
+    /// Creates a fault that is injected once.
     pub fn once(mistake: Mistake) -> Self {
         Self::new(mistake, 1)
     }
 
-    /// This mistake, at each opportunity for it.
+    /// Creates a fault that is injected at each opportunity.
     pub fn always(mistake: Mistake) -> Self {
         Self::new(mistake, u32::MAX)
     }
 
-    /// The mistake is made no more.
+    /// Stops injecting the fault.
     pub fn lift(&self) {
         if let Some(planted) = &self.0 {
-            planted.made_count_max.store(0, Ordering::Release);
+            planted.injected_count_max.store(0, Ordering::Release);
         }
     }
 
-    fn new(mistake: Mistake, made_count_max: u32) -> Self {
-        Self(Some(Arc::new(Planted {
+    fn new(mistake: Mistake, injected_count_max: u32) -> Self {
+        Self(Some(Arc::new(InjectedFault {
             mistake,
-            made_count: AtomicU32::new(0),
-            made_count_max: AtomicU32::new(made_count_max),
+            injected_count: AtomicU32::new(0),
+            injected_count_max: AtomicU32::new(injected_count_max),
         })))
     }
 
-    /// How often the mistake was made.
-    pub fn made_count(&self) -> u32 {
+    /// Returns how often the fault was injected.
+    pub fn injected_count(&self) -> u32 {
         let planted = self.0.as_ref();
-        planted.map_or(0, |it| it.made_count.load(Ordering::Acquire))
+        planted.map_or(0, |it| it.injected_count.load(Ordering::Acquire))
     }
 
-    /// What is written of a piece of the log; with the segment that was closed before, if this
-    /// piece is the last one of its own.
+    /// Returns the bytes to be written for a piece of the log. `closed` is the last closed segment,
+    /// if this piece is the last one of its own.
     pub(super) fn of_log<'b>(
         &self,
         (at, closed): (LogPosition, Option<SegmentSum>),
@@ -81,7 +81,7 @@ impl WriteFault {
         })
     }
 
-    /// What is written of a tree's segment.
+    /// Returns the bytes to be written for a tree's segment.
     pub(super) fn of_tree<'b>(&self, blocks: &'b [u8]) -> Cow<'b, [u8]> {
         self.make(blocks, |mistake| mistake == Mistake::FlipsBitOfTree)
     }
@@ -92,9 +92,9 @@ impl WriteFault {
             return Cow::Borrowed(bytes);
         };
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        let count_max = planted.made_count_max.load(Ordering::Acquire);
+        let count_max = planted.injected_count_max.load(Ordering::Acquire);
         let one_more = |count| (count < count_max).then_some(count + 1);
-        let counted = planted.made_count.fetch_update(set, fetch, one_more);
+        let counted = planted.injected_count.fetch_update(set, fetch, one_more);
         if counted.is_err() {
             return Cow::Borrowed(bytes);
         }

@@ -1,4 +1,4 @@
-//! The records of a log that comes in pieces (FO7), for a follower that makes its trees itself.
+//! Decoder of records in a log that arrives in pieces, for a follower that builds its trees.
 
 use crate::error::LsmError;
 use crate::log::record::{
@@ -8,23 +8,23 @@ use crate::log::record::{
 use crate::log::replay::ReplayedRecord;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
 
-/// Takes a record, and where the next one begins.
+/// Function that receives a record and the position of the next one.
 pub(super) type Take<'t> = dyn FnMut(ReplayedRecord<'_>, LogPosition) + 't;
 
-/// Where the next record begins, and what has come of one that is not whole.
+/// Position of the next record, and the received part of an incomplete one.
 #[derive(Debug)]
 pub(super) struct Feed {
     engine: EngineId,
-    /// Everything before has been handed out.
+    /// Position before which all records were passed on.
     fed_to: LogPosition,
-    /// What has come from there on, without the headers of segments.
+    /// Received bytes behind that position, without headers of segments.
     pending: Vec<u8>,
-    /// VL3: how many bytes the record has that goes on in the next segments.
+    /// Size of the record that continues in the next segments, in bytes.
     large_size_bytes: Option<usize>,
 }
 
 impl Feed {
-    /// Of a log of which everything before a segment has been read.
+    /// Creates a feed for a log whose segments before this one have been read.
     pub(super) const fn new(engine: EngineId, from: LogPosition) -> Self {
         Self {
             engine,
@@ -34,11 +34,11 @@ impl Feed {
         }
     }
 
-    /// Takes in the bytes from a place on, which are side by side with those before, and hands out
-    /// puts and deletes that are whole. `is_closed`: nothing more comes into this segment.
+    /// Takes the next bytes of the log, and passes complete puts and deletes to a function.
+    /// `is_closed` says that the segment has no more bytes.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: no record is there.
+    /// [`LsmError::CannotFollow`]: the bytes are not a record.
     pub(super) fn take(
         &mut self,
         at: LogPosition,
@@ -47,7 +47,7 @@ impl Feed {
         take: &mut Take<'_>,
     ) -> Result<(), LsmError> {
         if at.number() < self.fed_to.number() {
-            // VL3: behind a record that no segment is large enough for, its last one has nothing.
+            // Nothing follows a record larger than a segment in its last segment.
             return Ok(());
         }
         let skipped = SEGMENT_HEADER_SIZE_BYTES.saturating_sub(at.offset());
@@ -77,15 +77,15 @@ impl Feed {
         Ok(())
     }
 
-    /// Nothing more is in this segment.
+    /// Closes the segment.
     fn close(&mut self, at: LogPosition) {
         self.pending.clear();
         self.large_size_bytes = None;
         self.fed_to = at.number().next().start();
     }
 
-    /// Hands out the record that the pending bytes have at a place; its size. `None`: none is
-    /// whole, or none comes.
+    /// Passes on the record at an offset of the pending bytes; returns its size. Returns `None` if
+    /// it is incomplete, or none follows.
     fn take_next(&mut self, at: usize, take: &mut Take<'_>) -> Result<Option<usize>, LsmError> {
         let bytes = &self.pending[at..];
         let Some(first) = bytes.first_chunk::<RECORD_HEADER_SIZE_BYTES>() else {
@@ -120,7 +120,7 @@ impl Feed {
     ) -> Result<(), LsmError> {
         let view = RecordView::decode(&self.pending[at..], self.engine, self.fed_to);
         let view = view.ok_or_else(|| self.broken())?;
-        // What was moved has its old place in the trees of this directory.
+        // The trees of this directory refer to the old position of a moved record.
         if matches!(view.kind, RecordKind::Put | RecordKind::Delete) {
             let record = ReplayedRecord {
                 position: self.fed_to,

@@ -1,4 +1,4 @@
-//! A directory that takes in what an engine has (FO4, FO5, FO9).
+//! A directory that receives the base of an engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
 use crate::written::{RunningSum, WrittenSum};
 
-/// FO6: edits of a follower are counted from so far behind those of the engine that it follows: the
-/// marks in its log tell of those.
+/// Distance from the primary's number of edits to the follower's first one. Marks in the log count
+/// the primary's edits.
 const EDIT_COUNT_STEP: u64 = 1 << 40;
 
-/// A directory that has a part of what an engine had at a moment. Dropped, it is no engine's, and
-/// no follower's.
+/// Directory with a part of a base. If it is dropped, the directory is neither an engine's nor a
+/// follower's.
 #[derive(Debug)]
 pub struct Filling {
     storage: Arc<dyn Storage>,
@@ -40,28 +40,29 @@ pub struct Filling {
     lock: Box<dyn StorageLock>,
 }
 
-/// What [`Engine::base`](crate::Engine::base) says beside its log segments and trees.
+/// Parts of a base ([`Engine::base`](crate::Engine::base)) other than its log segments and trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BaseEnd {
-    /// The segment from which on the log comes later.
+pub struct BaseManifest {
+    /// First segment of the log that is sent later.
     pub next_log: LogNumber,
-    /// The log is read again from there.
+    /// Log position at which recovery starts.
     pub read_from: LogPosition,
-    /// The first number that no tree has ever had.
+    /// First tree id that was never used.
     pub next_tree: TreeId,
-    /// Edits of the manifest.
+    /// Number of edits of the manifest.
     pub edit_count: u64,
 }
 
 impl Filling {
-    /// Empties a directory for what an engine has. A directory that an engine wrote, and that does
-    /// not follow, is emptied only if the options say so. With a copy that was there before (FO9),
-    /// it shares that one's devices, if that is of the same engine, and can be.
+    /// Empties a directory, to fill it with a base. A directory with an engine that does not follow
+    /// is emptied only if the options allow it. If there is a usable previous copy of the same
+    /// engine, the new one shares its devices.
     ///
     /// # Errors
-    /// [`LsmError::Locked`]; [`LsmError::CannotFollow`]: it has an engine's data. Nothing was
-    /// changed then. Or files cannot be removed or made.
+    /// - [`LsmError::Locked`], [`LsmError::CannotFollow`] (the directory has an engine's data):
+    ///   nothing was changed.
+    /// - [`LsmError::Storage`]: files cannot be removed or created.
     pub fn begin(
         storage: Arc<dyn Storage>,
         options: FollowOptions,
@@ -69,7 +70,8 @@ impl Filling {
     ) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
         empty(&*storage, options.replaces)?;
-        // FO7: one that makes its trees itself opens its devices anew when it is whole.
+        // A follower that builds its trees reopens its devices when it is complete, so it shares
+        // none.
         let previous = options.previous.as_ref();
         let previous = match previous.filter(|_| options.index == IndexKind::Sent) {
             Some(previous) => Previous::open(&*storage, (previous, engine))?,
@@ -78,9 +80,8 @@ impl Filling {
         let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
             let mut file = device::open_file(&*storage, name, None)?;
             if options.index == IndexKind::Sent {
-                // Nobody reads trees and logs here before they are an engine's but who looks for
-                // damage, and trees, with the log that they lead into, are synced when they have
-                // come: to go by the page cache would be one more copy.
+                // Until promotion, only scrubs read these files. They bypass the page cache, which
+                // would cost one more copy.
                 file = device::open_uncached(&*storage, name)?;
             }
             let place = (name, storage.name());
@@ -103,16 +104,16 @@ impl Filling {
         })
     }
 
-    /// FO9: whether there is a copy of which pieces can be taken.
+    /// Returns true if there is a previous copy from which pieces can be reused.
     pub const fn has_previous(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// FO9: takes in a log segment that the copy before has, if its first bytes are these. One
-    /// read. False: it has no such piece, or cannot read it.
+    /// Reuses a log segment of the previous copy if its first bytes have this checksum. Costs one
+    /// read. Returns false if the copy has no such piece, or it cannot be read.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: it came before, or can be none.
+    /// [`LsmError::CannotFollow`]: the segment was received before, or is invalid.
     pub fn take_log(
         &mut self,
         (number, end): (LogNumber, Option<u32>),
@@ -132,18 +133,18 @@ impl Filling {
             return Ok(false);
         };
         let device = &self.log_device;
-        if !has(device, segment, (size_bytes, sum)) || !device.take_kept(segment) {
+        if !has(device, segment, (size_bytes, sum)) || !device.adopt_segment(segment) {
             return Ok(false);
         }
         self.log.insert(number, LogEntry { segment, end });
         Ok(true)
     }
 
-    /// FO9: takes in the next segment of a tree that the copy before has, if its blocks are these.
-    /// One read. False: it has no such piece, or cannot read it.
+    /// Reuses the next segment of a tree from the previous copy if its blocks have this checksum.
+    /// Costs one read. Returns false if the copy has no such piece, or it cannot be read.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: it is not the next one, or can be none.
+    /// [`LsmError::CannotFollow`]: the segment is not the next one, or is invalid.
     pub fn take_tree_segment(
         &mut self,
         (id, index): (TreeId, usize),
@@ -160,11 +161,12 @@ impl Filling {
         Ok(self.trees.take(id, index, segment))
     }
 
-    /// Takes in a log segment, and where the log ended there once; length and checksum of what was
-    /// written (FO11).
+    /// Writes a log segment, and the offset at which an earlier recovery ended the log there, if
+    /// any. Returns length and checksum of what was written.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: it came before, or is too long. Or it cannot be written.
+    /// [`LsmError::CannotFollow`] if the segment was received before or is too long; or it cannot
+    /// be written.
     pub fn put_log(
         &mut self,
         number: LogNumber,
@@ -186,12 +188,12 @@ impl Filling {
         Ok(written.sum())
     }
 
-    /// Takes in the next segment of a tree; all of one tree come one behind the other. Length and
-    /// checksum of what was written (FO11).
+    /// Writes the next segment of a tree; the segments of one tree are in sequence. Returns length
+    /// and checksum of what was written.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: they are not that. Or they cannot be
-    /// written.
+    /// [`LsmError::CannotFollow`], [`LsmError::CorruptTree`] if the bytes are not that; or they
+    /// cannot be written.
     pub fn put_tree_segment(
         &mut self,
         id: TreeId,
@@ -201,10 +203,10 @@ impl Filling {
         self.trees.stage(id, index, blocks)
     }
 
-    /// A tree is whole, and the newest of a level so far.
+    /// Completes a tree, as the newest of a level so far.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not.
+    /// [`LsmError::CannotFollow`], [`LsmError::CorruptTree`]: the tree is incomplete or invalid.
     pub fn put_tree(
         &mut self,
         level: usize,
@@ -225,20 +227,21 @@ impl Filling {
         Ok(())
     }
 
-    /// Everything has come: from now on it is a follower's directory, which is whole. Two syncs and
-    /// a manifest.
+    /// Completes the base: from now on, this is a follower's directory. Costs two syncs and a
+    /// manifest.
     ///
     /// # Errors
-    /// [`LsmError::DamagedManifest`]: what came cannot be what an engine has. Or it cannot be
-    /// written. It is no follower then.
-    pub fn finish(self, end: BaseEnd) -> Result<Follower, LsmError> {
+    /// [`LsmError::CorruptManifest`] if the received data cannot be an engine's; or the data cannot
+    /// be written. The directory is not a follower's then.
+    pub fn finish(self, end: BaseManifest) -> Result<Follower, LsmError> {
         self.log_device.sync()?;
         self.trees.device.sync()?;
         let edit_count = end.edit_count.checked_add(EDIT_COUNT_STEP);
         let edit_count = edit_count.ok_or_else(|| LsmError::CannotFollow {
             how: format!("it has {} edits", end.edit_count),
         })?;
-        // VL6. The engine's last segment was ended for this, and numbers behind it may be nobody's.
+        // The engine ended its last segment for the base, so that segment is complete. Later
+        // numbers may have been skipped.
         let last = self.log.last_key_value();
         let log_synced_to = last.map_or(LogPosition(0), |(number, _)| number.next().start());
         let state = ManifestState {
@@ -261,7 +264,7 @@ impl Filling {
     }
 }
 
-/// Removes all files of a directory. First what makes it an engine's or a follower's.
+/// Removes all files of a directory; first those that make it an engine's or a follower's.
 fn empty(storage: &dyn Storage, replaces: bool) -> Result<(), LsmError> {
     let failed = |action, file: &str| {
         let file = file.to_owned();
@@ -284,7 +287,7 @@ fn empty(storage: &dyn Storage, replaces: bool) -> Result<(), LsmError> {
             ),
         });
     }
-    // FO5: until the manifest is there, nobody takes it for anything else.
+    // Until the manifest exists, this file keeps the directory from passing for anything else.
     let marker = storage.create(FOLLOWER);
     let marker = marker.and_then(|file| file.sync());
     marker.map_err(failed("create", FOLLOWER))?;

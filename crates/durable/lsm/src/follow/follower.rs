@@ -1,4 +1,4 @@
-//! A directory that follows another engine (FO4 to FO9).
+//! A directory that follows another engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::previous::Previous;
 use super::sent::SentTrees;
 use super::{FOLLOWER, follows, shared};
 use crate::device::{self, Device, DeviceBytes};
-use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
+use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, WorkDone, lock};
 use crate::error::LsmError;
 use crate::log::record::EngineId;
 use crate::log::replay::find_end;
@@ -23,78 +23,80 @@ use crate::storage::{Storage, StorageLock};
 use crate::tree::TreeShape;
 use crate::written::WrittenSum;
 
-/// Where a follower's trees come from.
+/// Origin of a follower's trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexKind {
-    /// Ready made, from the engine that is followed: it flushes and merges nothing (Send-Index).
+    /// Receive trees from the followed engine; the follower flushes and merges nothing
+    /// (Send-Index).
     Sent,
-    /// It makes them itself, of the log's records (Build-Index).
+    /// Build trees from the log's records (Build-Index).
     Built,
 }
 
-/// How a directory follows.
+/// Options of a following directory.
 #[derive(Clone, Debug)]
 pub struct FollowOptions {
-    /// Where its trees come from.
+    /// Origin of its trees.
     pub index: IndexKind,
-    /// What was in the directory may be replaced, whoever made it.
+    /// Whether existing contents of the directory may be replaced, even those of an engine.
     pub replaces: bool,
-    /// How it makes trees, if it does.
+    /// Options for building trees.
     pub engine: EngineOptions,
-    /// FO9: a copy that was there before, in another directory of the same file system, which
-    /// nobody has open.
+    /// Previous copy, closed, in another directory of the same file system.
     pub previous: Option<Arc<dyn Storage>>,
-    /// A mistake that a test plants.
+    /// Fault that a test injects.
     #[doc(hidden)]
     pub write_fault: WriteFault,
 }
 
-/// A log segment of which nothing more comes, or has come yet, as a follower wrote it (FO11).
+/// Checksum of a log segment as a follower wrote it, of a closed segment or of the part so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSum {
-    /// Which one.
+    /// Number of the segment.
     pub number: LogNumber,
-    /// The follower takes so many of its first bytes for written.
+    /// Number of bytes that the follower considers written.
     pub end: u32,
-    /// Length and checksum of what was written of it: the same length, if the follower is right.
+    /// Length and checksum of the bytes that were written; the length equals `end` if the follower
+    /// is correct.
     pub written: WrittenSum,
 }
 
-/// An edit of the engine that is followed, as it comes.
+/// Edit of the followed engine, as received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstalledEdit {
-    /// What it adds leads into the log up to there.
+    /// Log position before which all records are that the added tree refers to.
     pub log_end: LogPosition,
-    /// LC4: the log is read again from there.
+    /// New start of recovery, if it changes.
     pub read_from: Option<LogPosition>,
-    /// These trees are gone.
+    /// Ids of removed trees.
     pub removed: Vec<TreeId>,
-    /// This one, whose segments have come, is the newest of a level.
+    /// Level, id and shape of a tree, whose segments were received, and which is the newest of that
+    /// level.
     pub added: Option<(usize, TreeId, TreeShape)>,
-    /// LC5: nothing leads into these log segments any more.
+    /// Log segments to which nothing refers any more.
     pub freed: Vec<LogNumber>,
 }
 
-/// A directory that follows another engine: it has the log up to some place, and trees.
+/// Directory that follows another engine: it has the log up to some position, and trees.
 ///
-/// Used by one thread, but for its [intake](Self::intake). After a failure to write it is of no
-/// use, but for being promoted.
+/// One thread uses it, except for its [intake](Self::intake). After a failed write, it can only be
+/// promoted.
 #[derive(Debug)]
 pub struct Follower {
     storage: Arc<dyn Storage>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) log: Arc<ValueLog>,
     intake: OwnIntake,
-    /// Everything before is synced.
+    /// Position before which everything is synced.
     synced_to: LogPosition,
-    /// FO6: what was written before this process is not known.
+    /// Whether the end of the last complete record is known; it is not after reopening.
     pub(super) knows_end: bool,
     pub(super) index: Index,
-    /// FO11: what was synced of the segment that `synced_to` is in.
+    /// Checksum of the synced part of the segment that contains `synced_to`.
     synced: WrittenSum,
-    /// FO9: the copy before, as long as it may be used.
+    /// Previous copy, while it may be used.
     previous: Option<Previous>,
 }
 
@@ -113,8 +115,9 @@ impl Follower {
     /// Opens a follower's directory, to promote it.
     ///
     /// # Errors
-    /// [`LsmError::Locked`]; [`LsmError::CannotFollow`]: it is none, or was never whole;
-    /// [`LsmError::DamagedManifest`]. Nothing was changed. Or files cannot be read.
+    /// - [`LsmError::Locked`], [`LsmError::CannotFollow`] (the directory is not a follower's, or
+    ///   was never complete), [`LsmError::CorruptManifest`]: nothing was changed.
+    /// - [`LsmError::Storage`]: files cannot be read.
     pub fn open(storage: Arc<dyn Storage>) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
         if !follows(&*storage).unwrap_or(false) || !Manifest::is_there(&*storage)? {
@@ -167,7 +170,7 @@ impl Follower {
                 (Arc::new(log), index, None)
             }
             IndexKind::Built => {
-                // FO7: it has no log of its own, into which it could move anything.
+                // A follower must not append moved records to the log, so it collects no segments.
                 let engine_options = EngineOptions {
                     live_percent_min: 0,
                     ..options.engine
@@ -194,9 +197,9 @@ impl Follower {
         })
     }
 
-    /// FO9: this copy is the one in force, durably, and the one before counts for nothing from now
-    /// on: what that one alone had is free. Nothing happens without one. 32 bytes of each free
-    /// segment of the log are read; one sync.
+    /// Settles this copy, which is in force durably: the previous copy is unusable from now on, and
+    /// segments that only it used become free. Does nothing without a previous copy. Reads 32 bytes
+    /// of each free segment of the log; costs one sync.
     ///
     /// # Errors
     /// The devices, or names, cannot be written.
@@ -206,20 +209,20 @@ impl Follower {
         };
         let device = &self.log.segments().device;
         shared::settle(&*self.storage, device, &self.manifest.state())?;
-        device.release_kept();
+        device.release_foreign();
         if let Index::Sent { trees, .. } = &self.index {
-            trees.device.release_kept();
+            trees.device.release_foreign();
         }
         drop(previous);
         Ok(())
     }
 
-    /// Whose log it follows.
+    /// Returns the id of the followed engine.
     pub fn engine(&self) -> EngineId {
         self.log.segments().engine
     }
 
-    /// Where its trees come from.
+    /// Returns the origin of its trees.
     pub const fn index(&self) -> IndexKind {
         match &self.index {
             Index::Sent { .. } => IndexKind::Sent,
@@ -227,22 +230,23 @@ impl Follower {
         }
     }
 
-    /// Everything before this place in the log is written to the device.
+    /// Returns the log position before which everything is written to the device.
     pub fn written_to(&self) -> LogPosition {
         self.intake.0.written_to()
     }
 
-    /// What takes in its log, for any thread.
+    /// Returns the intake of its log, for any thread.
     pub const fn intake(&self) -> &Arc<LogIntake> {
         &self.intake.0
     }
 
-    /// Everything before this place in the log is durable.
+    /// Returns the log position before which everything is durable.
     pub const fn synced_to(&self) -> LogPosition {
         self.synced_to
     }
 
-    /// FO11: what was written and synced of the segment that [`synced_to`](Self::synced_to) is in.
+    /// Returns the checksum of the synced part of the segment that contains
+    /// [`synced_to`](Self::synced_to).
     pub fn synced_sum(&self) -> SegmentSum {
         SegmentSum {
             number: self.synced_to.number(),
@@ -251,13 +255,13 @@ impl Follower {
         }
     }
 
-    /// FO11: the last segment that was closed since it became a follower, and what was written of
-    /// it.
+    /// Returns the checksum of the last closed segment, if one was closed since this became a
+    /// follower.
     pub fn closed_sum(&self) -> Option<SegmentSum> {
         self.intake.0.closed_sum()
     }
 
-    /// What it has done: flushes and merges, and what went from and to its devices.
+    /// Returns counters of flushes, merges, and bytes of its devices.
     pub fn work(&self) -> WorkCounts {
         match &self.index {
             Index::Sent { trees, .. } => WorkCounts {
@@ -269,22 +273,22 @@ impl Follower {
         }
     }
 
-    /// FO7: of the time of all [`write_log`](Self::write_log), what it took to read the records and
-    /// to put them into an L0 of its own, if it makes its trees itself.
+    /// Returns the part of the time in [`write_log`](Self::write_log) that was spent on decoding
+    /// records and inserting them into L0. Zero if the follower receives its trees.
     pub fn feed_time(&self) -> Duration {
         self.intake.0.feed_time()
     }
 
-    /// What went from and to the log's device.
+    /// Returns the bytes read from and written to the log's device.
     pub fn log_bytes(&self) -> DeviceBytes {
         self.log.segments().device.bytes()
     }
 
-    /// Takes in the log's bytes from where they were written to, as
-    /// [`Intake::write`](super::Intake::write) does.
+    /// Accepts the log's bytes from the written position on, like
+    /// [`Intake::write`](super::Intake::write).
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
+    /// [`LsmError::CannotFollow`] if they are not the next bytes of this log, or they cannot be
     /// written.
     pub fn write_log(
         &mut self,
@@ -303,18 +307,18 @@ impl Follower {
         intake.write(bytes, is_closed)
     }
 
-    /// Makes durable what was written of the log. One sync, and one edit of the manifest for 8 MiB
-    /// of log.
+    /// Makes the written part of the log durable. Costs one sync, and one edit of the manifest per
+    /// 8 MiB of log.
     ///
     /// # Errors
-    /// It cannot be synced, or the manifest cannot be written.
+    /// The log cannot be synced, or the manifest cannot be written.
     pub fn sync_log(&mut self) -> Result<(), LsmError> {
-        // Others may write more meanwhile, of which this sync says nothing.
-        let (written_to, whole_to, written) = self.intake.0.written();
+        // Other threads may write more meanwhile, which this sync does not cover.
+        let (written_to, complete_end, written) = self.intake.0.written();
         if self.synced_to < written_to {
             self.log.segments().device.sync()?;
-            if let Some(whole_to) = whole_to.filter(|_| self.knows_end) {
-                self.log.say_synced(whole_to)?;
+            if let Some(complete_end) = complete_end.filter(|_| self.knows_end) {
+                self.log.record_durable_end(complete_end)?;
             }
             self.synced_to = written_to;
             self.synced = written;
@@ -323,32 +327,31 @@ impl Follower {
         Ok(())
     }
 
-    /// Has the manifest say how far the log is durable, as
-    /// [`Engine::say_synced`](crate::Engine::say_synced) does, up to the end of the last record
-    /// that has come as a whole.
+    /// Records the durable end of the log in the manifest, up to the end of the last complete
+    /// record, like [`Engine::record_durable_end`](crate::Engine::record_durable_end).
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn say_synced(&self) -> Result<(), LsmError> {
-        match self.whole_to(self.synced_to) {
-            Some(whole_to) => self.log.say_synced_to(whole_to),
+    pub fn record_durable_end(&self) -> Result<(), LsmError> {
+        match self.complete_end(self.synced_to) {
+            Some(complete_end) => self.log.record_durable_to(complete_end),
             None => Ok(()),
         }
     }
 
-    /// VL6: up to where all records are whole of what came before a place, as far as that is known.
-    /// Of a directory that was opened to be promoted nobody knows yet what is there.
-    fn whole_to(&self, place: LogPosition) -> Option<LogPosition> {
+    /// Returns the end of the last complete record before a position, if known. It is unknown in a
+    /// directory that was opened to be promoted.
+    fn complete_end(&self, place: LogPosition) -> Option<LogPosition> {
         let known = self.knows_end.then_some(&self.intake.0)?;
-        known.whole_to(place)
+        known.complete_end(place)
     }
 
-    /// Takes in the next segment of a tree; length and checksum of what was written (FO11). One
-    /// write.
+    /// Writes the next segment of a tree; returns length and checksum of what was written. Costs
+    /// one write.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not that, or this follower
-    /// makes its trees itself. Or it cannot be written.
+    /// [`LsmError::CannotFollow`], [`LsmError::CorruptTree`] if the segment is invalid, or this
+    /// follower builds its trees; or the segment cannot be written.
     pub fn put_tree_segment(
         &mut self,
         id: TreeId,
@@ -358,12 +361,12 @@ impl Follower {
         self.sent()?.stage(id, index, blocks)
     }
 
-    /// Makes an edit of the engine that is followed one of this directory. A sync of the log, if it
-    /// must be, and of the trees, and one edit of the manifest.
+    /// Makes an edit of the followed engine in this directory. Costs a sync of the log, if needed,
+    /// one of the trees, and one edit of the manifest.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: it cannot follow on what is here, or this follower makes its
-    /// trees itself. Or it cannot be written.
+    /// [`LsmError::CannotFollow`] if the edit is inconsistent with this directory, or this follower
+    /// builds its trees; or the edit cannot be written.
     pub fn install(&mut self, edit: &InstalledEdit) -> Result<(), LsmError> {
         let needed = edit
             .read_from
@@ -406,11 +409,11 @@ impl Follower {
         }
     }
 
-    /// FO7: does the background work that is next, if it makes its trees itself; false: there is
-    /// none.
+    /// Does the next step of background work, if the follower builds its trees; returns false if
+    /// there is none.
     ///
     /// # Errors
-    /// As those of [`Engine::maintain`].
+    /// Same as [`Engine::maintain`].
     pub fn maintain(&mut self) -> Result<bool, LsmError> {
         let Index::Built { engine } = &self.index else {
             return Ok(false);
@@ -419,15 +422,15 @@ impl Follower {
         if engine.counts().frozen_count > 0 {
             self.sync_log()?;
         }
-        Ok(engine.maintain()? != Worked::Nothing)
+        Ok(engine.maintain()? != WorkDone::Nothing)
     }
 
-    /// FO8: makes it an engine of its own, which has everything that was written here, up to the
-    /// first record that is not whole. Reads the log twice from the last flush on.
+    /// Promotes the follower to an engine with everything that was written here, up to the first
+    /// incomplete record. Reads the log twice from the last flush on.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`]: what was written here is not there any more. As those of
-    /// [`Engine::open`]. It is a follower's directory still, or an engine's.
+    /// [`LsmError::CorruptLog`] if written data is lost, or an error of [`Engine::open`]. The
+    /// directory is still a follower's, or already an engine's.
     pub fn promote(mut self, options: EngineOptions) -> Result<Engine, LsmError> {
         self.intake.0.end();
         self.sync_log()?;
@@ -436,7 +439,7 @@ impl Follower {
         let copied_to = self.knows_end.then(|| self.written_to());
         let found = find_end(device, &state, copied_to)?;
         if !state.log.is_empty() {
-            // What could be read and was not synced must be, before this says that it is there.
+            // Recovered data must be synced before the manifest records it.
             device.sync()?;
             self.manifest
                 .commit(&[Change::EndLog { last: found.last }])?;

@@ -1,31 +1,31 @@
-//! Blocks of trees that were just written, for who follows: they need not be read again (FO10).
+//! Blocks of recently written trees, kept in memory for the follower.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::place::SEGMENT_SIZE_BYTES;
 
-/// How much of an engine's new trees is kept in memory at a time: some flushes, or a merge of some
-/// hundred thousand entries. What is beyond is read when it is needed.
+/// Maximum bytes of an engine's new trees in memory: some flushes, or a merge of some hundred
+/// thousand entries. Other blocks are read when they are needed.
 const KEPT_SIZE_BYTES_MAX: u64 = 4 * SEGMENT_SIZE_BYTES;
 
-/// How much is kept of an engine's new trees.
+/// Memory budget for the blocks of an engine's new trees.
 #[derive(Debug, Default)]
-pub(crate) struct FreshRoom {
+pub(crate) struct FreshBlockBudget {
     kept_size_bytes: AtomicU64,
 }
 
-/// The blocks of a tree's segment, as they were written.
+/// Blocks of a tree's segment, as they were written.
 #[derive(Debug)]
 pub(crate) struct FreshBlocks {
     blocks: Vec<u8>,
-    room: Arc<FreshRoom>,
+    room: Arc<FreshBlockBudget>,
 }
 
-impl FreshRoom {
-    /// Keeps blocks, if there is room for them; they are taken out of the buffer then.
+impl FreshBlockBudget {
+    /// Takes the blocks out of the buffer and keeps them, if they fit into the budget.
     pub(crate) fn keep(self: &Arc<Self>, blocks: &mut Vec<u8>) -> Option<FreshBlocks> {
-        // What the buffer takes, not what is in it.
+        // The budget counts the buffer's capacity, not its contents.
         let size_bytes = blocks.capacity() as u64;
         let take = |kept: u64| {
             let sum = kept + size_bytes;
@@ -63,11 +63,11 @@ impl Drop for FreshBlocks {
 mod tests {
     use super::*;
 
-    /// Promise: no more is kept than there is room for; what is dropped makes room; a buffer of
-    /// which nothing is kept stays as it was.
+    /// Promise: kept blocks never exceed the budget, dropping them frees it, and a buffer that is
+    /// not kept stays unchanged.
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let room = Arc::new(FreshRoom::default());
+        let room = Arc::new(FreshBlockBudget::default());
         let segment = || vec![7; SEGMENT_SIZE_BYTES as usize];
         let mut kept: Vec<_> = (0..4).map(|_| room.keep(&mut segment())).collect();
         assert!(kept.iter().all(Option::is_some));

@@ -1,4 +1,4 @@
-//! The log that comes to a follower (FO12).
+//! Accepting the log of the followed engine.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::fault::WriteFault;
 use super::feed::Feed;
 use super::follower::SegmentSum;
-use super::whole::WholeRecords;
+use super::whole::CompleteRecords;
 use crate::engine::Engine;
 use crate::error::LsmError;
 use crate::log::ValueLog;
@@ -15,39 +15,39 @@ use crate::manifest::Manifest;
 use crate::place::{LogNumber, LogPosition, SegmentId};
 use crate::written::{RunningSum, WrittenSum};
 
-/// Writes the log that comes to a follower to its device. Any thread may have it, also while the
-/// follower syncs, flushes or merges; one at a time [begins](Self::begin).
+/// Writer of received log data to a follower's device. Any thread may use it, also while the
+/// follower syncs, flushes or merges. Calls of [`begin`](Self::begin) are serialized.
 #[derive(Debug)]
 pub struct LogIntake {
     log: Arc<ValueLog>,
     manifest: Arc<Manifest>,
-    state: Mutex<State>,
+    state: Mutex<IntakeState>,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Everything before is written to the device.
+struct IntakeState {
+    /// Position before which everything is written to the device.
     written_to: LogPosition,
-    whole: WholeRecords,
-    /// FO11: length and checksum of what was written of the segment that `written_to` is in.
+    whole: CompleteRecords,
+    /// Length and checksum of the written part of the segment that contains `written_to`.
     written: RunningSum,
-    /// FO11: the last closed segment, as written.
+    /// Last closed segment, as written.
     closed: Option<SegmentSum>,
     write_fault: WriteFault,
-    /// FO7: of a follower that makes its trees itself.
+    /// Decoder of records and the engine with its L0, for a follower that builds its trees.
     feed: Option<(Engine, Feed)>,
-    /// What it took to put records of the log into an L0 of its own.
+    /// Time spent on decoding records and inserting them into L0.
     feed_time: Duration,
     received_size_bytes: u64,
     has_failed: bool,
     is_over: bool,
 }
 
-/// One thread takes in the log.
+/// Exclusive use of a [`LogIntake`] by one thread.
 #[derive(Debug)]
 pub struct Intake<'i> {
     of: &'i LogIntake,
-    state: MutexGuard<'i, State>,
+    state: MutexGuard<'i, IntakeState>,
 }
 
 impl LogIntake {
@@ -57,9 +57,9 @@ impl LogIntake {
         feed: Option<(Engine, Feed)>,
     ) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(IntakeState {
                 written_to: from,
-                whole: WholeRecords::new(log.segments().engine, from),
+                whole: CompleteRecords::new(log.segments().engine, from),
                 written: RunningSum::new(),
                 closed: None,
                 write_fault,
@@ -74,86 +74,85 @@ impl LogIntake {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, IntakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what comes, until what is returned is dropped. `None`: the follower is gone, or is
-    /// being promoted.
+    /// Locks the intake until the returned guard is dropped. Returns `None` if the follower is gone
+    /// or being promoted.
     pub fn begin(&self) -> Option<Intake<'_>> {
         let state = self.state();
         (!state.is_over).then_some(Intake { of: self, state })
     }
 
-    /// Something could not be written by a thread that cannot tell: the one that has the follower
-    /// looks ([`has_failed`](Self::has_failed)), and tries again.
+    /// Records that a write failed in a thread that cannot report it. The follower's thread checks
+    /// [`has_failed`](Self::has_failed) and retries.
     pub fn note_failed(&self) {
         self.state().has_failed = true;
     }
 
-    /// Whether somebody could not write, since this was last asked.
+    /// Returns true if a write has failed since the last call.
     pub fn has_failed(&self) -> bool {
         std::mem::take(&mut self.state().has_failed)
     }
 
-    /// Nothing is taken in any more; nobody writes when this returns.
+    /// Ends the intake. When this returns, no thread writes any more.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.is_over = true;
-        // It may have the directory's lock.
+        // The engine may hold the directory's lock.
         state.feed = None;
     }
 
-    /// Everything before this place is written to the device.
+    /// Returns the position before which everything is written to the device.
     pub fn written_to(&self) -> LogPosition {
         self.state().written_to
     }
 
-    /// Everything before the first place is written to the device. VL6: the second one is where the
-    /// records end that are whole before that, if it is known. FO11: what was written of the
-    /// segment that the first one is in.
+    /// Returns the position before which everything is written; the end of the last complete record
+    /// before that, if known; and the checksum of the written part of that segment.
     pub(super) fn written(&self) -> (LogPosition, Option<LogPosition>, WrittenSum) {
         let state = self.state();
-        let whole_to = state.whole.whole_to(state.written_to);
-        (state.written_to, whole_to, state.written.sum())
+        let complete_end = state.whole.complete_end(state.written_to);
+        (state.written_to, complete_end, state.written.sum())
     }
 
-    /// FO11: the last segment that was closed.
+    /// Returns the checksum of the last closed segment.
     pub(super) fn closed_sum(&self) -> Option<SegmentSum> {
         self.state().closed
     }
 
-    /// VL6: up to where all records are whole of what came before a place, as far as that is known.
-    pub(super) fn whole_to(&self, place: LogPosition) -> Option<LogPosition> {
-        self.state().whole.whole_to(place)
+    /// Returns the end of the last complete record before a position, if known.
+    pub(super) fn complete_end(&self, place: LogPosition) -> Option<LogPosition> {
+        self.state().whole.complete_end(place)
     }
 
     pub(super) fn feed_time(&self) -> Duration {
         self.state().feed_time
     }
 
-    /// How much has come.
+    /// Returns the number of received bytes.
     pub fn received_size_bytes(&self) -> u64 {
         self.state().received_size_bytes
     }
 }
 
 impl Intake<'_> {
-    /// Everything before this place is written to the device: what comes next begins here.
+    /// Returns the position before which everything is written, at which the next bytes begin.
     pub fn written_to(&self) -> LogPosition {
         self.state.written_to
     }
 
-    /// FO11: the last segment that was closed.
+    /// Returns the checksum of the last closed segment.
     pub fn closed_sum(&self) -> Option<SegmentSum> {
         self.state.closed
     }
 
-    /// Takes in the next bytes of the log, up to some place in the same segment; `is_closed`: these
-    /// are the last ones of that segment. One write; one edit for 16 segments.
+    /// Accepts the next bytes of the log, within one segment. `is_closed` says that these are the
+    /// segment's last bytes. Costs one write, and one edit per 16 segments.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
+    /// [`LsmError::CannotFollow`] if they are not the next bytes of this log, or they cannot be
     /// written.
     pub fn write(&mut self, bytes: &[u8], is_closed: bool) -> Result<(), LsmError> {
         let state = &mut *self.state;
@@ -170,7 +169,7 @@ impl Intake<'_> {
         let to_write = state.write_fault.of_log(behind, bytes);
         written.append((&segments.device, place), &to_write)?;
         if at.offset() == 0 {
-            // Not before: where there was no room, it is tried again.
+            // After the write, which is retried if the disk was full.
             segments.begin_next(&self.of.manifest)?;
         }
         if is_closed {
@@ -200,7 +199,7 @@ impl Intake<'_> {
 }
 
 impl LogIntake {
-    /// Where the next segment of the log goes, if these bytes begin it.
+    /// Returns the device segment for the next log segment, if the bytes begin with its header.
     fn next_segment(&self, number: LogNumber, bytes: &[u8]) -> Result<SegmentId, LsmError> {
         let segments = self.log.segments();
         let header = encode_segment_header(segments.engine, number);
@@ -208,7 +207,7 @@ impl LogIntake {
             let how = format!("log segment {} does not begin as one of this log", number.0);
             return Err(LsmError::CannotFollow { how });
         }
-        let coming = segments.coming(&self.manifest, 1)?;
+        let coming = segments.upcoming(&self.manifest, 1)?;
         match coming[..] {
             [(next, place), ..] if next == number => Ok(place),
             _ => {
@@ -220,7 +219,7 @@ impl LogIntake {
     }
 }
 
-/// A follower's own: when it is dropped, nobody takes in anything any more.
+/// Intake of a follower; dropping it ends the intake for all threads.
 #[derive(Debug)]
 pub(super) struct OwnIntake(pub(super) Arc<LogIntake>);
 

@@ -1,27 +1,29 @@
-//! Who follows an engine, and a directory that follows another one's: what replication stands on
-//! (FO1 to FO12 of `docs/lsm.md`).
+//! Following: the interface of an engine for its follower, and a directory that follows another
+//! engine. Replication is built on it.
 //!
-//! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
-//! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
-//! [`ValueLog::read_raw`](crate::log::ValueLog::read_raw)). On the other side [`Filling`] takes in
-//! what an engine has, and becomes a [`Follower`], which takes in what comes then, and becomes an
-//! engine.
+//! This module is independent of networks. An engine announces its edits to a [`Follow`], and lets
+//! it read the log's bytes and the trees' blocks ([`Engine::base`](crate::Engine::base),
+//! [`ValueLog::read_raw`](crate::log::ValueLog::read_raw)). On the other side, [`Filling`] receives
+//! a base and becomes a [`Follower`]. That receives everything later, and becomes an engine when it
+//! is promoted.
 //!
-//! | module | what it holds |
+//! `docs/explanation/lsm.md` describes it under *Following an engine*.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `edit` | who follows, and what is told to it |
-//! | `fresh` | blocks of new trees that need not be read to be told |
-//! | `filling` | a directory that takes in what an engine has |
-//! | `previous` | the copy that was there before, of which it takes what is the same |
-//! | `piece` | what a piece of a copy is told by: its content |
-//! | `shared` | what a directory says whose devices another one has, too |
-//! | `intake` | the log that comes to a follower, for any thread |
-//! | `follower` | one that has it, and takes in what comes; its promotion |
-//! | `sent` | trees that come ready made (Send-Index) |
-//! | `scrub` | looks for bits that have flipped there |
-//! | `whole` | up to where the records of a log are whole that comes in pieces |
-//! | `fault` | mistakes that tests plant in what a follower writes |
-//! | `feed` | trees that it makes itself, from the log's records (Build-Index) |
+//! | `edit` | interface of a follower, and the edits announced to it |
+//! | `fresh` | blocks of new trees in memory, so that they need not be read for sending |
+//! | `filling` | a directory that receives a base |
+//! | `previous` | the previous copy, from which equal pieces are reused |
+//! | `piece` | checksum that identifies a piece of a copy |
+//! | `shared` | file that marks a directory whose devices are shared with another copy |
+//! | `intake` | accepting the log, from any thread |
+//! | `follower` | a directory with a base, which receives later log and edits; its promotion |
+//! | `sent` | trees received from the engine (Send-Index) |
+//! | `scrub` | scrubbing a follower |
+//! | `whole` | end of the last complete record in a log that arrives in pieces |
+//! | `fault` | faults that tests inject into a follower's writes |
+//! | `feed` | decoding records of the log for own trees (Build-Index) |
 
 mod edit;
 mod fault;
@@ -51,31 +53,34 @@ use crate::storage::Storage;
 pub use edit::{Edit, Follow, SharedTree};
 #[doc(hidden)]
 pub use fault::{Mistake, WriteFault};
-pub use filling::{BaseEnd, Filling};
+pub use filling::{BaseManifest, Filling};
 pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit, SegmentSum};
-pub(crate) use fresh::{FreshBlocks, FreshRoom};
+pub(crate) use fresh::{FreshBlockBudget, FreshBlocks};
 pub use intake::{Intake, LogIntake};
 pub use piece::PieceSum;
 pub use scrub::OwnPiece;
 
-/// The file that a directory has which follows another engine (FO5).
+/// File that marks a directory as following another engine.
 pub(crate) const FOLLOWER: &str = "FOLLOWER";
 
-/// Whether a directory follows another engine, and is opened by [`Follower::open`] alone.
+/// Returns true if a directory follows another engine; only [`Follower::open`] opens such a
+/// directory.
 ///
 /// # Errors
-/// It cannot be listed.
+/// The directory cannot be listed.
 pub fn follows(storage: &dyn Storage) -> std::io::Result<bool> {
     Ok(storage.list()?.iter().any(|name| name == FOLLOWER))
 }
 
-/// How far the log of a directory goes that nobody has open, an engine's or a follower's, by what
-/// of it is whole: of two copies of one engine the one that goes further has more, unless one that
-/// has lost the end of its log was flushed since: a flush may end at a segment to come, and a merge
-/// moves records. Reads the log from the last flush on.
+/// Returns how far the complete records of a log go, in a closed directory of an engine or a
+/// follower.
+///
+/// If two copies of one engine are compared, the one that goes further has more data. An exception
+/// is a copy that lost the end of its log and was flushed since: a flush may end at a later
+/// segment, and a merge moves records. Reads the log from the last flush on.
 ///
 /// # Errors
-/// [`LsmError::DamagedManifest`], or it cannot be read.
+/// [`LsmError::CorruptManifest`], or the directory cannot be read.
 pub fn reach(storage: &Arc<dyn Storage>) -> Result<LogPosition, LsmError> {
     let (manifest, _) = Manifest::open(Arc::clone(storage))?;
     let manifest = Arc::new(manifest);

@@ -1,4 +1,4 @@
-//! What a piece of a copy is told by, whoever has it (FO9): its content.
+//! Checksum that identifies a piece of a copy by its contents.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of a piece's bytes. Two that have the same are the same: which of them is taken does
-/// not matter, wherever it comes from.
+/// SHA-256 of a piece's bytes. Pieces with equal checksums are interchangeable, wherever they come
+/// from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PieceSum([u8; 32]);
 
 impl PieceSum {
-    /// Of these bytes.
+    /// Computes the checksum of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -30,7 +30,7 @@ impl fmt::Debug for PieceSum {
     }
 }
 
-/// As 64 hexadecimal digits.
+/// Serializes as 64 hexadecimal digits.
 impl Serialize for PieceSum {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for PieceSum {
 mod tests {
     use super::*;
 
-    /// The format: a later version that changes it must say so.
+    /// Promise (format): a change needs a new version.
     #[test]
     fn a_sum_is_golden() {
         let sum = PieceSum::of(b"abc");

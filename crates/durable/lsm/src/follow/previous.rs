@@ -1,4 +1,4 @@
-//! The copy that was there before, of which a filling takes what is the same (FO9).
+//! The previous copy, from which a filling reuses equal pieces.
 
 #[cfg(test)]
 use std::cell::Cell;
@@ -18,33 +18,34 @@ use crate::manifest::Manifest;
 use crate::place::{LogNumber, SegmentId, TreeId};
 use crate::storage::{Storage, StorageLock};
 
-/// A copy of the same engine, locked, whose devices the new one has, too. Nothing of it is changed,
-/// nor written over, until this is dropped.
+/// Previous copy of the same engine, locked, whose devices the new copy shares. Nothing of it is
+/// changed or overwritten until this is dropped.
 #[derive(Debug)]
 pub(super) struct Previous {
     log: BTreeMap<LogNumber, SegmentId>,
     trees: BTreeMap<TreeId, Vec<SegmentId>>,
-    /// The segments of either device that it names.
+    /// Segments of the log's device that its manifest names; `tree_segments` are those of the
+    /// trees'.
     pub(super) log_segments: BTreeSet<SegmentId>,
     pub(super) tree_segments: BTreeSet<SegmentId>,
     _lock: Box<dyn StorageLock>,
 }
 
 impl Previous {
-    /// Opens a copy, and gives its devices names in another directory, which is empty. `None`:
-    /// nothing of it can be of use; the log tells why. The other directory has neither device
+    /// Opens a copy, and links its devices into another directory, which is empty. Returns `None`
+    /// if nothing of it is usable, and logs the reason. The other directory has neither device
     /// then.
     ///
     /// # Errors
-    /// What was begun in the other directory cannot be taken back.
+    /// A link in the other directory cannot be removed again.
     pub(super) fn open(
         storage: &dyn Storage,
         (previous, engine): (&Arc<dyn Storage>, EngineId),
     ) -> Result<Option<Self>, LsmError> {
         let opened = Self::open_own(previous, engine);
         let opened = opened.and_then(|(it, edit_count)| {
-            // In this order: nothing that the new copy writes into its devices is ever found
-            // without these.
+            // The files come first, so that segments which the new copy writes into shared devices
+            // are never found without them.
             shared::mark(&**previous, edit_count)?;
             shared::mark(storage, 0)?;
             link(storage, &**previous)?;
@@ -75,7 +76,7 @@ impl Previous {
             return Err(cannot("it is of another engine"));
         }
         if !shared::check(&**previous, &state)? {
-            // MF2: once it is shared, an edit that it has lost would not be found any more.
+            // Once the copy is shared, an edit that it has lost could no longer be detected.
             let file = device::open_file(&**previous, log::FILE, Some(&Arc::new(manifest)))?;
             let device = Device::new(file, (log::FILE, previous.name()), &state.log_segments());
             check_all_are_named(&device, &state)?;
@@ -92,19 +93,19 @@ impl Previous {
         Ok((it, state.edit_count))
     }
 
-    /// Where its log segment of a number is.
+    /// Returns the device segment of its log segment.
     pub(super) fn log_segment(&self, number: LogNumber) -> Option<SegmentId> {
         self.log.get(&number).copied()
     }
 
-    /// Where a segment of its tree of a number is.
+    /// Returns the device segment of a segment of its tree.
     pub(super) fn tree_segment(&self, id: TreeId, index: usize) -> Option<SegmentId> {
         self.trees.get(&id)?.get(index).copied()
     }
 }
 
-/// Whether a segment has these bytes, as many as there are meant to be, on the device. What cannot
-/// be read has not.
+/// Returns true if a segment on the device has this length and checksum. A segment that cannot be
+/// read has not.
 pub(super) fn has(device: &Device, segment: SegmentId, (size_bytes, sum): (u32, PieceSum)) -> bool {
     #[cfg(test)]
     if OMITS_COMPARING.get() {
@@ -122,11 +123,11 @@ pub(super) fn has(device: &Device, segment: SegmentId, (size_bytes, sum): (u32, 
 
 #[cfg(test)]
 thread_local! {
-    /// A mistake that tests plant: own pieces are taken as they are.
+    /// Fault that tests inject: pieces are reused without comparing them.
     pub(in crate::follow) static OMITS_COMPARING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Both devices get names in the new directory, for good.
+/// Links both devices into the new directory, durably.
 fn link(storage: &dyn Storage, previous: &dyn Storage) -> Result<(), LsmError> {
     let failed = |file: &str| {
         let (file, directory) = (file.to_owned(), storage.name());
@@ -146,7 +147,8 @@ fn link(storage: &dyn Storage, previous: &dyn Storage) -> Result<(), LsmError> {
     storage.sync_names().map_err(failed("."))
 }
 
-/// Neither device has a name in the new directory: whoever makes one there does not empty the old.
+/// Removes both links from the new directory, so that creating a device there does not empty the
+/// old one.
 fn unlink(storage: &dyn Storage) -> Result<(), LsmError> {
     let unlink = || {
         let names = storage.list()?;

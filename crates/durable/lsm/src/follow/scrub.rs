@@ -1,4 +1,4 @@
-//! Scrubbing a follower (SC1 to SC6).
+//! Scrubbing a follower.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use crate::manifest::{Manifest, TreeEntry};
 use crate::place::{
     BLOCK_SIZE_BYTES, LogNumber, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId, TreeId,
 };
-use crate::scrub::{OpenedTrees, PieceName, Scrub, Scrubbed, Seen, Whole, place_of_damage};
+use crate::scrub::{OpenedTrees, PieceName, Scrub, ScrubView, Scrubbed, Whole, corruption_place};
 use crate::written::WrittenSum;
 
-/// What a follower's disk has of a piece (SC8).
+/// State of a piece on a follower's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnPiece {
-    /// Length and checksum: of as many bytes as were asked for, or of all that it has if it is
-    /// a segment of a tree of another length.
+    /// Length and checksum of the requested number of bytes, or of the whole tree segment if its
+    /// length differs.
     Found(WrittenSum),
     /// The manifest does not name the piece.
     Absent,
@@ -27,23 +27,25 @@ pub enum OwnPiece {
 }
 
 impl Follower {
-    /// As [`Engine::scrub`](crate::Engine::scrub), for a directory that follows, of either kind.
-    /// Opens the trees that are new, which reads their references.
+    /// Does a scrub step like [`Engine::scrub`](crate::Engine::scrub), for a follower that receives
+    /// or builds its trees. Opens new trees, which reads their references.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: it is not what was written there. Files
-    /// cannot be read. The next step goes on behind it.
+    /// - [`LsmError::CorruptLog`], [`LsmError::CorruptTree`]: the data is corrupted. The next step
+    ///   continues behind it.
+    /// - [`LsmError::Storage`]: files cannot be read. The next step continues behind the place.
     pub fn scrub(&self, scrub: &mut Scrub) -> Result<Scrubbed, LsmError> {
         scrub.step(self)
     }
 
-    /// As [`Engine::place_of_damage`](crate::Engine::place_of_damage).
-    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
-        place_of_damage(self, error)
+    /// Returns the place of corruption, like
+    /// [`Engine::corruption_place`](crate::Engine::corruption_place).
+    pub fn corruption_place(&self, error: &LsmError) -> Option<String> {
+        corruption_place(self, error)
     }
 
-    /// What the disk has of a piece: reads its first `size_bytes` bytes past the cache, and returns
-    /// their checksum. Does not check whether they are valid.
+    /// Reads the first `size_bytes` bytes of a piece from the disk, past the cache, and returns
+    /// their checksum. Does not verify them.
     ///
     /// # Errors
     /// Files cannot be read. [`LsmError::CannotFollow`]: no piece has so many bytes.
@@ -73,7 +75,7 @@ impl Follower {
         Ok(OwnPiece::Found(WrittenSum::of(&bytes)))
     }
 
-    /// Where a segment of a tree is, and its length in bytes.
+    /// Returns the place of a tree's segment, and its length in bytes.
     fn tree_segment(&self, id: TreeId, index: usize) -> Option<(SegmentId, u32)> {
         self.manifest.with_state(|state| {
             let mut trees = state.levels.iter().flatten();
@@ -88,7 +90,7 @@ impl Follower {
         })
     }
 
-    /// Whether its log has a segment: none that it never had, or that was collected. Costs a lock.
+    /// Returns true if the log has a segment: it was received, and not collected. Costs a lock.
     pub fn has_log_segment(&self, number: LogNumber) -> bool {
         self.log.segments().has(number)
     }
@@ -110,20 +112,20 @@ impl Whole for Follower {
         }
     }
 
-    fn see(&self, opened: &mut OpenedTrees) -> Result<Seen, LsmError> {
+    fn current_view(&self, opened: &mut OpenedTrees) -> Result<ScrubView, LsmError> {
         let read_from = self.manifest.read_from();
         let trees = match &self.index {
             Index::Sent { trees, .. } => opened.named_by(&self.manifest, &trees.device)?,
             Index::Built { engine } => engine.live_trees(),
         };
-        Ok(Seen {
+        Ok(ScrubView {
             read_from,
             log_end: if self.knows_end {
                 self.written_to()
             } else {
                 read_from
             },
-            can_go_on: true,
+            may_be_incomplete: true,
             trees,
         })
     }

@@ -1,4 +1,4 @@
-//! Trees that come ready made (FO5): blocks as the engine that is followed has written them.
+//! Trees received from the followed engine, as blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::place::{
 use crate::tree::{Tree, TreeShape, check_blocks};
 use crate::written::WrittenSum;
 
-/// The device of trees, and those that have come in part.
+/// Device of trees, and trees that were received in part.
 #[derive(Debug)]
 pub(super) struct SentTrees {
     pub(super) device: Arc<Device>,
@@ -34,8 +34,8 @@ impl SentTrees {
         }
     }
 
-    /// Writes the next segment of a tree into one of this device. The first one begins the tree
-    /// anew, whatever had come of it. Length and checksum of what was written (FO11).
+    /// Writes the next segment of a tree to this device; returns length and checksum of what was
+    /// written. Its first segment starts the tree over, and drops what was received of it before.
     pub(super) fn stage(
         &mut self,
         id: TreeId,
@@ -54,7 +54,7 @@ impl SentTrees {
         Ok(WrittenSum::of(&blocks))
     }
 
-    /// That a segment of a tree can come now; the number of its first block.
+    /// Checks that a segment of a tree can be received now; returns the number of its first block.
     pub(super) fn check_next(
         &self,
         (id, index): (TreeId, usize),
@@ -76,27 +76,27 @@ impl SentTrees {
         Ok(BlockNumber(first))
     }
 
-    /// FO9: the next segment of a tree, which [`check_next`](Self::check_next) has let pass, is one
-    /// that the copy before has. False: it is this copy's already.
+    /// Uses a segment of the previous copy as the next segment of a tree, after
+    /// [`check_next`](Self::check_next). Returns false if this copy uses it already.
     pub(super) fn take(&mut self, id: TreeId, index: usize, segment: SegmentId) -> bool {
         if index == 0 {
             self.forget(id);
         }
-        let is_taken = self.device.take_kept(segment);
+        let is_taken = self.device.adopt_segment(segment);
         if is_taken {
             self.staged.entry(id).or_default().push(segment);
         }
         is_taken
     }
 
-    /// Gives back what has come of a tree.
+    /// Frees the received segments of a tree.
     fn forget(&mut self, id: TreeId) {
         if let Some(segments) = self.staged.remove(&id) {
             self.device.give_back(segments);
         }
     }
 
-    /// What the manifest will say of a tree that has come whole. Reads its references.
+    /// Returns the manifest entry of a completely received tree. Reads its references.
     pub(super) fn entry(
         &self,
         (id, shape): (TreeId, TreeShape),
@@ -128,13 +128,13 @@ impl SentTrees {
         })
     }
 
-    /// A tree is named by an edit that is in force.
+    /// Records that an edit in force names the tree.
     pub(super) fn named(&mut self, id: TreeId) {
         self.staged.remove(&id);
     }
 
-    /// The changes of an edit, as this directory's manifest has them, and the segments of trees
-    /// that are free when it is in force.
+    /// Returns the changes of an edit for this directory's manifest, and the segments of trees that
+    /// become free when it is in force.
     pub(super) fn changes(
         &self,
         edit: &InstalledEdit,
@@ -154,7 +154,7 @@ impl SentTrees {
             let tree = self.entry((id, shape), |number| state.log.contains_key(number))?;
             changes.push(Change::AddTree { level, tree });
         }
-        // Of what was dead when it was filled, it has nothing.
+        // Segments that were already dead when the base was taken are not here.
         let freed = edit.freed.iter().copied();
         let numbers: Vec<_> = freed.filter(|it| state.log.contains_key(it)).collect();
         if !numbers.is_empty() {

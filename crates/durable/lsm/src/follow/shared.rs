@@ -1,13 +1,13 @@
-//! The file that a directory has whose devices another copy has, too (FO9).
+//! File that marks a directory whose devices are shared with another copy.
 //!
 //! ```text
 //! SHARED     {"version":1,"edit_count":N}
 //! ```
 //!
-//! As long as it is there, segments that the manifest does not name may be the other copy's, with
-//! numbers that this one never gave away: so they are no damage (MF2). That the manifest has not
-//! lost an edit is told by their count instead. Whoever is in force settles it: such segments lose
-//! their headers, and then the file goes.
+//! While the file exists, segments that the manifest does not name may belong to the other copy.
+//! Their numbers may not be assigned here yet, so they are not corruption. The count in the file
+//! detects lost edits of the manifest instead. The copy in force settles: it erases the headers of
+//! such segments, and then removes the file.
 
 use std::io;
 
@@ -20,19 +20,19 @@ use crate::log::replay::unnamed_segments;
 use crate::manifest::ManifestState;
 use crate::storage::Storage;
 
-/// The file.
+/// Name of the file.
 pub(crate) const SHARED: &str = "SHARED";
 const NEW_SHARED: &str = "SHARED.new";
 const VERSION: u32 = 1;
-/// More than it ever has.
+/// Upper bound for the file's size in bytes.
 const SIZE_BYTES_MAX: u64 = 256;
 
-/// What the file says.
+/// Contents of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Shared {
+pub(crate) struct SharedMarker {
     version: u32,
-    /// So many edits the manifest had when this was written.
+    /// Number of manifest edits when the file was written.
     edit_count: u64,
 }
 
@@ -48,17 +48,16 @@ fn failed<'s>(
     }
 }
 
-/// Says that another copy has this directory's devices, too: durable when this returns, and it is
-/// there whole or not at all.
+/// Marks this directory's devices as shared with another copy, durably and atomically.
 pub(crate) fn mark(storage: &dyn Storage, edit_count: u64) -> Result<(), LsmError> {
-    let shared = Shared {
+    let shared = SharedMarker {
         version: VERSION,
         edit_count,
     };
     let bytes = serde_json::to_vec(&shared).expect("it is a plain value");
     let write = || {
-        // A loss of power in a rename may have left a file with both names: to write the one
-        // would be to write the other.
+        // A power failure during a rename may have left one file with both names. Writing to one
+        // would write to the other.
         if storage.list()?.iter().any(|name| name == NEW_SHARED) {
             storage.remove(NEW_SHARED)?;
             storage.sync_names()?;
@@ -72,13 +71,13 @@ pub(crate) fn mark(storage: &dyn Storage, edit_count: u64) -> Result<(), LsmErro
     write().map_err(failed(storage, "write"))
 }
 
-/// Whether another copy has this directory's devices, too, and that its manifest has all edits that
-/// it had then.
+/// Returns true if this directory's devices are shared with another copy. Checks that its manifest
+/// has all edits that it had when the file was written.
 ///
 /// # Errors
-/// [`LsmError::DamagedManifest`]: it has not, or the file is none. Or it cannot be read.
+/// [`LsmError::CorruptManifest`] if edits are missing or the file is invalid; or it cannot be read.
 pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool, LsmError> {
-    let damaged = |file: &str, how| LsmError::DamagedManifest {
+    let damaged = |file: &str, how| LsmError::CorruptManifest {
         file: file.to_owned(),
         directory: storage.name(),
         how,
@@ -88,7 +87,7 @@ pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool
             return Ok(None);
         }
         let file = storage.open(SHARED)?;
-        // One byte more than is valid: JSON with something behind it is an error.
+        // One byte more than is valid: JSON with trailing bytes is an error.
         let mut bytes = vec![0; file.size()?.min(SIZE_BYTES_MAX + 1) as usize];
         file.read_at(&mut bytes, 0)?;
         Ok(Some(bytes))
@@ -96,7 +95,7 @@ pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool
     let Some(bytes) = read().map_err(failed(storage, "read"))? else {
         return Ok(false);
     };
-    let shared: Result<Shared, _> = serde_json::from_slice(&bytes);
+    let shared: Result<SharedMarker, _> = serde_json::from_slice(&bytes);
     let shared = shared.map_err(|error| damaged(SHARED, error.to_string()))?;
     if shared.version != VERSION {
         let how = format!("it has version {}, and not {VERSION}", shared.version);
@@ -112,9 +111,9 @@ pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool
     Ok(true)
 }
 
-/// The other copy counts for nothing: log segments that the manifest does not name, and that have
-/// numbers which it never gave away, are none any more. Then the file goes. Reads 32 bytes of each
-/// free segment; one sync.
+/// Ends sharing: the other copy is unusable from now on. Erases the headers of log segments that
+/// the manifest does not name and whose numbers it has not assigned, and removes the file. Reads 32
+/// bytes of each free segment; costs one sync.
 pub(crate) fn settle(
     storage: &dyn Storage,
     device: &Device,
@@ -152,8 +151,8 @@ mod tests {
         }
     }
 
-    /// The format: a later version that changes it must say so. What has lost an edit since, is of
-    /// a later version, or is none, is damage; without the file nothing is shared.
+    /// Promise (format): a change needs a new version. A manifest that has lost an edit, a later
+    /// version, and invalid contents are corruption. Without the file, nothing is shared.
     #[test]
     fn the_file_is_golden() {
         let storage = CrashStorage::new(1);
@@ -174,13 +173,13 @@ mod tests {
             (with(&[b' '; 300]), 12, "EOF"),
         ] {
             let error = check(&storage, &state(count)).expect_err("damaged");
-            assert!(matches!(error, LsmError::DamagedManifest { .. }), "{error}");
+            assert!(matches!(error, LsmError::CorruptManifest { .. }), "{error}");
             assert!(error.to_string().contains(expected), "{error}");
         }
     }
 
     proptest! {
-        /// Promise: whatever bytes there are, they are this file or damage.
+        /// Promise: any bytes are either this file or corruption.
         #[test]
         fn any_bytes_are_the_file_or_damage(bytes: Vec<u8>, at in 0..29_usize, byte: u8) {
             let mut changed = br#"{"version":1,"edit_count":12}"#.to_vec();
@@ -189,8 +188,8 @@ mod tests {
                 match check(&with(&bytes), &state(u64::MAX)) {
                     Ok(is_shared) => prop_assert!(is_shared),
                     Err(error) => {
-                        let is_damage = matches!(error, LsmError::DamagedManifest { .. });
-                        prop_assert!(is_damage, "{error}");
+                        let is_corruption = matches!(error, LsmError::CorruptManifest { .. });
+                        prop_assert!(is_corruption, "{error}");
                     }
                 }
             }

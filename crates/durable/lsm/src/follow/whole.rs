@@ -1,36 +1,35 @@
-//! Up to where the records of a log are whole that comes in pieces, segment by segment (FO6).
+//! Finding the end of the last complete record in a log that arrives in pieces.
 
-use crate::log::part_sum::PartSum;
+use crate::log::part_sum::PartialRecordSum;
 use crate::log::record::{
     EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
-/// Follows the records of a log from header to header, so that a follower can say up to where what
-/// it has synced ends with a record (VL6).
+/// Tracker of record headers in a log. A follower uses it to record a durable end that coincides
+/// with the end of a record.
 ///
-/// Costs a look at each record's header, and a checksum of each record larger than a segment. Where
-/// anything is not as expected, nothing is known from then on.
+/// Costs a look at each record's header, and a checksum of each record larger than a segment. After
+/// anything unexpected, the end is unknown from then on.
 #[derive(Debug)]
-pub(super) struct WholeRecords {
+pub(super) struct CompleteRecords {
     engine: EngineId,
-    /// Where the next record begins, in the segment that comes or in a later one (VL3); `None`: not
-    /// known.
+    /// Position of the next record, in the current segment or a later one; `None` if it is unknown.
     next: Option<LogPosition>,
-    large: Option<Large>,
+    large: Option<TrackedLargeRecord>,
 }
 
-/// VL3: a record that no segment is large enough for, as far as it has come.
+/// Record larger than a segment, of which a part has arrived.
 #[derive(Debug)]
-struct Large {
-    sum: PartSum,
-    /// Everything before that place is in the sum.
+struct TrackedLargeRecord {
+    sum: PartialRecordSum,
+    /// Position up to which the checksum covers the record.
     summed_to: LogPosition,
 }
 
-impl WholeRecords {
-    /// Of a log whose next record begins a segment.
+impl CompleteRecords {
+    /// Creates a tracker for a log whose next record begins a segment.
     pub(super) const fn new(engine: EngineId, from: LogPosition) -> Self {
         Self {
             engine,
@@ -39,8 +38,8 @@ impl WholeRecords {
         }
     }
 
-    /// Takes the bytes from a place on, which are side by side with those before, or the same
-    /// again. `is_closed`: nothing more comes into this segment.
+    /// Takes the next bytes of the log, or some that were taken before. `is_closed` says that the
+    /// segment has no more bytes.
     pub(super) fn take(&mut self, at: LogPosition, bytes: &[u8], is_closed: bool) {
         while let Some(next) = self.next.filter(|it| it.number() == at.number()) {
             let offset = next.offset().max(SEGMENT_HEADER_SIZE_BYTES);
@@ -54,26 +53,28 @@ impl WholeRecords {
             self.next = self.pass(at.number(), offset, rest);
         }
         self.sum_large(at, bytes);
-        // One whose rest is too small for a header has no record that says that it ends.
+        // If the rest of a segment is too small for a header, no *end* record marks the end.
         if is_closed && self.next.is_some_and(|it| it.number() == at.number()) {
             self.next = Some(at.number().next().start());
         }
     }
 
-    /// A place up to which all records are whole, where everything has come up to another one. It
-    /// is the end of the last one that is, or where the next segment begins. `None`: the last one
-    /// is not larger than a segment, and has not come to its end; or it is not known.
-    pub(super) fn whole_to(&self, written_to: LogPosition) -> Option<LogPosition> {
+    /// Returns a position up to which all records are complete, if everything before `written_to`
+    /// has arrived. It is the end of the last complete record, or the start of the next segment.
+    ///
+    /// Returns `None` if the last record is incomplete and not larger than a segment, or if the
+    /// position is unknown.
+    pub(super) fn complete_end(&self, written_to: LogPosition) -> Option<LogPosition> {
         let large = self.large.as_ref();
         let before_large = large.map(|it| it.sum.position().number().start());
-        // The header of the last one may be all of it that has come.
+        // Possibly only the header of the last record has arrived.
         before_large
             .or(self.next)
-            .filter(|whole_to| *whole_to <= written_to)
+            .filter(|complete_end| *complete_end <= written_to)
     }
 
-    /// Passes the record that begins at an offset of a segment; where the next one begins. `None`:
-    /// that is not known.
+    /// Passes the record at an offset of a segment; returns the position of the next one, or `None`
+    /// if it is unknown.
     fn pass(&mut self, number: LogNumber, offset: usize, rest: &[u8]) -> Option<LogPosition> {
         let position = number.start().plus(offset as u64);
         let (expected, header) = RecordHeader::decode(rest.first_chunk()?)?;
@@ -82,15 +83,15 @@ impl WholeRecords {
             if offset != SEGMENT_HEADER_SIZE_BYTES {
                 return None;
             }
-            self.large = Some(Large {
-                sum: PartSum::begin(position, (expected, header)),
+            self.large = Some(TrackedLargeRecord {
+                sum: PartialRecordSum::begin(position, (expected, header)),
                 summed_to: position.plus(RECORD_HEADER_SIZE_BYTES as u64),
             });
             let segment_count = size_bytes.div_ceil(PAYLOAD_SIZE_BYTES) as u64;
             return Some(LogNumber(number.0 + segment_count).start());
         }
         if header.kind == RecordKind::End {
-            // No record comes behind it in this segment, so it must be one.
+            // No record follows this one in its segment, so it must be valid.
             RecordView::decode(rest, self.engine, position)?;
             return Some(number.next().start());
         }
@@ -98,14 +99,14 @@ impl WholeRecords {
         (end <= number.next().start()).then_some(end)
     }
 
-    /// Takes what these bytes have of a large record into its sum.
+    /// Adds the bytes of a large record to its checksum.
     fn sum_large(&mut self, at: LogPosition, bytes: &[u8]) {
         let Some(large) = &mut self.large else {
             return;
         };
         let payload = at.number().start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
         large.summed_to = large.summed_to.max(payload);
-        // What comes again is in there already.
+        // Bytes that arrive again are in the checksum already.
         let index = large.summed_to.0.saturating_sub(at.0) as usize;
         let added_size_bytes = large.sum.add(bytes.get(index..).unwrap_or_default());
         large.summed_to = large.summed_to.plus(added_size_bytes as u64);
@@ -128,7 +129,7 @@ mod tests {
     const SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize;
     const OVERHEAD_BYTES: usize = SEGMENT_HEADER_SIZE_BYTES + RECORD_HEADER_SIZE_BYTES + 3;
 
-    /// A segment of records with values of so many bytes, up to a record *end* if that fits.
+    /// Returns a segment of records with values of these sizes, and an *end* record if that fits.
     fn segment(number: LogNumber, sizes: &[usize]) -> Vec<u8> {
         let mut bytes = encode_segment_header(ENGINE, number).to_vec();
         let mut push = |kind, value: &[u8]| {
@@ -149,39 +150,39 @@ mod tests {
         bytes
     }
 
-    fn begun() -> WholeRecords {
-        WholeRecords::new(ENGINE, LogNumber(3).start())
+    fn new_tracker() -> CompleteRecords {
+        CompleteRecords::new(ENGINE, LogNumber(3).start())
     }
 
-    /// Promise: behind a closed segment, all before the next one is whole, in however many pieces
-    /// it came; within one, all up to the end of a record that has come.
+    /// Promise: after a closed segment, everything before the next one is complete, however many
+    /// pieces arrived. Within a segment, everything up to the end of an arrived record is.
     #[test]
     fn closed_segments_are_whole() {
         for sizes in [&[1_000_000][..], &[], &[0, 5, 700_000, 1]] {
             let bytes = segment(LogNumber(3), sizes);
             let (at, next) = (LogNumber(3).start(), LogNumber(4).start());
-            let mut whole = begun();
+            let mut whole = new_tracker();
             whole.take(at, &bytes, true);
-            assert_eq!(whole.whole_to(next), Some(next), "{sizes:?}");
-            let mut whole = begun();
+            assert_eq!(whole.complete_end(next), Some(next), "{sizes:?}");
+            let mut whole = new_tracker();
             let first = OVERHEAD_BYTES + sizes.first().copied().unwrap_or(0);
             let first = first.min(bytes.len());
             whole.take(at, &bytes[..first], false);
             let come_to = at.plus(first as u64);
             if !sizes.is_empty() {
-                assert_eq!(whole.whole_to(come_to), Some(come_to));
-                assert_eq!(whole.whole_to(LogPosition(come_to.0 - 1)), None);
+                assert_eq!(whole.complete_end(come_to), Some(come_to));
+                assert_eq!(whole.complete_end(LogPosition(come_to.0 - 1)), None);
             }
             whole.take(come_to, &bytes[first..], true);
-            assert_eq!(whole.whole_to(next), Some(next), "{sizes:?}");
+            assert_eq!(whole.complete_end(next), Some(next), "{sizes:?}");
         }
     }
 
-    /// Promise: whatever a segment's last record leaves, all before the next segment is whole, in
-    /// one piece or in two.
+    /// Promise: whatever space the last record leaves in a segment, everything before the next
+    /// segment is complete, for one piece and for two.
     #[test]
     fn every_remainder_is_whole() {
-        let (mut in_one, mut in_two) = (begun(), begun());
+        let (mut in_one, mut in_two) = (new_tracker(), new_tracker());
         let mut number = LogNumber(3);
         for left in 0..=40 {
             for left in [left, 11, left, 12, left, 0] {
@@ -193,15 +194,15 @@ mod tests {
                 in_two.take(at.plus(half as u64), &bytes[half..], true);
                 number = number.next();
                 for whole in [&in_one, &in_two] {
-                    assert_eq!(whole.whole_to(number.start()), Some(number.start()));
+                    assert_eq!(whole.complete_end(number.start()), Some(number.start()));
                 }
             }
         }
     }
 
-    /// Promise (VL3): a record that no segment is large enough for is whole when all of it has
-    /// come, also if it fills its last segment, and if a piece comes twice; before, all before it
-    /// is.
+    /// Promise: a record larger than a segment is complete when all of it has arrived. It may fill
+    /// its last segment, and a piece may arrive twice. Until then, everything before it is
+    /// complete.
     #[test]
     fn large_records_are_whole_when_they_have_come() {
         for in_last in [1, 100, PAYLOAD_SIZE_BYTES] {
@@ -211,7 +212,7 @@ mod tests {
             let at = LogNumber(3).start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
             let mut record = encode_record_header(header, sum.at(ENGINE, at)).to_vec();
             record.extend(value);
-            let mut whole = begun();
+            let mut whole = new_tracker();
             for (number, part) in (3..).map(LogNumber).zip(record.chunks(PAYLOAD_SIZE_BYTES)) {
                 let mut bytes = encode_segment_header(ENGINE, number).to_vec();
                 bytes.extend(part);
@@ -227,20 +228,20 @@ mod tests {
                     LogNumber(3).start()
                 };
                 assert_eq!(
-                    whole.whole_to(next),
+                    whole.complete_end(next),
                     Some(expected),
                     "{number:?}, {in_last}"
                 );
             }
             whole.take(LogNumber(6).start(), &segment(LogNumber(6), &[5]), true);
             let next = LogNumber(7).start();
-            assert_eq!(whole.whole_to(next), Some(next));
+            assert_eq!(whole.complete_end(next), Some(next));
         }
     }
 
-    /// Promise: where a header is none, an *end* has not the right sum, a size is not what was
-    /// written, or a piece ends within a header of a closed segment, nothing is said to be whole,
-    /// there and from then on.
+    /// Promise: after invalid data, nothing more is reported as complete. Cases are an invalid
+    /// header, a wrong checksum of an *end*, a wrong size, and a piece that ends within a header of
+    /// a closed segment.
     #[test]
     fn what_is_not_known_is_not_said() {
         let good = segment(LogNumber(3), &[1_000, 2_000]);
@@ -253,22 +254,22 @@ mod tests {
         ] {
             let mut bytes = good.clone();
             bytes[broken] ^= bit;
-            let mut whole = begun();
+            let mut whole = new_tracker();
             whole.take(at, &bytes, true);
             for number in [4, 5, 6] {
                 let number = LogNumber(number);
                 whole.take(number.start(), &segment(number, &[1_000_000]), true);
-                let said = whole.whole_to(number.next().start());
+                let said = whole.complete_end(number.next().start());
                 assert!(said.is_none_or(|it| it <= at), "{broken}: {said:?}");
             }
         }
-        let mut whole = begun();
+        let mut whole = new_tracker();
         whole.take(at, &good[..SEGMENT_HEADER_SIZE_BYTES + 5], false);
         whole.take(
             at.plus(SEGMENT_HEADER_SIZE_BYTES as u64 + 5),
             &good[SEGMENT_HEADER_SIZE_BYTES + 5..],
             true,
         );
-        assert_eq!(whole.whole_to(LogNumber(4).start()), None);
+        assert_eq!(whole.complete_end(LogNumber(4).start()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What two replicas have in common, and what differs.
+//! Comparing two replicas.
 
 use std::fmt::Write as _;
 
@@ -17,19 +17,20 @@ pub struct Comparison {
     pub tree_count: u64,
     /// Bytes that were compared.
     pub size_bytes: u64,
-    /// What differs although both replicas hold the same writes, one line each. A failure.
+    /// Differences although both replicas hold the same writes, one line each. These are failures.
     pub differences: Vec<String>,
-    /// What one replica has still to receive, one line each: trees of the other one, while its own
-    /// log holds the same records. Not a failure; of replicas at rest there is nothing here.
+    /// Data that one replica has yet to receive, one line each: trees of the other one, while its
+    /// own log has the same records. Not a failure; idle replicas have no such lines.
     pub lags: Vec<String>,
-    /// Size of the marks that one log has behind the end of the other one. A mark holds no write. A
-    /// primary appends one before it syncs, and sends it to its backups with the next write; so of
-    /// replicas at rest it is one mark at the most.
+    /// Bytes of marks that one log has behind the end of the other one. A mark holds no write. A
+    /// primary appends one before it syncs, and sends it to its backups with the next write. So
+    /// idle replicas differ by at most one mark.
     pub mark_size_bytes: u64,
 }
 
 impl Comparison {
-    /// Whether both replicas hold the same, and neither has anything to receive but one mark.
+    /// Returns true if both replicas have the same data, and neither has anything to receive but
+    /// one mark.
     pub fn is_equal(&self) -> bool {
         const MARK_RECORD_SIZE_BYTES: u64 = (RECORD_HEADER_SIZE_BYTES + MARK_SIZE_BYTES) as u64;
         self.differences.is_empty()
@@ -40,11 +41,10 @@ impl Comparison {
 
 /// Compares two replicas of one engine byte by byte.
 ///
-/// Of the log, all segments are compared that both replicas have begun, up to the end of the last
-/// record. A segment may be missing in one replica only if no tree of that replica leads into it,
-/// and it lies before the place from which that replica reads its log: then it has been reclaimed
-/// there. Trees are compared if `index` is [`IndexKind::Sent`]; replicas that build their trees
-/// themselves have different ones.
+/// Log segments that both replicas have begun are compared up to the end of the last record. A
+/// replica may lack a segment only if its trees do not refer to it and its recovery starts behind
+/// it: the segment has been reclaimed there. Trees are compared if `index` is [`IndexKind::Sent`];
+/// replicas that build their trees have different ones.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -114,7 +114,7 @@ fn compared_size_bytes(own: &InspectedSegment, other: &InspectedSegment) -> usiz
     own.size_bytes.min(other.size_bytes)
 }
 
-/// Whether two segments end at different places, and the one that ends earlier is closed.
+/// Returns true if two segments end at different offsets, and the one that ends earlier is closed.
 const fn is_size_wrong(own: &InspectedSegment, other: &InspectedSegment) -> bool {
     let shorter = if own.size_bytes < other.size_bytes {
         own
@@ -124,8 +124,8 @@ const fn is_size_wrong(own: &InspectedSegment, other: &InspectedSegment) -> bool
     own.size_bytes != other.size_bytes && shorter.is_closed
 }
 
-/// A segment that one replica has and the other one has not: a difference where that one needs it,
-/// unless it lies behind the end of its log, which is compared by itself.
+/// Notes a segment that one replica lacks. It is a difference if that replica needs it, unless the
+/// segment is behind the end of its log; log ends are compared separately.
 fn note_missing(
     number: LogNumber,
     (there, missing): (&Inspection, &Inspection),
@@ -140,7 +140,7 @@ fn note_missing(
     }
 }
 
-/// Notes the first byte that differs; whether one does.
+/// Notes the first byte that differs; returns true if one does.
 fn note_bytes(
     what: &str,
     (left, right): (&str, &str),
@@ -218,8 +218,8 @@ fn compare_trees(
     Ok(())
 }
 
-/// A tree that one replica has and the other one has not. A backup receives trees later than the
-/// log (RP9): until then its log holds the records, which is compared by itself.
+/// Notes a tree that one replica lacks. A backup receives trees later than the log (REPLICATION-9).
+/// Until then its log has the records, which are compared separately.
 fn note_missing_tree(
     id: u64,
     (there, missing): (&Inspection, &Inspection),

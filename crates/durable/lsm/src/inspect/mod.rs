@@ -1,14 +1,14 @@
 //! Read-only inspection of an engine's or a follower's directory, and the comparison of two.
 //!
-//! An [`Inspection`] lists the log segments and trees of a directory from its manifest. It opens
-//! no engine, takes no lock and changes nothing, so it also works while a process has the directory
+//! An [`Inspection`] lists the log segments and trees of a directory from its manifest. It opens no
+//! engine, takes no lock and changes nothing, so it also works while a process has the directory
 //! open; then the files may change between two reads. [`compare`] compares two replicas byte by
 //! byte.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `walk` | where the records of each log segment end |
-//! | `compare` | what two replicas have in common, and what differs |
+//! | `walk` | ends of the records in each log segment |
+//! | `compare` | comparison of two replicas |
 
 mod compare;
 #[cfg(test)]
@@ -36,21 +36,21 @@ use crate::place::{
 use crate::storage::Storage;
 use crate::tree::Tree;
 
-/// A log segment that has been begun.
+/// Log segment that has been begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InspectedSegment {
     /// Number of bytes from the segment's start to the end of its last record. Bytes behind that
-    /// are never read, and may be anything.
+    /// are never read, and are undefined.
     pub size_bytes: usize,
-    /// Whether nothing more comes into the segment. Only the last segment of a log is open.
+    /// Whether the segment is complete. Only the last segment of a log is open.
     pub is_closed: bool,
-    /// Whether a tree leads into the segment, or the log is read from it when the directory is
-    /// opened. Other segments wait to be reclaimed.
+    /// Whether a tree refers to the segment, or recovery reads it. Other segments wait to be
+    /// reclaimed.
     pub is_needed: bool,
     place: SegmentId,
 }
 
-/// The log segments and trees of a directory.
+/// Log segments and trees of a directory.
 #[derive(Debug)]
 pub struct Inspection {
     name: String,
@@ -66,7 +66,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// Reads a directory's manifest, every log segment, and the references of every tree. Takes as
-    /// long as reading the whole log; memory of one segment.
+    /// long as reading the whole log; uses the memory of one segment.
     ///
     /// # Errors
     /// The manifest is corrupted, or a file cannot be read. Corruption of the log or of a tree is
@@ -98,50 +98,50 @@ impl Inspection {
         Ok(inspection)
     }
 
-    /// Path of the directory, or what else its storage is called.
+    /// Returns the path of the directory, or another name of its storage.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Identifier of the engine, which all replicas of a region share.
+    /// Returns the id of the engine, which all replicas of a region share.
     pub const fn engine(&self) -> EngineId {
         self.state.engine
     }
 
-    /// Whether the directory belongs to a follower, as that of a backup does.
+    /// Returns true if the directory belongs to a follower, such as a backup.
     pub const fn is_follower(&self) -> bool {
         self.follows
     }
 
-    /// Position from which the log is read when the directory is opened.
+    /// Returns the log position at which recovery starts.
     pub const fn read_from(&self) -> LogPosition {
         self.state.read_from
     }
 
-    /// Position behind the last record that is on the device.
+    /// Returns the position behind the last record on the device.
     pub const fn log_end(&self) -> LogPosition {
         self.log_end
     }
 
-    /// Position behind the last record that is on the device and holds a write: a put, a delete,
-    /// or a record that a merge has moved. What follows are marks.
+    /// Returns the position behind the last record on the device that holds a write: a put, a
+    /// delete, or a record that a merge has moved. Only marks follow it.
     pub const fn write_end(&self) -> LogPosition {
         self.write_end
     }
 
-    /// Log segments that have been begun, by number.
+    /// Returns the log segments that have been begun, by number.
     pub const fn segments(&self) -> &BTreeMap<LogNumber, InspectedSegment> {
         &self.segments
     }
 
-    /// Trees, in the order of the levels, the newest of a level first.
+    /// Returns the trees in the order of levels, each level newest first.
     pub fn trees(&self) -> impl Iterator<Item = &TreeEntry> {
         self.state.levels.iter().flatten()
     }
 
-    /// Corruption that makes this directory incomplete by itself: a needed log segment that is
-    /// missing or has no whole record where the log goes on, or a tree whose references cannot be
-    /// read.
+    /// Returns corruption that makes this directory incomplete by itself. Cases are a needed log
+    /// segment that is missing or has no complete record where the log continues, and a tree with
+    /// unreadable references.
     pub fn damage(&self) -> &[LsmError] {
         &self.damage
     }
@@ -180,7 +180,8 @@ impl Inspection {
         self.trees.read(*segment, 0, buffer)
     }
 
-    /// The log segments before `read_from` that trees lead into. Notes trees that cannot be read.
+    /// Returns the log segments before `read_from` to which trees refer. Notes trees that cannot be
+    /// read.
     fn needed(&mut self) -> Result<BTreeSet<LogNumber>, LsmError> {
         let mut needed = BTreeSet::new();
         for entry in self.state.levels.iter().flatten() {
@@ -193,7 +194,7 @@ impl Inspection {
             let tree = Tree::new(entry.id, entry.shape, source, cache);
             match tree.references() {
                 Ok(references) => needed.extend(references.needed()),
-                Err(error) if error.is_damage() => self.damage.push(error),
+                Err(error) if error.is_corruption() => self.damage.push(error),
                 Err(error) => return Err(error),
             }
         }
@@ -204,7 +205,7 @@ impl Inspection {
         number >= self.state.read_from.number() || needed.contains(&number)
     }
 
-    /// Finds where the records of each segment end, and where the log does.
+    /// Finds the end of the records in each segment, and the end of the log.
     fn walk_log(&mut self, needed: &BTreeSet<LogNumber>) -> Result<(), LsmError> {
         let mut walk = RecordWalk::new(self.state.engine, self.state.read_from);
         let mut buffer = vec![0; SEGMENT_SIZE_BYTES as usize];
@@ -218,7 +219,7 @@ impl Inspection {
         }
         let begun = |it: &&(SegmentEnd, SegmentId)| it.0 != SegmentEnd::NotBegun;
         let last = ends.iter().rfind(|it| begun(&it.1)).map(|it| *it.0);
-        // A large record of which the end has not come yet counts for nothing.
+        // A large record whose end has not arrived does not count.
         let unfinished = walk.unfinished();
         for (number, (end, place)) in ends {
             if last.is_none_or(|last| number > last) {
@@ -257,7 +258,8 @@ impl Inspection {
         Ok(())
     }
 
-    /// Notes that a segment has no whole record at an offset, although the log goes on behind it.
+    /// Notes that a segment has no complete record at an offset, although the log continues behind
+    /// it.
     fn note_broken(&mut self, is_needed: bool, number: LogNumber, offset: usize) {
         if is_needed {
             let how = "no whole record is there, and the log goes on in a later segment";
@@ -271,7 +273,7 @@ impl Inspection {
     }
 }
 
-/// Opens a device to read it.
+/// Opens a device for reading.
 fn open_device(
     storage: &dyn Storage,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Directories that are compared, and what is found when they differ.
+//! Comparing directories, and findings when they differ.
 
 use super::*;
 use crate::engine::tests::tiny;
@@ -11,7 +11,7 @@ fn inspect(storage: &CrashStorage) -> Inspection {
     Inspection::read(&storage).expect("its manifest is whole")
 }
 
-/// A directory with trees, large records, and several log segments.
+/// Creates a directory with trees, large records, and several log segments.
 fn made() -> (CrashStorage, Engine) {
     let storage = CrashStorage::new(1);
     let engine = Engine::open(Arc::new(storage.clone()), tiny()).expect("made");
@@ -48,8 +48,8 @@ fn flip(storage: &CrashStorage, file: &str, offset: u64) {
     file.write_at(&[byte[0] ^ 1], offset).expect("written");
 }
 
-/// Promise: a directory is inspected while an engine has it open, without any change, and has all
-/// of the log.
+/// Promise: a directory can be inspected while an engine has it open, without any change, and all
+/// of the log is found.
 #[test]
 fn an_open_directory_is_inspected() {
     let (storage, engine) = made();
@@ -65,8 +65,8 @@ fn an_open_directory_is_inspected() {
     assert!(same.is_equal() && same.tree_count > 0, "{same:?}");
 }
 
-/// Promise: one flipped bit of what counts, in any log segment or tree, is found and its place is
-/// told; behind the end of the records it is not.
+/// Promise: one flipped bit in bytes that count, in any log segment or tree, is found with its
+/// place. Bits behind the end of the records are ignored.
 #[test]
 fn one_bit_that_differs_is_found() {
     let (storage, engine) = made();
@@ -80,7 +80,7 @@ fn one_bit_that_differs_is_found() {
             let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
             let told = found.differences.join("\n");
             let is_told = told.contains(&format!("log segment {}", number.0));
-            // Of the last segment nobody knows that the record was there.
+            // In the last segment, nothing proves that the record existed.
             let is_end = told.contains("ends at") || told.contains("damaged");
             let is_mark = found.mark_size_bytes > 0;
             assert!(is_told || is_end || is_mark, "{number:?}, {offset}: {told}");
@@ -109,7 +109,7 @@ fn one_bit_that_differs_is_found() {
     }
 }
 
-/// Promise: a segment that was not written at all is found, as in one replica by itself.
+/// Promise: a segment that was never written is found, even with a single replica.
 #[test]
 fn a_hole_is_found() {
     let (storage, engine) = made();
@@ -117,7 +117,7 @@ fn a_hole_is_found() {
     let whole = inspect(&storage);
     let needed = whole.segments().iter().filter(|it| it.1.is_needed);
     let mut needed = needed.collect::<Vec<_>>();
-    // Of the last one nobody knows that it was there.
+    // Nothing proves that the last one existed.
     needed.pop();
     for (number, segment) in needed {
         let other = copy(&storage, 2);

@@ -1,37 +1,37 @@
-//! Where the records of a log segment end (VL1 to VL3).
+//! Finding the ends of the records in each log segment.
 
-use crate::log::part_sum::PartSum;
+use crate::log::part_sum::PartialRecordSum;
 use crate::log::record::{
     EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
-/// How many of a segment's bytes belong to records.
+/// Number of a segment's bytes that belong to records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentEnd {
     /// The segment has no header of this log and number.
     NotBegun,
-    /// No whole record is at this offset: more may come.
+    /// No complete record is at this offset; more may be written there.
     Open(usize),
-    /// Nothing more comes into this segment.
+    /// The segment is complete.
     Closed(usize),
 }
 
-/// Passes over the segments of a log in their order, and checks every record's checksum.
+/// Walk over the segments of a log in order that verifies every record's checksum.
 #[derive(Debug)]
 pub(super) struct RecordWalk {
     engine: EngineId,
     read_from: LogPosition,
-    large: Option<Large>,
+    large: Option<WalkedLargeRecord>,
     write_end: LogPosition,
 }
 
-/// A record that is larger than a segment (VL3), as far as it was read.
+/// Record larger than a segment, of which a part was read.
 #[derive(Debug)]
-struct Large {
-    sum: PartSum,
-    /// The segment in which it continues.
+struct WalkedLargeRecord {
+    sum: PartialRecordSum,
+    /// Segment in which the record continues.
     next: LogNumber,
 }
 
@@ -45,23 +45,25 @@ impl RecordWalk {
         }
     }
 
-    /// Position behind the last record that is a put, a delete, or was moved by a merge.
+    /// Returns the position behind the last record that is a put, a delete, or was moved by a
+    /// merge.
     pub(super) const fn write_end(&self) -> LogPosition {
         self.write_end
     }
 
-    /// Where a large record begins of which the end was not read.
+    /// Returns the position of a large record whose end was not read.
     pub(super) fn unfinished(&self) -> Option<LogPosition> {
         self.large.as_ref().map(|it| it.sum.position())
     }
 
-    /// Passes over a segment. `end`: the log ended there when the directory was opened once.
+    /// Passes over a segment. `end` is the offset at which an earlier recovery ended the log there,
+    /// if any.
     pub(super) fn pass(&mut self, number: LogNumber, end: Option<u32>, bytes: &[u8]) -> SegmentEnd {
         let large = self.large.take().filter(|it| it.next == number);
         if bytes.get(..SEGMENT_HEADER_SIZE_BYTES)
             != Some(&encode_segment_header(self.engine, number))
         {
-            // The record may still come, as far as anybody can tell.
+            // The rest of the record may still be written.
             self.large = large;
             return SegmentEnd::NotBegun;
         }
@@ -71,7 +73,7 @@ impl RecordWalk {
             None => self.pass_records(number, limit, bytes),
         };
         match passed {
-            // What was begun before that place continues nowhere.
+            // A record that began before that offset does not continue.
             SegmentEnd::Closed(size_bytes) if end.is_some() => {
                 self.large = None;
                 SegmentEnd::Closed(size_bytes.min(limit))
@@ -80,7 +82,7 @@ impl RecordWalk {
         }
     }
 
-    fn pass_large(&mut self, mut large: Large, bytes: &[u8]) -> SegmentEnd {
+    fn pass_large(&mut self, mut large: WalkedLargeRecord, bytes: &[u8]) -> SegmentEnd {
         let size_bytes = large.sum.left_size_bytes().min(PAYLOAD_SIZE_BYTES);
         let end = SEGMENT_HEADER_SIZE_BYTES + size_bytes;
         large.sum.add(&bytes[SEGMENT_HEADER_SIZE_BYTES..end]);
@@ -123,8 +125,8 @@ impl RecordWalk {
         SegmentEnd::Closed(at)
     }
 
-    /// No whole record is at an offset. What is before the place from which the log is read may be
-    /// the end of a large record whose other segments were reclaimed.
+    /// Handles an offset without a complete record. Bytes before the start of recovery may be the
+    /// end of a large record whose other segments were reclaimed.
     fn broken(&self, number: LogNumber, at: usize) -> SegmentEnd {
         let is_rest = at == SEGMENT_HEADER_SIZE_BYTES && number == self.read_from.number();
         if is_rest && self.read_from.offset() > at {
@@ -134,14 +136,14 @@ impl RecordWalk {
     }
 }
 
-/// A record that begins at a place and fills the segment's rest, and more.
-fn begin_large(position: LogPosition, rest: &[u8]) -> Option<Large> {
+/// Begins a record that fills the rest of a segment, and more.
+fn begin_large(position: LogPosition, rest: &[u8]) -> Option<WalkedLargeRecord> {
     let (expected, header) = RecordHeader::decode(rest.first_chunk()?)?;
     if header.record_size_bytes() <= PAYLOAD_SIZE_BYTES || rest.len() < PAYLOAD_SIZE_BYTES {
         return None;
     }
-    let mut sum = PartSum::begin(position, (expected, header));
+    let mut sum = PartialRecordSum::begin(position, (expected, header));
     sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
     let next = position.number().next();
-    Some(Large { sum, next })
+    Some(WalkedLargeRecord { sum, next })
 }

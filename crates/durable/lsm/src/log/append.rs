@@ -1,4 +1,4 @@
-//! Writing into the log (VL3, VL4).
+//! Appending to the log.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,39 +13,39 @@ use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 use crate::written::{RunningSum, WrittenSum};
 
-/// Of so many segments that are full it is remembered where they end.
+/// Number of closed segments whose end is remembered.
 const CLOSED_COUNT_MAX: usize = 64;
 
-/// The end of the log, in memory.
+/// End of the log, in memory.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// The segment that is being filled; `None`: the next record begins one.
-    open: Option<Open>,
-    /// The segment's first bytes; as large as a segment.
+    /// The open segment; `None` if the next record begins one.
+    open: Option<OpenSegment>,
+    /// First bytes of the open segment; the buffer has the size of a segment.
     buffer: Vec<u8>,
-    /// Lengths (FO2) and checksums (FO11) of the segments that were filled last.
+    /// Lengths and checksums of the last closed segments.
     closed: VecDeque<(LogNumber, WrittenSum)>,
-    /// The first failure to write, but for want of room: nothing is written any more.
+    /// First failed write that was not for lack of space. Once it is set, nothing is written.
     failed: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenSegment {
     number: LogNumber,
     place: SegmentId,
-    /// Bytes of the segment that are filled. How many of them are written to the device, the log
-    /// itself says.
+    /// Number of filled bytes in the segment. `ValueLog::written` has the number of written ones.
     filled: usize,
-    /// Nothing comes behind what is filled; it may still have to be written.
+    /// Whether the segment has ended: nothing follows the filled bytes, but they may still have to
+    /// be written.
     is_ended: bool,
 }
 
-/// What was appended.
+/// Place of an appended record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Where the record begins.
+    /// Position of the record.
     pub position: LogPosition,
-    /// The first byte behind it.
+    /// Position behind the record.
     pub end: LogPosition,
 }
 
@@ -59,13 +59,14 @@ impl Tail {
         }
     }
 
-    /// Bytes from a place in the open segment on, up to what is filled; `None`: it is in another.
+    /// Returns the filled bytes from a position in the open segment; `None` if the position is in
+    /// another segment.
     pub(super) fn bytes_from(&self, position: LogPosition) -> Option<&[u8]> {
         let open = self.open.filter(|open| open.number == position.number())?;
         self.buffer.get(position.offset()..open.filled)
     }
 
-    /// The first failure, if there was one.
+    /// Returns an error if an earlier write failed.
     pub(super) fn check(&self) -> Result<(), LsmError> {
         match &self.failed {
             None => Ok(()),
@@ -75,52 +76,52 @@ impl Tail {
         }
     }
 
-    /// The first byte behind what is filled, if a segment is open.
+    /// Returns the position behind the filled bytes, if a segment is open.
     fn end(&self) -> Option<LogPosition> {
         self.open
             .map(|open| open.number.start().plus(open.filled as u64))
     }
 
-    /// Where a segment ends in which nothing more is written: known of the last ones.
+    /// Returns the end of a closed segment, as an offset; known for the last ones.
     pub(super) fn closed_end(&self, number: LogNumber) -> Option<usize> {
         Some(self.closed_sum(number)?.size_bytes as usize)
     }
 
-    /// Length and checksum of a segment in which nothing more is written: known of the last ones.
+    /// Returns length and checksum of a closed segment; known for the last ones.
     pub(super) fn closed_sum(&self, number: LogNumber) -> Option<WrittenSum> {
         let mut closed = self.closed.iter().rev();
         closed.find_map(|(other, sum)| (*other == number).then_some(*sum))
     }
 
-    /// The open segment's first bytes: as many as asked for, or all that are filled. `None`:
-    /// another segment is open.
+    /// Returns the first bytes of the open segment: as many as requested, or all filled ones.
+    /// Returns `None` if another segment is open.
     pub(super) fn open_bytes(&self, number: LogNumber, size_bytes: usize) -> Option<&[u8]> {
         let open = self.open.filter(|open| open.number == number)?;
         Some(&self.buffer[..size_bytes.min(open.filled)])
     }
 
-    /// Nothing comes into the open segment any more, and there was no room to write it.
+    /// Returns true if the open segment has ended, but could not be written for lack of space.
     pub(super) fn is_ended(&self) -> bool {
         self.open.is_some_and(|open| open.is_ended)
     }
 
-    /// Where the open segment is on the device, and how many bytes of it are filled.
+    /// Returns the device segment of the open segment, and the number of filled bytes.
     pub(super) fn open_part(&self) -> Option<(SegmentId, usize)> {
         self.open.map(|open| (open.place, open.filled))
     }
 
-    /// What the open segment has from an offset on.
+    /// Returns the filled bytes of the open segment from an offset.
     pub(super) fn filled_from(&self, offset: usize) -> &[u8] {
         let filled = self.open.map_or(0, |open| open.filled);
         &self.buffer[offset..filled]
     }
 
-    /// The number of the open segment.
+    /// Returns the number of the open segment.
     pub(super) fn open_number(&self) -> Option<LogNumber> {
         self.open.map(|open| open.number)
     }
 
-    /// Nothing more is written into the open segment.
+    /// Closes the open segment.
     fn close(&mut self, written: WrittenSum) {
         if let Some(open) = self.open.take() {
             if self.closed.len() == CLOSED_COUNT_MAX {
@@ -147,14 +148,14 @@ impl ValueLog {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a record. `enter` is called with its place before any other record gets one (VL4).
-    /// Nothing is on the device when this returns; [`sync_to`](Self::sync_to) sees to that.
+    /// Appends a record. `enter` is called with its position before any other record gets one. The
+    /// record is in memory only when this returns; [`sync_to`](Self::sync_to) makes it durable.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: nothing was appended. There is no room: nothing was appended, and it
-    /// can be tried again. The log or the manifest cannot be written otherwise: the record may be
-    /// there when the log is read again (one larger than a segment) or not, nothing leads to it
-    /// now, and nothing more will be appended.
+    /// - [`LsmError::Stopped`]: nothing was appended.
+    /// - Disk full: nothing was appended, and the append can be retried.
+    /// - Other failures of the log or the manifest: nothing refers to the record now, and nothing
+    ///   more will be appended. A record larger than a segment may be present after recovery.
     pub fn append(
         &self,
         (kind, key, value): (RecordKind, &[u8], &[u8]),
@@ -171,11 +172,12 @@ impl ValueLog {
         appended
     }
 
-    /// Calls a function with the position that the next record will not be before, while nothing is
-    /// appended.
+    /// Calls a function with the position at or behind which the next record will be. Nothing is
+    /// appended meanwhile.
     pub fn between_records<R>(&self, then: impl FnOnce(LogPosition) -> R) -> R {
         let tail = self.tail();
-        // Behind the end of a segment comes the next one, also if this one is not written yet.
+        // If the open segment has ended, the next record begins the next segment, even if this one
+        // is not written yet.
         let end = tail.end().filter(|_| !tail.is_ended());
         then(end.unwrap_or_else(|| self.segments.next_number().start()))
     }
@@ -206,9 +208,9 @@ impl ValueLog {
         Ok(Appended { position, end })
     }
 
-    /// VL3: a record that no segment is large enough for. All of it is written before any of its
-    /// segments is begun: so if there is no room, the next record begins the first of them, and
-    /// what they hold by then is nothing's.
+    /// Appends a record larger than a segment. All of it is written before any of its segments is
+    /// begun. So if the disk is full, the next record begins the first of these segments, and
+    /// nothing refers to their contents.
     fn append_large(
         &self,
         tail: &mut Tail,
@@ -218,8 +220,8 @@ impl ValueLog {
         self.end_segment(tail)?;
         let Self { segments, .. } = self;
         let count = header.record_size_bytes().div_ceil(PAYLOAD_SIZE_BYTES);
-        let places = segments.coming(&self.manifest, count)?;
-        // Nobody who reads what is before waits for this.
+        let places = segments.upcoming(&self.manifest, count)?;
+        // From here on, reads of earlier positions do not take the tail's lock.
         let first_number = segments.next_number();
         self.tail_number.store(first_number.0, Ordering::Release);
         let position = first_number.start().plus(SEGMENT_HEADER_SIZE_BYTES as u64);
@@ -237,7 +239,7 @@ impl ValueLog {
         let mut end = position;
         for sum in written {
             let (number, place) = segments.begin_next(&self.manifest)?;
-            tail.open = Some(Open {
+            tail.open = Some(OpenSegment {
                 number,
                 place,
                 filled: sum.size_bytes(),
@@ -252,11 +254,11 @@ impl ValueLog {
         Ok(Appended { position, end })
     }
 
-    /// Ends the open segment, so that what is appended next begins one; the number of that one, and
-    /// what a function says while nothing is appended.
+    /// Ends the open segment, so that the next record begins a new one. Returns the number of that
+    /// one, and the result of a function that is called while nothing is appended.
     ///
     /// # Errors
-    /// The log cannot be written: nothing more is appended.
+    /// The log cannot be written, and nothing more is appended.
     pub(crate) fn end_segment_now<R>(
         &self,
         then: impl FnOnce() -> R,
@@ -270,14 +272,14 @@ impl ValueLog {
         Ok((then(), next))
     }
 
-    /// Nothing more is written into the open segment.
+    /// Ends and closes the open segment.
     fn end_segment(&self, tail: &mut Tail) -> Result<(), LsmError> {
         let Some(end) = tail.end() else {
             return Ok(());
         };
         let open = tail.open.as_mut().expect("it has an end");
         let room = SEGMENT_SIZE_BYTES as usize - open.filled;
-        // A try before this one may have found no room.
+        // An earlier try may have failed for lack of space.
         let was_ended = std::mem::replace(&mut open.is_ended, true);
         if !was_ended && room >= RECORD_HEADER_SIZE_BYTES {
             let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
@@ -298,7 +300,7 @@ impl ValueLog {
 
     fn begin_segment(&self, tail: &mut Tail) -> Result<(), LsmError> {
         let (number, place) = self.segments.begin_next(&self.manifest)?;
-        tail.open = Some(Open {
+        tail.open = Some(OpenSegment {
             number,
             place,
             filled: 0,
@@ -314,16 +316,16 @@ impl ValueLog {
         Ok(())
     }
 
-    /// What a failure to write means for those who write later. For want of room: nothing. What
-    /// there was room for will be written over by the same bytes, or is behind the log's end. But
-    /// where it was a sync of the manifest for which there was none, nobody knows what that says.
+    /// Stops the log after a failed write, except for lack of space. Data that was written
+    /// partially will be overwritten by the same bytes, or is behind the log's end. If the
+    /// manifest's sync failed for lack of space, its state is unknown, and the log stops.
     pub(super) fn stop(&self, tail: &mut Tail, error: &LsmError) {
-        if !error.is_no_room() || self.manifest.check().is_err() {
+        if !error.is_out_of_space() || self.manifest.check().is_err() {
             Self::stop_for_good(tail, error);
         }
     }
 
-    /// After a failure to sync nobody knows what is on the device, whatever the reason.
+    /// Stops the log after a failed sync, whatever the reason: the state of the device is unknown.
     pub(super) fn stop_for_good(tail: &mut Tail, error: &LsmError) {
         tail.failed.get_or_insert_with(|| error.to_string());
     }
@@ -335,7 +337,8 @@ impl ValueLog {
     }
 }
 
-/// Fills a buffer with what comes next of some parts, and takes that from them; how much it was.
+/// Fills a buffer from consecutive parts, and removes these bytes from them; returns how many there
+/// were.
 fn fill(buffer: &mut [u8], parts: &mut [&[u8]]) -> usize {
     let mut filled = 0;
     for part in parts {

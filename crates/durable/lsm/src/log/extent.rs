@@ -1,33 +1,34 @@
-//! How much of a log segment counts, for who compares two of them (FO9).
+//! Extents: number of bytes in a log segment that count, for comparing two copies of it.
 
-use super::part_sum::PartSum;
+use super::part_sum::PartialRecordSum;
 use super::record::{
     EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
-/// How much counts of log segments that come in their order. What is behind that, nobody who reads
-/// the log looks at: two segments of which it is the same are the same.
+/// Computes how many bytes count of consecutive log segments. No reader of the log uses the bytes
+/// behind them. So two segments are equal if the bytes that count are.
 ///
-/// Less than all counts only where every sum up to there is right; else all that is there does.
+/// Fewer bytes than the segment has count only if all checksums up to there are right; otherwise
+/// all bytes count.
 #[derive(Clone, Debug)]
 pub struct Extents {
     engine: EngineId,
     read_from: LogPosition,
-    large: Option<Large>,
+    large: Option<ExtentLargeRecord>,
 }
 
-/// VL3: a record that no segment is large enough for, as far as it has come.
+/// Record larger than a segment, of which a part was read.
 #[derive(Clone, Debug)]
-struct Large {
-    sum: PartSum,
-    /// The segment that it goes on in.
+struct ExtentLargeRecord {
+    sum: PartialRecordSum,
+    /// Segment in which the record continues.
     next: LogNumber,
 }
 
 impl Extents {
-    /// Of an engine's segments, of which the log is read again from a place on.
+    /// Creates extents for segments of an engine whose recovery starts at a position.
     pub const fn new(engine: EngineId, read_from: LogPosition) -> Self {
         Self {
             engine,
@@ -36,22 +37,24 @@ impl Extents {
         }
     }
 
-    /// How many of a segment's bytes count, from the first one on. `end`: the log ended there once.
+    /// Returns the number of bytes that count, from the segment's first one. `end` is the offset at
+    /// which an earlier recovery ended the log, if any.
     pub fn size_of(&mut self, number: LogNumber, end: Option<u32>, bytes: &[u8]) -> usize {
         let known = match self.large.take().filter(|it| it.next == number) {
             Some(large) => self.large_end(large, bytes),
             None => self.records_end(number, bytes),
         };
         if let Some(end) = end {
-            // What was begun before that place goes on nowhere.
+            // A large record that began before that end is incomplete and does not continue.
             self.large = None;
             return bytes.len().min(end as usize);
         }
         known.unwrap_or(bytes.len()).min(bytes.len())
     }
 
-    /// The end of a record that has begun before; `None`: it is not here, or not known.
-    fn large_end(&mut self, mut large: Large, bytes: &[u8]) -> Option<usize> {
+    /// Returns the end of a record that began in an earlier segment; `None` if the record does not
+    /// end here, or its checksum is wrong.
+    fn large_end(&mut self, mut large: ExtentLargeRecord, bytes: &[u8]) -> Option<usize> {
         let end = SEGMENT_HEADER_SIZE_BYTES + large.sum.left_size_bytes().min(PAYLOAD_SIZE_BYTES);
         large.sum.add(bytes.get(SEGMENT_HEADER_SIZE_BYTES..end)?);
         if large.sum.left_size_bytes() == 0 {
@@ -62,9 +65,9 @@ impl Extents {
         None
     }
 
-    /// The end of the last record; `None`: not known.
+    /// Returns the end of the last record in the segment; `None` if it is not known.
     fn records_end(&mut self, number: LogNumber, bytes: &[u8]) -> Option<usize> {
-        // What is before that place may be the rest of a record of which nothing else is there.
+        // Bytes before that position may be the rest of a record whose other parts are gone.
         let is_again = number == self.read_from.number();
         let mut is_met = !is_again || self.read_from.offset() <= SEGMENT_HEADER_SIZE_BYTES;
         let mut at = SEGMENT_HEADER_SIZE_BYTES;
@@ -76,10 +79,10 @@ impl Extents {
             let size_bytes = header.record_size_bytes();
             if size_bytes > PAYLOAD_SIZE_BYTES {
                 if at == SEGMENT_HEADER_SIZE_BYTES && rest.len() == PAYLOAD_SIZE_BYTES {
-                    let mut sum = PartSum::begin(position, (expected, header));
+                    let mut sum = PartialRecordSum::begin(position, (expected, header));
                     sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
                     let next = number.next();
-                    self.large = Some(Large { sum, next });
+                    self.large = Some(ExtentLargeRecord { sum, next });
                 }
                 return None;
             }
@@ -122,8 +125,8 @@ mod tests {
         Extents::new(ENGINE, read_from)
     }
 
-    /// Promise: what is behind the end of the records does not count, whatever it is; where that
-    /// end is not known, everything does.
+    /// Promise: bytes behind the last record do not count, whatever they are. If the end of the
+    /// records is not known, all bytes count.
     #[test]
     fn what_is_behind_the_end_does_not_count() {
         let two: [(RecordKind, &[u8]); 2] = [(RecordKind::Put, b"value"), (RecordKind::End, b"")];
@@ -158,8 +161,8 @@ mod tests {
         assert_eq!(size(0, None, &full), SIZE_BYTES - 5, "no room for an end");
     }
 
-    /// Promise (VL3): of a record that goes on in the next segments, all counts, and nothing behind
-    /// it; also if it fills the last one.
+    /// Promise: all bytes of a record larger than a segment count, and none behind it, even if it
+    /// fills its last segment.
     #[test]
     fn large_records_count_to_their_end() {
         for (in_last, expected) in [(1, 33), (PAYLOAD_SIZE_BYTES, SIZE_BYTES)] {
@@ -185,8 +188,8 @@ mod tests {
         }
     }
 
-    /// Promise: where a record that goes on in the next segments is not whole, or the log has ended
-    /// before it was, or a number is missing, nothing that comes later counts for less.
+    /// Promise: after an incomplete large record, an early end of the log, or a missing segment, no
+    /// later segment counts fewer bytes.
     #[test]
     fn a_broken_large_record_hides_nothing() {
         let value = vec![5; 2 * PAYLOAD_SIZE_BYTES - RECORD_HEADER_SIZE_BYTES + 8];

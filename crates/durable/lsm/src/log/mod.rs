@@ -1,21 +1,22 @@
-//! The value log (VL1 to VL10): every write, in the order in which they take effect, and where
-//! values stay.
+//! The value log: every write in order of effect, and all values.
 //!
-//! | module | what it holds |
+//! `docs/explanation/lsm.md` describes its format, durability and recovery under *The value log*.
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`record`] | the layout |
-//! | `segments` | which log segment is where on the device |
-//! | `append` | writing: the segment that is being filled, and records larger than one |
-//! | `write_out` | writing the segment that is being filled to the device |
-//! | `sync` | making it durable, for all who wait at once |
+//! | [`record`] | layout of segments and records |
+//! | `segments` | map from log segments to the device, and reserved segments |
+//! | `append` | appending to the open segment, and records larger than one segment |
+//! | `write_out` | writing the open segment to the device without a sync |
+//! | `sync` | group commit |
 //! | `read` | reading a record |
-//! | `cached` | blocks of other segments in the engine's cache |
-//! | `recent` | the segments that were filled last, in memory |
-//! | `part_sum` | the sum of a record that comes in parts |
-//! | `raw` | reading bytes as they are, for who follows |
+//! | `cached` | log blocks in the engine's cache |
+//! | `recent` | the last written segments, in memory |
+//! | `part_sum` | checksum of a record that arrives in parts |
+//! | `raw` | reading the log's bytes for a follower |
 //! | `sums` | checksums of segments, which replicas compare |
-//! | [`extent`] | how much of a segment counts |
-//! | [`replay`] | reading the log again |
+//! | [`extent`] | number of bytes in a segment that count |
+//! | [`replay`] | reading the log for recovery |
 //! | `recover` | opening the log of a directory |
 
 pub mod extent;
@@ -55,45 +56,44 @@ use crate::manifest::Manifest;
 use crate::place::LogPosition;
 use crate::written::SegmentSums;
 
-/// The name of the log's file.
+/// Name of the log's file.
 pub const FILE: &str = "log";
-/// What records take before any was written.
+/// Initial estimate of the average record size in bytes, before any record was written.
 const RECORD_SIZE_BYTES_EXPECTED: u64 = 1024;
 
-/// The log of an engine.
+/// Value log of an engine.
 #[derive(Debug)]
 pub struct ValueLog {
     segments: LogSegments,
     manifest: Arc<Manifest>,
     tail: Mutex<Tail>,
-    /// How much of the segment that is being filled is written to the device, and checksums of that
-    /// (FO11).
+    /// Written part of the open segment, and checksums of it.
     written: Mutex<SegmentSums>,
     writing: Mutex<()>,
     recent: RecentSegments,
     cached: CachedBlocks,
-    /// The log segment that is being filled: all before it are on the device, if not synced.
+    /// Number of the open segment: all segments before it are written to the device, if not synced.
     tail_number: AtomicU64,
     synced: Mutex<SyncState>,
     has_synced: Condvar,
-    /// VL6: the manifest says up to where the log is durable; `None`: nothing of what was written
-    /// since it was opened.
-    said_to: Mutex<Option<LogPosition>>,
-    /// What records take, on the average of late.
+    /// Durable end of the log that the manifest records; `None` if it records nothing since the log
+    /// was opened.
+    recorded_end: Mutex<Option<LogPosition>>,
+    /// Moving average of record sizes in bytes.
     record_size_bytes: AtomicU64,
 }
 
-/// What of a log is read from memory.
+/// Memory from which a log serves reads.
 #[derive(Clone, Debug)]
 pub struct LogMemory {
-    /// VL8: so much of its end.
+    /// Size in bytes of the log's end that stays in memory.
     pub recent_size_bytes: usize,
-    /// VL9: blocks of the rest.
+    /// Cache of the remaining log blocks.
     pub cache: Arc<BlockCache>,
 }
 
 impl LogMemory {
-    /// Nothing.
+    /// Returns a setting that keeps nothing in memory.
     pub fn none() -> Self {
         Self {
             recent_size_bytes: 0,
@@ -103,8 +103,8 @@ impl LogMemory {
 }
 
 impl ValueLog {
-    /// The log of a manifest's directory, to which records are appended in segments that were never
-    /// used: whatever is in others was read again, or counts for nothing.
+    /// Creates the log of a manifest's directory. Records are appended in segments that were never
+    /// used. Recovery has read all others, or their contents do not count.
     pub(crate) fn new(device: Device, manifest: Arc<Manifest>, memory: LogMemory) -> Self {
         let state = manifest.state();
         let next = state.next_log;
@@ -119,13 +119,14 @@ impl ValueLog {
             tail_number: AtomicU64::new(next.0),
             synced: Mutex::new(SyncState::new(next.start())),
             has_synced: Condvar::new(),
-            said_to: Mutex::new(None),
+            recorded_end: Mutex::new(None),
             record_size_bytes: AtomicU64::new(RECORD_SIZE_BYTES_EXPECTED),
         }
     }
 
-    /// Reserves segments for what will be written, if few are left: with one edit of the manifest.
-    /// False: there are enough. Who writes reserves some, too, if there are none, and waits.
+    /// Reserves segments for later writes if few are left, with one edit of the manifest. Returns
+    /// false if there are enough. If none are left, writers reserve some themselves, and wait for
+    /// that.
     ///
     /// # Errors
     /// The manifest cannot be written.
@@ -133,7 +134,7 @@ impl ValueLog {
         self.segments.reserve_ahead(&self.manifest)
     }
 
-    /// Its segments.
+    /// Returns the log's segments.
     pub const fn segments(&self) -> &LogSegments {
         &self.segments
     }

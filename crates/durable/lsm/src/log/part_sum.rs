@@ -1,19 +1,19 @@
-//! The sum of a record that comes in parts, as one that no segment is large enough for does (VL3).
+//! Checksum of a record that arrives in parts, such as one larger than a segment.
 
 use super::record::{EngineId, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordSum};
 use crate::place::LogPosition;
 
-/// Of one record, as far as it has come.
+/// Checksum over the parts of one record that have arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct PartSum {
+pub(crate) struct PartialRecordSum {
     position: LogPosition,
     expected: u32,
     sum: RecordSum,
     left_size_bytes: usize,
 }
 
-impl PartSum {
-    /// Of a record at a place, of which the header has come.
+impl PartialRecordSum {
+    /// Begins the checksum of the record at a position, from its header.
     pub(crate) fn begin(position: LogPosition, (expected, header): (u32, RecordHeader)) -> Self {
         Self {
             position,
@@ -23,17 +23,17 @@ impl PartSum {
         }
     }
 
-    /// Where the record begins.
+    /// Returns the position at which the record begins.
     pub(crate) const fn position(&self) -> LogPosition {
         self.position
     }
 
-    /// How much is to come; 0: all is there.
+    /// Returns the number of bytes that are missing; 0 if the record is complete.
     pub(crate) const fn left_size_bytes(&self) -> usize {
         self.left_size_bytes
     }
 
-    /// Takes what comes next, and nothing behind the record's end; how many bytes that were.
+    /// Adds the next bytes, up to the end of the record; returns how many it used.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> usize {
         let size_bytes = bytes.len().min(self.left_size_bytes);
         self.sum.add(&bytes[..size_bytes]);
@@ -41,7 +41,7 @@ impl PartSum {
         size_bytes
     }
 
-    /// Whether all has come, and is what was written there.
+    /// Returns true if the record is complete and its checksum is right.
     pub(crate) fn is_right(&self, engine: EngineId) -> bool {
         self.left_size_bytes == 0 && self.sum.at(engine, self.position) == self.expected
     }

@@ -1,22 +1,22 @@
-//! Reading the log's bytes as they are, for who follows (FO2).
+//! Reading the log's bytes for a follower.
 
 use super::ValueLog;
 use crate::error::LsmError;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
 
 impl ValueLog {
-    /// The first byte behind everything that was appended; where the next segment begins if none
-    /// is open.
+    /// Returns the end of all appended data, or the start of the next segment if none is open.
     pub fn end(&self) -> LogPosition {
         self.between_records(|end| end)
     }
 
-    /// Puts the bytes from a place on into a buffer, up to the end of what its segment has by now.
-    /// Where the log goes on behind them: right there, or, if nothing more comes into that segment,
-    /// where the next one begins. No byte: nothing is there yet.
+    /// Reads the bytes from a position to the current end of its segment into a buffer.
     ///
-    /// One read of the device, or none for the segment that is being filled. Nothing is appended
-    /// while that one is copied.
+    /// Returns the position at which the log continues: right behind these bytes, or at the next
+    /// segment if this one is closed. An empty buffer means that nothing is there yet.
+    ///
+    /// Costs one read of the device, or none for the open segment, to which nothing is appended
+    /// during the copy.
     ///
     /// # Errors
     /// The log cannot be read, or does not have that segment.
@@ -42,7 +42,7 @@ impl ValueLog {
         }
         let end = tail.closed_end(number);
         drop(tail);
-        // Of one that was filled long ago, whatever is behind its end goes along.
+        // The end of a segment closed long ago is not known, so the bytes behind it are included.
         let end = end.unwrap_or(SEGMENT_SIZE_BYTES as usize);
         let place = self.segments.place(number)?;
         buffer.resize(end.saturating_sub(from.offset()), 0);

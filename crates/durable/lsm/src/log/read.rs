@@ -14,13 +14,14 @@ use crate::head::KeySource;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use crate::prefetch::Span;
 
-/// What is read at first, at the least and at the most.
+/// Minimum and maximum size in bytes of the first read of a record.
 const FIRST_READ_SIZE_BYTES_MIN: usize = 256;
 const FIRST_READ_SIZE_BYTES_MAX: usize = 64 << 10;
-/// The processor brings the rest of a larger one by itself, as it is read from its beginning on.
+/// Maximum size in bytes that is prefetched. The hardware prefetches the rest of a larger record,
+/// since it is read sequentially.
 const PREFETCHED_SIZE_BYTES_MAX: usize = 512;
 
-/// A record of the log, in a buffer that holds it whole.
+/// Record of the log, in a buffer that holds all of it.
 #[derive(Debug, Default)]
 pub struct Record {
     bytes: Vec<u8>,
@@ -28,43 +29,44 @@ pub struct Record {
 }
 
 impl Record {
-    /// Its key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.bytes[RECORD_HEADER_SIZE_BYTES..][..self.key_size_bytes]
     }
 
-    /// Its value.
+    /// Returns the value.
     pub fn value(&self) -> &[u8] {
         &self.bytes[RECORD_HEADER_SIZE_BYTES + self.key_size_bytes..]
     }
 
-    /// Its value, without copying it elsewhere.
+    /// Converts the buffer into the value, without another allocation.
     pub fn into_value(mut self) -> Vec<u8> {
         self.bytes
             .drain(..RECORD_HEADER_SIZE_BYTES + self.key_size_bytes);
         self.bytes
     }
 
-    /// Its size in the log.
+    /// Returns the size of the record in the log, in bytes.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
 impl ValueLog {
-    /// Reads a record that something leads to, into a buffer that may be used again. One read of
-    /// the device if it is not much larger than others of late, else two; for one larger than a
-    /// segment, one for each; none if it is in the segment that is being filled, or in one of those
-    /// that were filled last and are in memory (VL8), or in blocks that were kept (VL9).
+    /// Reads the record at a referenced position, into a reusable buffer.
+    ///
+    /// Costs one read of the device if the record is not much larger than recent ones, otherwise
+    /// two. A record larger than a segment costs one per segment. Records in the open segment, in
+    /// recent segments in memory, or in kept blocks cost none.
     ///
     /// # Errors
-    /// There is no record there, so the log is damaged; or it cannot be read.
+    /// [`LsmError::CorruptLog`] if no valid record is there, or the log cannot be read.
     pub fn read(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         if self.read_from_memory(position, record) {
             return Ok(());
         }
         let (first, _) = block_of(position);
-        // The block instead of the record, where that is likely to be as small as others of late.
+        // Reads the block instead of the record, if recent records were small enough.
         let is_asked = self.mean_size_bytes() <= KEEPING_SIZE_BYTES_MAX;
         if is_asked
             && self.keep_block(position.number(), first)
@@ -78,10 +80,11 @@ impl ValueLog {
         Ok(())
     }
 
-    /// The same, and keeps nothing (VL9): for who reads each record once.
+    /// Reads a record like [`read`](Self::read), but keeps no blocks: for callers that read each
+    /// record once.
     ///
     /// # Errors
-    /// As those of [`Self::read`].
+    /// Same as [`Self::read`].
     pub fn read_once(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         if self.read_from_memory(position, record) {
             return Ok(());
@@ -89,7 +92,7 @@ impl ValueLog {
         self.read_in_parts(position, record)
     }
 
-    /// Whether the record is in memory, and as it was written.
+    /// Reads the record from memory; returns true if it is present and valid.
     fn read_from_memory(&self, position: LogPosition, record: &mut Record) -> bool {
         record.bytes.clear();
         let Some(header) = self.copy_from_memory(position, &mut record.bytes) else {
@@ -99,8 +102,8 @@ impl ValueLog {
         self.check(position, record).is_ok()
     }
 
-    /// Where a record is in memory, if it is (VL8, VL9), as far as that is known without looking at
-    /// it: as much as records take on the average.
+    /// Returns the memory range of a record, if it is in memory. It does not look at the record,
+    /// and assumes the average size.
     pub(crate) fn span(&self, position: LogPosition) -> Span {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return Span::EMPTY;
@@ -115,7 +118,7 @@ impl ValueLog {
         span.unwrap_or(Span::EMPTY)
     }
 
-    /// From the segment that is being filled, or from the device.
+    /// Reads the record from the open segment or from the device.
     fn read_in_parts(&self, position: LogPosition, record: &mut Record) -> Result<(), LsmError> {
         record.bytes.clear();
         let end = self.read_some(position, self.first_read_size_bytes(), &mut record.bytes)?;
@@ -142,9 +145,8 @@ impl ValueLog {
         }
     }
 
-    /// Appends a whole record and nothing else, if it is in one of the segments that were filled
-    /// last, or all its blocks are kept; what it begins with. None: what was appended counts for
-    /// nothing.
+    /// Appends a complete record from recent segments or kept blocks to a buffer, and returns its
+    /// header. If it returns `None`, the appended bytes are undefined.
     fn copy_from_memory(&self, position: LogPosition, to: &mut Vec<u8>) -> Option<RecordHeader> {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return None;
@@ -153,7 +155,7 @@ impl ValueLog {
         if let Some(header) = self.recent.read_record(place, to) {
             return Some(header);
         }
-        // What its first block has of it.
+        // Takes the part of the record in its first block.
         self.cached.look(position, |bytes| {
             let size_bytes = match bytes.len() {
                 RECORD_HEADER_SIZE_BYTES.. => record_header(bytes)?.record_size_bytes(),
@@ -173,8 +175,8 @@ impl ValueLog {
         self.append_kept(position, size_bytes, to).then_some(header)
     }
 
-    /// Goes on with what there is of a record, until there are so many bytes; not if a block is not
-    /// kept.
+    /// Appends kept bytes until the buffer has this many of the record; returns false if a block is
+    /// not kept.
     fn append_kept(&self, position: LogPosition, size_bytes: usize, to: &mut Vec<u8>) -> bool {
         if size_bytes > FOUND_SIZE_BYTES_MAX {
             return false;
@@ -195,8 +197,8 @@ impl ValueLog {
         true
     }
 
-    /// VL9: keeps the blocks of a record that was read from the device, but for so many that were
-    /// asked for already, if they were asked for before. A read of each.
+    /// Keeps the blocks of a record that was read from the device, if they were requested before.
+    /// The first `asked_count` blocks are skipped. Costs one read per kept block.
     fn keep_blocks(&self, position: LogPosition, asked_count: u32, size_bytes: usize) {
         if size_bytes > KEEPING_SIZE_BYTES_MAX {
             return;
@@ -208,8 +210,8 @@ impl ValueLog {
         }
     }
 
-    /// VL9: reads a block and keeps it, if it was asked for before; false: it was not, or cannot be
-    /// read.
+    /// Reads a block and keeps it, if it was requested before; returns false if it was not, or
+    /// cannot be read.
     fn keep_block(&self, segment: LogNumber, number: BlockNumber) -> bool {
         let is_open = segment >= LogNumber(self.tail_number.load(Ordering::Acquire));
         if is_open || !self.cached.is_wanted(segment, number) {
@@ -221,14 +223,14 @@ impl ValueLog {
             let device = &self.segments.device;
             device.read(place, start as u64, &mut block)
         });
-        // Who needs what is in it reads that, and is told.
+        // On an error, the read of the record itself fails and reports it.
         if read.is_ok() {
             self.cached.keep(segment, number, &Arc::new(block));
         }
         read.is_ok()
     }
 
-    /// What records of late take on the average.
+    /// Returns the average size of recent records in bytes.
     fn mean_size_bytes(&self) -> usize {
         self.record_size_bytes.load(Ordering::Relaxed) as usize
     }
@@ -237,7 +239,8 @@ impl ValueLog {
         (2 * self.mean_size_bytes()).clamp(FIRST_READ_SIZE_BYTES_MIN, FIRST_READ_SIZE_BYTES_MAX)
     }
 
-    /// Appends up to so many bytes from a place on, not beyond its segment; the place behind them.
+    /// Appends up to this many bytes from a position to a buffer, within its segment; returns the
+    /// position behind them.
     fn read_some(
         &self,
         position: LogPosition,
@@ -246,7 +249,7 @@ impl ValueLog {
     ) -> Result<LogPosition, LsmError> {
         let room = SEGMENT_SIZE_BYTES as usize - position.offset();
         let wanted = size_bytes.min(room);
-        // A segment is on the device before the next one is the open one.
+        // A segment is on the device before the next one is opened.
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             let tail = self.tail();
             if let Some(bytes) = tail.bytes_from(position) {
@@ -263,7 +266,7 @@ impl ValueLog {
         Ok(position.plus(wanted as u64))
     }
 
-    /// VL3: the rest of a record that goes on in the next segments.
+    /// Reads the rest of a record that continues in the next segments.
     fn read_large(
         &self,
         position: LogPosition,
@@ -287,16 +290,15 @@ impl ValueLog {
     }
 }
 
-/// What a record begins with that something leads to, if these bytes begin with that much of one.
+/// Decodes the header of a record to which something can refer.
 pub(super) fn record_header(bytes: &[u8]) -> Option<RecordHeader> {
     let header = RecordHeader::decode(bytes.first_chunk()?);
-    header
-        .map(|(_, it)| it)
-        .filter(|it| leads_somewhere(it.kind))
+    header.map(|(_, it)| it).filter(|it| is_referable(it.kind))
 }
 
-/// Marks and ends are for who reads the log again: nothing leads to them.
-const fn leads_somewhere(kind: RecordKind) -> bool {
+/// Returns true if trees and L0 can refer to records of this kind. Marks and ends are only for
+/// recovery.
+const fn is_referable(kind: RecordKind) -> bool {
     matches!(
         kind,
         RecordKind::Put | RecordKind::Delete | RecordKind::Moved
@@ -304,7 +306,7 @@ const fn leads_somewhere(kind: RecordKind) -> bool {
 }
 
 pub(crate) fn damaged(position: LogPosition, how: impl Into<String>) -> LsmError {
-    LsmError::DamagedLog {
+    LsmError::CorruptLog {
         position,
         how: how.into(),
     }

@@ -1,4 +1,4 @@
-//! The log's end in memory (VL8).
+//! Last written log segments, in memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,18 @@ use super::read::record_header;
 use super::record::RecordHeader;
 use crate::place::{LogNumber, SEGMENT_SIZE_BYTES};
 
-/// A record of more bytes is copied while nobody is kept from ending a segment.
+/// Size in bytes up to which a record is copied under the lock. Larger ones are copied without it,
+/// so that other threads can end a segment meanwhile.
 const COPIED_UNDER_LOCK_SIZE_BYTES_MAX: usize = 4096;
 
-/// Segments that were filled last, as they were written. Nothing changes a log segment, and its
-/// number is never given again (LC5): so what is here is right for as long as anything leads there.
+/// Last written segments, with the written bytes. A closed log segment never changes, and its
+/// number is never reused. So these bytes stay right while anything refers to them.
 #[derive(Debug)]
 pub(super) struct RecentSegments {
     count_max: usize,
-    /// The number of the oldest one: whoever looks for less needs no lock. Only a hint.
+    /// Number of the oldest segment here: readers of earlier ones need no lock. Only a hint.
     oldest: AtomicU64,
-    /// By number, the oldest first.
+    /// Segments by number, oldest first.
     kept: RwLock<VecDeque<Recent>>,
 }
 
@@ -30,7 +31,7 @@ struct Recent {
 }
 
 impl RecentSegments {
-    /// As many as fit into so many bytes.
+    /// Creates an empty set for as many segments as fit into a size in bytes.
     pub(super) fn new(size_bytes_max: usize) -> Self {
         Self {
             count_max: size_bytes_max / SEGMENT_SIZE_BYTES as usize,
@@ -39,8 +40,8 @@ impl RecentSegments {
         }
     }
 
-    /// Takes a segment's buffer in, and gives one for the next segment: that of the oldest one, if
-    /// there are too many, which is gone then.
+    /// Adds the buffer of a closed segment, and returns a buffer for the next one. That is the
+    /// buffer of the oldest segment if there are too many, which is removed then.
     pub(super) fn keep(&self, number: LogNumber, (filled, bytes): (usize, Vec<u8>)) -> Vec<u8> {
         if self.count_max == 0 {
             return bytes;
@@ -59,12 +60,12 @@ impl RecentSegments {
         });
         self.oldest.store(kept[0].number.0, Ordering::Relaxed);
         drop(kept);
-        // Somebody may read it yet.
+        // A reader may still use the oldest buffer.
         let buffer = oldest.and_then(|it| Arc::try_unwrap(it.bytes).ok());
         buffer.unwrap_or_else(|| vec![0; size_bytes])
     }
 
-    /// Those that are here, and which of them this one is, if it is.
+    /// Returns the locked segments and the index of this one, if it is present.
     fn find(&self, number: LogNumber) -> Option<(RwLockReadGuard<'_, VecDeque<Recent>>, usize)> {
         if number.0 < self.oldest.load(Ordering::Relaxed) {
             return None;
@@ -74,7 +75,7 @@ impl RecentSegments {
         Some((kept, index))
     }
 
-    /// Looks at what was written from a place on, if its segment is here.
+    /// Calls a function with the bytes from an offset of a segment, if the segment is present.
     pub(super) fn look<R>(
         &self,
         (number, offset): (LogNumber, usize),
@@ -85,8 +86,8 @@ impl RecentSegments {
         Some(look(recent.bytes.get(offset..recent.filled)?))
     }
 
-    /// Appends the record at a place; what it begins with. None: the segment is not here, or no
-    /// record begins there, or it goes on in another segment.
+    /// Appends the record at an offset to a buffer, and returns its header. Returns `None` if the
+    /// segment is not present, no record begins there, or the record continues in another segment.
     pub(super) fn read_record(
         &self,
         (number, offset): (LogNumber, usize),

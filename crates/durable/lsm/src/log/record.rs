@@ -1,4 +1,6 @@
-//! The layout of log segments and records (VL1, VL2): bytes to values and back.
+//! Encoding and decoding of log segments' headers and of records.
+//!
+//! `docs/explanation/lsm.md` describes the layout under *Log format*.
 
 use std::io;
 
@@ -8,15 +10,15 @@ use crate::place::{
     KEY_SIZE_BYTES_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, VALUE_SIZE_BYTES_MAX,
 };
 
-/// Size of what a segment begins with (VL1).
+/// Size of a segment's header in bytes.
 pub const SEGMENT_HEADER_SIZE_BYTES: usize = 32;
-/// Size of what a record begins with (VL2).
+/// Size of a record's header in bytes.
 pub const RECORD_HEADER_SIZE_BYTES: usize = 12;
-/// Size of the sum that a record's header begins with.
+/// Size of the checksum at the start of a record's header, in bytes.
 pub const SUM_SIZE_BYTES: usize = 4;
-/// Bytes of a segment behind its header.
+/// Number of bytes in a segment behind its header.
 pub const PAYLOAD_SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize - SEGMENT_HEADER_SIZE_BYTES;
-/// Size of a mark's value (VL5).
+/// Size of a mark's value in bytes.
 pub const MARK_SIZE_BYTES: usize = 16;
 
 const MAGIC: [u8; 4] = *b"FLSG";
@@ -26,39 +28,39 @@ const KEY_SIZE_BITS: u32 = 13;
 const _: () = assert!(KEY_SIZE_BYTES_MAX < 1 << KEY_SIZE_BITS);
 const _: () = assert!(VALUE_SIZE_BYTES_MAX <= u32::MAX as usize);
 
-/// Which engine a log is of: drawn when it is made, so that nothing of another one passes for its
-/// own.
+/// Identity of an engine, drawn at random when its directory is created. Checksums include it, so
+/// that data of another engine never passes for this one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct EngineId(pub u64);
 
 impl EngineId {
-    /// One that no other engine has, as far as 64 random bits of the system can promise it.
+    /// Draws an id from 64 random bits of the system.
     ///
     /// # Errors
-    /// The system has none to give.
+    /// The system cannot provide random bits.
     pub fn draw() -> io::Result<Self> {
         let mut bytes = [0; 8];
         let flags = rustix::rand::GetRandomFlags::empty();
-        // Up to 256 bytes the system gives all or nothing.
+        // Requests of up to 256 bytes return all bytes or fail.
         rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags))?;
         Ok(Self(u64::from_le_bytes(bytes)))
     }
 }
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// A key has this value from now on.
+    /// Sets the value of a key.
     Put = 1,
-    /// A key has none from now on.
+    /// Deletes a key.
     Delete = 2,
-    /// The same record is elsewhere, and only a tree leads here (LC5).
+    /// Copy of a record made by garbage collection; only a tree refers to it.
     Moved = 3,
-    /// How far the log was on the device (VL5).
+    /// Mark: up to where the log was durable.
     Mark = 4,
-    /// Nothing more is in this segment.
+    /// End of a segment: no record follows in it.
     End = 5,
 }
 
@@ -75,24 +77,24 @@ impl RecordKind {
     }
 }
 
-/// What a record begins with, but for its sum.
+/// Header of a record, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is.
+    /// Kind of the record.
     pub kind: RecordKind,
-    /// Size of its key.
+    /// Size of the key in bytes.
     pub key_size_bytes: usize,
-    /// Size of its value.
+    /// Size of the value in bytes.
     pub value_size_bytes: usize,
 }
 
 impl RecordHeader {
-    /// Size of the whole record.
+    /// Returns the size of the whole record in bytes.
     pub const fn record_size_bytes(&self) -> usize {
         RECORD_HEADER_SIZE_BYTES + self.key_size_bytes + self.value_size_bytes
     }
 
-    /// Bytes 4 to 11.
+    /// Encodes bytes 4 to 11 of the record.
     fn encode(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         let first = self.key_size_bytes as u16 | (self.kind as u16) << KEY_SIZE_BITS;
@@ -101,7 +103,8 @@ impl RecordHeader {
         bytes
     }
 
-    /// Of bytes that may be anything; `None`: no record begins so.
+    /// Decodes any bytes to the checksum and header; returns `None` if they are not a record's
+    /// header.
     pub fn decode(bytes: &[u8; RECORD_HEADER_SIZE_BYTES]) -> Option<(u32, Self)> {
         let [c0, c1, c2, c3, f0, f1, 0, 0, v0, v1, v2, v3] = *bytes else {
             return None;
@@ -125,12 +128,12 @@ impl RecordHeader {
     }
 }
 
-/// The sum of a record, begun with what does not depend on where it goes.
+/// Checksum of a record, computed over everything that does not depend on its position.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordSum(Digest);
 
 impl RecordSum {
-    /// What a record of this kind begins with, and its sum but for the place.
+    /// Returns the header of a record of this kind, and its checksum without the position.
     pub fn of(kind: RecordKind, key: &[u8], value: &[u8]) -> (RecordHeader, Self) {
         let header = RecordHeader {
             kind,
@@ -143,19 +146,19 @@ impl RecordSum {
         (header, sum)
     }
 
-    /// Begins with bytes 4 to 11.
+    /// Begins a checksum with bytes 4 to 11.
     pub(crate) fn begin(header: RecordHeader) -> Self {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&header.encode());
         Self(digest)
     }
 
-    /// Goes on with the key, or the value, or a part of it.
+    /// Adds the key, the value, or a part of them.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The sum of the record at this place.
+    /// Returns the checksum of the record at this position.
     pub fn at(mut self, engine: EngineId, position: LogPosition) -> u32 {
         self.0.update(&engine.0.to_le_bytes());
         self.0.update(&position.0.to_le_bytes());
@@ -163,7 +166,7 @@ impl RecordSum {
     }
 }
 
-/// A record's first bytes.
+/// Encodes the header of a record.
 pub fn encode_record_header(header: RecordHeader, sum: u32) -> [u8; RECORD_HEADER_SIZE_BYTES] {
     let mut bytes = [0; RECORD_HEADER_SIZE_BYTES];
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
@@ -171,7 +174,7 @@ pub fn encode_record_header(header: RecordHeader, sum: u32) -> [u8; RECORD_HEADE
     bytes
 }
 
-/// A segment's first bytes (VL1).
+/// Encodes the header of a segment.
 pub fn encode_segment_header(
     engine: EngineId,
     number: LogNumber,
@@ -186,7 +189,7 @@ pub fn encode_segment_header(
     bytes
 }
 
-/// The number of the segment that begins with these bytes, if it is one of this engine's log.
+/// Returns the number of the segment with this header, if it belongs to this engine's log.
 pub fn segment_number(
     header: &[u8; SEGMENT_HEADER_SIZE_BYTES],
     engine: EngineId,
@@ -195,17 +198,17 @@ pub fn segment_number(
     (*header == encode_segment_header(engine, number)).then_some(number)
 }
 
-/// A mark (VL5): what was on the device before it was written.
+/// Mark record: the data that was durable before the mark was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The log up to there.
+    /// Position up to which the log was durable.
     pub synced_to: LogPosition,
-    /// So many edits of the manifest.
+    /// Number of edits of the manifest.
     pub edit_count: u64,
 }
 
 impl Mark {
-    /// As a mark's value.
+    /// Encodes the mark as the value of a record.
     pub fn encode(self) -> [u8; MARK_SIZE_BYTES] {
         let mut bytes = [0; MARK_SIZE_BYTES];
         bytes[..8].copy_from_slice(&self.synced_to.0.to_le_bytes());
@@ -213,7 +216,7 @@ impl Mark {
         bytes
     }
 
-    /// Of a mark's value.
+    /// Decodes the value of a mark record.
     pub fn decode(bytes: [u8; MARK_SIZE_BYTES]) -> Self {
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         Self {
@@ -223,19 +226,20 @@ impl Mark {
     }
 }
 
-/// A record whose sum is right, in bytes that begin with it.
+/// Record with a valid checksum, borrowed from bytes that begin with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordView<'b> {
-    /// What it is.
+    /// Kind of the record.
     pub kind: RecordKind,
-    /// Its key.
+    /// Key of the record.
     pub key: &'b [u8],
-    /// Its value.
+    /// Value of the record.
     pub value: &'b [u8],
 }
 
 impl<'b> RecordView<'b> {
-    /// The record that bytes begin with; `None`: none is whole there.
+    /// Decodes the record at the start of bytes; returns `None` if no complete, valid record is
+    /// there.
     pub fn decode(bytes: &'b [u8], engine: EngineId, position: LogPosition) -> Option<Self> {
         let (sum, header) = RecordHeader::decode(bytes.first_chunk()?)?;
         let rest = &bytes[RECORD_HEADER_SIZE_BYTES..];
@@ -250,7 +254,7 @@ impl<'b> RecordView<'b> {
         })
     }
 
-    /// Its size with header.
+    /// Returns the size of the record in bytes, including the header.
     pub const fn size_bytes(&self) -> usize {
         RECORD_HEADER_SIZE_BYTES + self.key.len() + self.value.len()
     }
@@ -272,7 +276,7 @@ mod tests {
         bytes
     }
 
-    /// Promise: the layout is the one of VL1 and VL2, byte by byte.
+    /// Promise: the layout has exactly these bytes.
     #[test]
     fn golden_bytes() {
         let at = LogPosition(0x20_0020);
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!(header[..28], golden);
     }
 
-    /// Promise: a record is not taken for one elsewhere, of another engine, or with a bit flipped.
+    /// Promise: a record is invalid at another position, for another engine, or with a flipped bit.
     #[test]
     fn only_what_was_written_there_is_a_record() {
         let at = LogPosition(77);
@@ -315,13 +319,13 @@ mod tests {
     }
 
     proptest! {
-        /// Promise: whatever bytes there are, they are decoded without a panic.
+        /// Promise: decoding any bytes does not panic.
         #[test]
         fn any_bytes_are_decoded(bytes: Vec<u8>, position: u64) {
             let _ = RecordView::decode(&bytes, ENGINE, LogPosition(position));
         }
 
-        /// Promise: what is written is read back.
+        /// Promise: encoded records decode to the same contents.
         #[test]
         fn records_are_read_back(key: Vec<u8>, value: Vec<u8>, more: Vec<u8>, position: u64) {
             let at = LogPosition(position);

@@ -1,4 +1,4 @@
-//! Opening the log of a directory: reading it again, and ending it where it ends (VL6).
+//! Opening the log of a directory: recovery, and recording the end that it found.
 
 use std::sync::Arc;
 
@@ -11,16 +11,19 @@ use crate::manifest::{Change, Manifest};
 use crate::storage::Storage;
 
 impl ValueLog {
-    /// Opens the log of a manifest's directory, and hands out puts and deletes from where the
-    /// manifest says, in their order. What is handed out is on the device when this returns, and
-    /// what was behind it never comes back: what is appended then begins a segment with a number
-    /// that none had. What is read from memory then is said (VL8, VL9).
+    /// Opens the log of a manifest's directory. Passes puts and deletes to a function in log order,
+    /// from the manifest's start of recovery.
     ///
-    /// Reads each segment once; memory of two, and of one record larger than a segment.
+    /// When this returns, the passed records are durable, and data behind them never returns: the
+    /// next append begins a segment with a new number. `memory` sets what is read from memory
+    /// afterwards.
+    ///
+    /// Reads each segment once. Uses the memory of two segments, and of one record larger than a
+    /// segment.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`] or [`LsmError::DamagedManifest`]: what had been on the device is
-    /// not right, and nothing was changed. Or files cannot be read or written.
+    /// [`LsmError::CorruptLog`] or [`LsmError::CorruptManifest`] if durable data is lost or
+    /// corrupted; nothing was changed. Otherwise, files cannot be read or written.
     pub fn recover(
         storage: &dyn Storage,
         (manifest, memory): (Arc<Manifest>, LogMemory),
@@ -31,7 +34,7 @@ impl ValueLog {
         let file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
         let place = || (FILE, storage.name());
         let before = Device::new(Arc::clone(&file), place(), &state.log_segments());
-        // FO9.
+        // If files are shared with another copy, segments may belong to that copy.
         let is_shared = shared::check(storage, &state)?;
         let found = replay(&before, (&state, is_shared), take)?;
         if found.edit_count > state.edit_count {
@@ -41,8 +44,8 @@ impl ValueLog {
             )));
         }
         if names_any {
-            // A process that ended leaves records that can be read and are not durable: they must
-            // be, before the manifest says that they are.
+            // A process that ended leaves records that can be read but are not durable. They must
+            // be durable before the manifest records that.
             before.sync()?;
             manifest.commit(&[Change::EndLog { last: found.last }])?;
         }

@@ -1,4 +1,4 @@
-//! Reading the log again when the directory is opened (VL6).
+//! Reading the log for recovery.
 
 use std::collections::BTreeSet;
 
@@ -14,36 +14,40 @@ use super::record::{
     encode_segment_header, segment_number,
 };
 
-/// What was found when the log was read again.
+/// Result of reading the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The last segment that counts, and where the log ends in it; `None`: there is none.
+    /// Last segment that counts, and the offset at which the log ends in it; `None` if there is
+    /// none.
     pub last: Option<(LogNumber, u32)>,
-    /// Records that were handed out.
+    /// Number of records passed to the caller.
     pub record_count: u64,
-    /// The most edits of the manifest that a mark tells of.
+    /// Largest number of manifest edits in a mark.
     pub edit_count: u64,
 }
 
-/// A put or a delete of the log.
+/// Put or delete of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayedRecord<'b> {
-    /// Where it begins.
+    /// Position of the record.
     pub position: LogPosition,
-    /// Its key.
+    /// Key of the record.
     pub key: &'b [u8],
-    /// It deletes the key.
+    /// Whether the record deletes the key.
     pub is_delete: bool,
-    /// Its size in the log.
+    /// Size of the record in the log, in bytes.
     pub size_bytes: u64,
 }
 
-/// Reads the log from where it has to be read, and hands out puts and deletes in their order.
-/// Reads each segment once; memory of two, and of one record larger than a segment. Where the
-/// device is another copy's, too (FO9), segments that nobody names may be that one's.
+/// Reads the log from the start of recovery, and passes puts and deletes to a function in log
+/// order.
+///
+/// Reads each segment once. Uses the memory of two segments, and of one record larger than a
+/// segment. If the device is shared with another copy, segments that the manifest does not name may
+/// belong to that copy.
 ///
 /// # Errors
-/// [`LsmError::DamagedLog`]: what had been on the device is not right. Or it cannot be read.
+/// [`LsmError::CorruptLog`] if durable data is lost or corrupted, or the log cannot be read.
 pub fn replay(
     device: &Device,
     (state, is_shared): (&ManifestState, bool),
@@ -60,13 +64,14 @@ pub fn replay(
     Ok(replay.found)
 }
 
-/// FO6: where a log ends that was copied from another device, up to a place if that is known. What
-/// marks say of that device, nobody has promised of this one, so what is behind the end does not
-/// count but for what the manifest says. Costs as [`replay`] does.
+/// Returns the end of a log that was copied from another device, up to a position if that is known.
+///
+/// Marks describe the other device and prove nothing about this one. So data behind the end counts
+/// only if the manifest says so. Costs as much as [`replay`].
 ///
 /// # Errors
-/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, or what was copied
-/// or synced, is not there. Or it cannot be read.
+/// [`LsmError::CorruptLog`] if data is missing that trees refer to, that an earlier recovery found,
+/// or that was copied or synced. Otherwise, the log cannot be read.
 pub fn find_end(
     device: &Device,
     state: &ManifestState,
@@ -75,8 +80,8 @@ pub fn find_end(
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, &mut |_| {})?;
     replay.check_what_was_synced(state, end)?;
-    // Where all segments were read there is nothing more: of the numbers up to the next one, those
-    // that the log had reserved when it was opened last were never anybody's.
+    // If all segments were read, there is nothing more. Of the numbers up to the next one, the
+    // segments that were still reserved when the log was last opened were never used.
     let is_cut = replay.index < replay.segments.len();
     let missing = copied_to.filter(|copied_to| is_cut && end < *copied_to);
     if let Some(copied_to) = missing
@@ -89,12 +94,12 @@ pub fn find_end(
     Ok(replay.found)
 }
 
-/// How far a log goes: behind where the last record begins that is whole, of those that are to be
-/// read again; where these begin, if there is none. Nothing is held against the log. Reads each
-/// segment once, as [`replay`] does.
+/// Returns how far a log goes: a position behind the start of the last complete record, or the
+/// start of recovery if there is none. Nothing counts as corruption. Reads each segment once, as
+/// [`replay`] does.
 ///
 /// # Errors
-/// It cannot be read.
+/// The log cannot be read.
 pub fn reach(device: &Device, state: &ManifestState) -> Result<LogPosition, LsmError> {
     let mut reach = state.read_from;
     let mut replay = Replay::new(device, state);
@@ -113,13 +118,13 @@ struct Replay<'a> {
     found: Replayed,
 }
 
-/// What comes next in a segment.
-enum Next {
-    /// The record that ended there is followed by this offset.
+/// Continuation of a segment.
+enum NextRecord {
+    /// The record ended, and the next one begins at this offset.
     At(usize),
-    /// Nothing more is in this segment.
+    /// The segment has ended.
     Segment,
-    /// No record is whole there.
+    /// No complete record is there.
     Broken,
 }
 
@@ -140,8 +145,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// VL3: whether a record begins at a place that no segment is large enough for, and ends behind
-    /// another place: not all of it has come.
+    /// Returns true if a record larger than a segment begins at a position and ends behind another
+    /// one: only a part of it has arrived.
     fn goes_on_behind(
         &mut self,
         position: LogPosition,
@@ -166,7 +171,7 @@ impl<'a> Replay<'a> {
         Ok(last.plus((SEGMENT_HEADER_SIZE_BYTES + in_last) as u64) > place)
     }
 
-    /// Segments before the first one that is read count, too: trees lead into them.
+    /// Counts segments before the start of recovery, too: trees refer to them.
     fn count_before(&mut self, state: &ManifestState) {
         if self.found.last.is_none() {
             let before = state.log.range(..state.read_from.number()).next_back();
@@ -178,7 +183,7 @@ impl<'a> Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Hands out all records; the place at which the first one is not whole.
+    /// Passes all records to a function; returns the position of the first incomplete one.
     fn read_all(
         &mut self,
         from: LogPosition,
@@ -201,9 +206,9 @@ impl Replay<'_> {
                     break;
                 }
                 match self.take_record(number, at, take)? {
-                    Next::At(next) => at = next,
-                    Next::Segment => break,
-                    Next::Broken => return Ok(number.start().plus(at as u64)),
+                    NextRecord::At(next) => at = next,
+                    NextRecord::Segment => break,
+                    NextRecord::Broken => return Ok(number.start().plus(at as u64)),
                 }
                 self.note_end(at);
             }
@@ -216,7 +221,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    /// What was read last counts.
+    /// Records that everything read so far counts.
     fn note_end(&mut self, at: usize) {
         let (number, _) = self.segments[self.index];
         self.found.last = Some((number, at as u32));
@@ -232,17 +237,17 @@ impl Replay<'_> {
         number: LogNumber,
         at: usize,
         take: &mut dyn FnMut(ReplayedRecord<'_>),
-    ) -> Result<Next, LsmError> {
+    ) -> Result<NextRecord, LsmError> {
         let position = number.start().plus(at as u64);
         let bytes = &self.buffer[at..];
         let Some((_, header)) = bytes.first_chunk().and_then(RecordHeader::decode) else {
-            return Ok(Next::Broken);
+            return Ok(NextRecord::Broken);
         };
         if header.record_size_bytes() > PAYLOAD_SIZE_BYTES {
             return self.take_large(position, header, take);
         }
         let Some(view) = RecordView::decode(bytes, self.engine, position) else {
-            return Ok(Next::Broken);
+            return Ok(NextRecord::Broken);
         };
         match view.kind {
             RecordKind::Put | RecordKind::Delete => {
@@ -260,18 +265,18 @@ impl Replay<'_> {
                 }
             }
             RecordKind::Moved => {}
-            RecordKind::End => return Ok(Next::Segment),
+            RecordKind::End => return Ok(NextRecord::Segment),
         }
-        Ok(Next::At(at + view.size_bytes()))
+        Ok(NextRecord::At(at + view.size_bytes()))
     }
 
-    /// VL3: a record that goes on in the next segments, which it fills but for the last.
+    /// Reads a record that fills the next segments, except the last one.
     fn take_large(
         &mut self,
         position: LogPosition,
         header: RecordHeader,
         take: &mut dyn FnMut(ReplayedRecord<'_>),
-    ) -> Result<Next, LsmError> {
+    ) -> Result<NextRecord, LsmError> {
         let size_bytes = header.record_size_bytes();
         let mut bytes = self.buffer[position.offset()..].to_vec();
         let mut index = self.index;
@@ -280,19 +285,19 @@ impl Replay<'_> {
             index += 1;
             let expected = LogNumber(position.number().0 + (index - self.index) as u64);
             let Some((_, entry)) = self.segments.get(index).filter(|it| it.0 == expected) else {
-                return Ok(Next::Broken);
+                return Ok(NextRecord::Broken);
             };
             self.device.read(entry.segment, 0, &mut part)?;
             let (first, rest) = part.split_at(SEGMENT_HEADER_SIZE_BYTES);
             if first != encode_segment_header(self.engine, expected) {
-                return Ok(Next::Broken);
+                return Ok(NextRecord::Broken);
             }
             let left = size_bytes - bytes.len();
             bytes.extend_from_slice(&rest[..left.min(rest.len())]);
         }
         bytes.truncate(size_bytes);
         let Some(view) = RecordView::decode(&bytes, self.engine, position) else {
-            return Ok(Next::Broken);
+            return Ok(NextRecord::Broken);
         };
         if view.kind == RecordKind::Put {
             self.found.record_count += 1;
@@ -310,12 +315,12 @@ impl Replay<'_> {
             part => part,
         };
         self.note_end(SEGMENT_HEADER_SIZE_BYTES + in_last);
-        // What follows begins a segment.
-        Ok(Next::Segment)
+        // The next record begins a segment.
+        Ok(NextRecord::Segment)
     }
 
-    /// VL6: what a manifest says that the log had on the device is there: up to where it is read
-    /// from, up to where it ended when it was read before, and up to where syncs have said.
+    /// Checks that data is present that the manifest records as durable: up to the start of
+    /// recovery, up to the end that an earlier recovery found, and up to the recorded durable end.
     fn check_what_was_synced(
         &self,
         state: &ManifestState,
@@ -332,7 +337,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// VL6: no mark behind the log's end says that what is there was on the device.
+    /// Checks that no mark behind the log's end proves that data there was durable.
     fn check_nothing_was_behind(&mut self, end: LogPosition) -> Result<(), LsmError> {
         let written_count = self.device.written_count()?;
         for index in 0..self.segments.len() {
@@ -350,7 +355,7 @@ impl Replay<'_> {
                 .end
                 .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
             let mut at = from;
-            // A segment that ends before its last record does has nothing behind that one.
+            // The segment may end before its last record does; nothing follows that record.
             while let Some(found) = self.buffer.get(at..limit).and_then(find_mark) {
                 at += found;
                 let mark = self.mark_at(number.start().plus(at as u64));
@@ -365,8 +370,10 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// VL6: what was durable is not there. What is before it is not given, either: of the keys that
-    /// are written from there on nobody could tell, so an old value would pass for the newest.
+    /// Returns the error for missing durable data.
+    ///
+    /// Data before it is not returned, either. The missing records may have changed any key, so an
+    /// old value could pass for the newest.
     fn lacks(&self, end: LogPosition, synced_to: LogPosition) -> LsmError {
         let mut segments = self.segments.iter();
         let segment = segments.find(|it| it.0 == end.number());
@@ -392,7 +399,7 @@ impl Replay<'_> {
     }
 }
 
-/// Where in some bytes a mark may begin: what its header has behind the sum is always the same.
+/// Finds the next possible mark: the header of a mark behind its checksum is always the same.
 fn find_mark(bytes: &[u8]) -> Option<usize> {
     let header = RecordHeader {
         kind: RecordKind::Mark,
@@ -402,7 +409,7 @@ fn find_mark(bytes: &[u8]) -> Option<usize> {
     let header = encode_record_header(header, 0);
     let (sum, same) = header.split_at(SUM_SIZE_BYTES);
     let mut at = sum.len();
-    // Most bytes are ruled out by one comparison.
+    // One comparison rules out most bytes.
     while let Some(found) = bytes.get(at + 1..)?.iter().position(|it| *it == same[1]) {
         at += found;
         if bytes[at..].starts_with(same) {
@@ -413,9 +420,12 @@ fn find_mark(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// MF2: no segment has a number that the manifest never gave away: one has it only after the edit
-/// that named it was in force. A manifest that lacks such edits may name it, too, for what is to be
-/// read again or written. (Where trees lead, sums tell.)
+/// Checks that no segment on the device has a number that the manifest has not assigned.
+///
+/// A segment gets a number only after the edit that named it was in force. So such a segment proves
+/// that the manifest lacks edits. A manifest that lacks edits may still name the segment for
+/// recovery or as reserved, so those are checked, too. Segments to which only trees refer are
+/// verified by their checksums.
 pub(crate) fn check_all_are_named(device: &Device, state: &ManifestState) -> Result<(), LsmError> {
     let before = state.log.range(..state.read_from.number());
     let passed = before.map(|(_, entry)| entry.segment).collect();
@@ -428,8 +438,8 @@ pub(crate) fn check_all_are_named(device: &Device, state: &ManifestState) -> Res
     Err(damaged(number.start(), how))
 }
 
-/// Segments that the manifest does not name, with numbers that it never gave away. Reads 32 bytes
-/// of each that it does not name.
+/// Returns segments that the manifest does not name, with numbers that it has not assigned. Reads
+/// 32 bytes of each segment that it does not name.
 pub(crate) fn unnamed_segments(
     device: &Device,
     state: &ManifestState,
@@ -437,8 +447,8 @@ pub(crate) fn unnamed_segments(
     segments_from_later(device, state, &state.log_segments())
 }
 
-/// Segments with numbers that the manifest never gave away, but for those that are passed. Reads 32
-/// bytes of each.
+/// Returns segments with numbers that the manifest has not assigned, except those in `passed`.
+/// Reads 32 bytes of each.
 fn segments_from_later(
     device: &Device,
     state: &ManifestState,

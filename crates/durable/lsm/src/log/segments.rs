@@ -1,4 +1,4 @@
-//! Which log segment is where on the device, and which are reserved for those to come.
+//! Map from log segments to segments of the device, and reserved segments for later writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -10,34 +10,35 @@ use crate::error::LsmError;
 use crate::manifest::{Change, LogEntry, Manifest};
 use crate::place::{LogNumber, LogPosition, SegmentId};
 
-/// So many segments are reserved at a time: one edit of the manifest for 32 MiB of log.
+/// Number of segments reserved at a time: one edit of the manifest for 32 MiB of log.
 const RESERVED_COUNT: usize = 16;
 
-/// The log's segments.
+/// Segments of the log.
 #[derive(Debug)]
 pub struct LogSegments {
-    /// Where they are.
+    /// Device with the segments.
     pub device: Device,
-    /// Whose.
+    /// Id of the engine that has the log.
     pub engine: EngineId,
     places: RwLock<BTreeMap<LogNumber, SegmentId>>,
-    reserved: Mutex<Reserved>,
-    /// Held by who reserves, while others take what is reserved.
+    reserved: Mutex<ReservedSegments>,
+    /// Held by the thread that reserves segments, so that others can take reserved ones meanwhile.
     reserving: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Reserved {
-    /// The manifest names them already.
+struct ReservedSegments {
+    /// Segments that are reserved; the manifest already names them.
     segments: VecDeque<(LogNumber, SegmentId)>,
-    /// The number of the first one that it does not name.
+    /// First segment number that the manifest does not name.
     next: LogNumber,
-    /// Some was taken: more will be.
+    /// Set when a segment was taken, so more will be.
     is_begun: bool,
 }
 
 impl LogSegments {
-    /// Those that the manifest names, all of them in use; `next` is the number of the one to come.
+    /// Creates the map from the manifest's entries, all of them in use. `next` is the number of the
+    /// next new segment.
     pub fn new(
         (device, engine): (Device, EngineId),
         entries: &BTreeMap<LogNumber, LogEntry>,
@@ -48,7 +49,7 @@ impl LogSegments {
             device,
             engine,
             places: RwLock::new(places.collect()),
-            reserved: Mutex::new(Reserved {
+            reserved: Mutex::new(ReservedSegments {
                 segments: VecDeque::new(),
                 next,
                 is_begun: false,
@@ -57,12 +58,11 @@ impl LogSegments {
         }
     }
 
-    fn reserved(&self) -> MutexGuard<'_, Reserved> {
+    fn reserved(&self) -> MutexGuard<'_, ReservedSegments> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number and place of the next segment, which the manifest names. Makes an edit if none is
-    /// reserved.
+    /// Takes the next segment, which the manifest names. Makes an edit if none is reserved.
     ///
     /// # Errors
     /// The manifest cannot be written.
@@ -78,12 +78,13 @@ impl LogSegments {
         }
     }
 
-    /// The numbers and places of the next segments, which [`begin_next`](Self::begin_next) gives
-    /// then without an edit, if nobody else begins one meanwhile. Makes edits if there are fewer.
+    /// Returns the next segments without taking them. [`begin_next`](Self::begin_next) then returns
+    /// them without an edit, unless another thread begins one meanwhile. Makes edits if fewer are
+    /// reserved.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn coming(
+    pub fn upcoming(
         &self,
         manifest: &Manifest,
         count: usize,
@@ -98,8 +99,8 @@ impl LogSegments {
         }
     }
 
-    /// Reserves segments if few are left, and so many are used up that more will be: then who
-    /// writes does not have to wait for that. False: there are enough.
+    /// Reserves segments if few are left and the log is in use, so that writers need not wait for
+    /// that. Returns false if there are enough.
     ///
     /// # Errors
     /// The manifest cannot be written.
@@ -113,7 +114,7 @@ impl LogSegments {
             .map(|()| true)
     }
 
-    /// One edit, if there are not so many by now, since another thread has made one.
+    /// Makes one edit that reserves segments, unless another thread has already reserved enough.
     fn reserve(&self, manifest: &Manifest, count_min: usize) -> Result<(), LsmError> {
         let guard = self.reserving.lock();
         let guard = guard.unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +132,7 @@ impl LogSegments {
             segments: segments.clone(),
         }]);
         if let Err(error) = committed {
-            // Else nobody knows whether they are named, and they stay unused.
+            // Otherwise, the failed edit may be in force and name them, so they stay unused.
             if manifest.check().is_ok() {
                 self.device.give_back(segments);
             }
@@ -147,26 +148,26 @@ impl LogSegments {
         Ok(())
     }
 
-    /// The number of the segment that comes next.
+    /// Returns the number of the next segment.
     pub fn next_number(&self) -> LogNumber {
         let reserved = self.reserved();
         let first = reserved.segments.front();
         first.map_or(reserved.next, |(number, _)| *number)
     }
 
-    /// The segments of these numbers that there are.
+    /// Returns the numbers of the existing segments in a range.
     pub fn numbers(&self, range: RangeInclusive<LogNumber>) -> Vec<LogNumber> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.range(range).map(|(number, _)| *number).collect()
     }
 
-    /// Whether there is one of this number.
+    /// Returns true if a segment of this number exists.
     pub fn has(&self, number: LogNumber) -> bool {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.contains_key(&number)
     }
 
-    /// The first one of this number or a later one that there is.
+    /// Returns the number of the first existing segment at or behind a number.
     pub(crate) fn next_from(&self, number: LogNumber) -> Option<LogNumber> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.range(number..).next().map(|(number, _)| *number)
@@ -176,20 +177,21 @@ impl LogSegments {
         self.places.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a log segment is.
+    /// Returns the device segment of a log segment.
     ///
     /// # Errors
-    /// There is none of this number: what led there is damaged.
+    /// [`LsmError::CorruptLog`] if the log segment does not exist: the reference to it is
+    /// corrupted.
     pub fn place(&self, number: LogNumber) -> Result<SegmentId, LsmError> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let place = places.get(&number).copied();
-        place.ok_or_else(|| LsmError::DamagedLog {
+        place.ok_or_else(|| LsmError::CorruptLog {
             position: LogPosition(number.start().0),
             how: "the manifest names no such segment".to_owned(),
         })
     }
 
-    /// LC5: forgets segments, and gives their room back. The manifest does not name them any more.
+    /// Removes log segments and frees their space. The manifest no longer names them.
     pub fn give_back(&self, numbers: &[LogNumber]) {
         let mut places = self.places();
         let segments: Vec<SegmentId> = numbers.iter().filter_map(|it| places.remove(it)).collect();

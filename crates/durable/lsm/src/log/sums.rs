@@ -1,4 +1,4 @@
-//! Checksums of log segments, which a primary compares with those of its backups (FO11).
+//! Checksums of log segments, which a primary compares with those of its backups.
 
 use super::ValueLog;
 use crate::error::LsmError;
@@ -6,19 +6,19 @@ use crate::place::{LogNumber, SEGMENT_SIZE_BYTES};
 use crate::written::WrittenSum;
 
 impl ValueLog {
-    /// Length and checksum of a log segment's first bytes: of as many as asked for, or of all that
-    /// it has, if it is one of the last segments and has fewer.
+    /// Returns length and checksum of the first bytes of a log segment. If one of the last segments
+    /// has fewer bytes than requested, they cover all of it.
     ///
-    /// The checksum is computed from what was written to the device, and of the segment that is
-    /// being filled from what will be. Only of a segment that was filled long ago, or of a part of
-    /// a filled one, it is computed from what is in memory or on the device now: one read then.
+    /// The checksum covers the bytes that were written to the device, or will be for the open
+    /// segment. For a segment closed long ago, or a part of a closed one, it covers the current
+    /// bytes in memory or on the device. The latter costs one read.
     ///
     /// # Errors
     /// The log cannot be read, or does not have that segment.
     pub fn sum_of(&self, number: LogNumber, size_bytes: u32) -> Result<WrittenSum, LsmError> {
         let count = (size_bytes as usize).min(SEGMENT_SIZE_BYTES as usize);
         if count == 0 {
-            // The next segment may not be there yet.
+            // The next segment may not exist yet.
             return Ok(WrittenSum::of(&[]));
         }
         let tail = self.tail();
@@ -30,8 +30,8 @@ impl ValueLog {
         if let Some(sum) = closed.filter(|sum| sum.size_bytes as usize <= count) {
             return Ok(sum);
         }
-        // Memory has no more than what was filled. Of a segment that was sent with what is behind
-        // its end, only the device has all.
+        // Memory has only the filled part. If a segment was sent with the bytes behind its end,
+        // only the device has them all.
         let sum_first = |bytes: &[u8]| bytes.get(..count).map(WrittenSum::of);
         if let Some(sum) = self.recent.look((number, 0), sum_first).flatten() {
             return Ok(sum);

@@ -1,4 +1,4 @@
-//! Making the log durable, for all who wait at once (VL5).
+//! Group commit: making the log durable for all waiting threads at once.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -8,18 +8,18 @@ use crate::error::LsmError;
 use crate::manifest::Change;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
 
-/// VL6: when so much more of the log is durable, the manifest says so. Of a log that lost its end,
-/// with the marks in it, less than this is not missed.
-const SAID_SIZE_BYTES: u64 = 4 * SEGMENT_SIZE_BYTES;
+/// Size of newly durable log, in bytes, after which the manifest records its end. If the log loses
+/// its end together with the marks in it, a loss smaller than this is not detected.
+const RECORD_INTERVAL_SIZE_BYTES: u64 = 4 * SEGMENT_SIZE_BYTES;
 
-/// How far the log is on the device.
+/// Durable part of the log.
 #[derive(Debug)]
 pub(super) struct SyncState {
-    /// Everything before this place is.
+    /// Position before which everything is durable.
     synced_to: LogPosition,
-    /// Somebody is about to sync.
+    /// Whether a thread is syncing.
     is_busy: bool,
-    /// Where the last marks begin that have nothing between them, and where they end.
+    /// Start and end of the last run of adjacent marks.
     marks: Option<(LogPosition, LogPosition)>,
 }
 
@@ -32,7 +32,7 @@ impl SyncState {
         }
     }
 
-    /// What a sync has marked. A mark behind another one goes on with it.
+    /// Records the mark of a sync. A mark right behind another one extends the run.
     fn note_mark(&mut self, mark: Appended) {
         let before = self.marks.filter(|(_, end)| *end == mark.position);
         let begin = before.map_or(mark.position, |(begin, _)| begin);
@@ -45,14 +45,15 @@ impl ValueLog {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the log is on the device.
+    /// Returns the position up to which the log is durable.
     pub fn synced_to(&self) -> LogPosition {
         self.sync_state().synced_to
     }
 
-    /// Where the log ends, but for marks at its end: when that is durable, so is all that anybody
-    /// has written, and nothing is left to be synced. (What a sync that failed has marked counts as
-    /// written, and so may a mark that somebody appends now.)
+    /// Returns the end of the log without trailing marks. Once that is durable, all writes are, and
+    /// nothing is left to sync.
+    ///
+    /// The mark of a failed sync counts as a write here, and so may a mark that is being appended.
     pub fn written_end(&self) -> LogPosition {
         let marks = self.sync_state().marks;
         let end = self.end();
@@ -62,20 +63,19 @@ impl ValueLog {
         }
     }
 
-    /// Somebody else has made the log durable up to a place: who follows writes and syncs the
+    /// Records that the log is durable up to a position, because a follower wrote and synced the
     /// device by itself.
     pub(crate) fn note_synced(&self, end: LogPosition) {
         let mut state = self.sync_state();
         state.synced_to = state.synced_to.max(end);
     }
 
-    /// Makes the log durable up to a place. One write and one sync, by one of those who wait for
-    /// all of them; and one edit of the manifest for 8 MiB of log.
+    /// Makes the log durable up to a position. Costs one write and one sync, by one thread for all
+    /// waiting ones, and one edit of the manifest per 8 MiB of log.
     ///
     /// # Errors
-    /// There is no room to write it: what was appended is in memory still, and is written when it
-    /// is tried again. Or it cannot be written or synced otherwise: what was appended may be there
-    /// or not, and nothing is appended any more.
+    /// If the disk is full, the appended data stays in memory, and a retry writes it. After other
+    /// failures of a write or sync, the data may be durable or not, and nothing more is appended.
     pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
         let mut state = self.sync_state();
         loop {
@@ -92,7 +92,7 @@ impl ValueLog {
         let before = state.synced_to;
         drop(state);
         let synced = self.write_and_sync(before).and_then(|mark| {
-            self.say_synced(mark.end)?;
+            self.record_durable_end(mark.end)?;
             Ok(mark)
         });
         let mut state = self.sync_state();
@@ -106,62 +106,69 @@ impl ValueLog {
         synced.map(|_| ())
     }
 
-    /// VL6: everything before a place where a record ends is durable, and the manifest says so, if
-    /// that is the first of this log since it was opened, or 8 MiB more than it says. Then one
-    /// edit.
+    /// Records in the manifest that the log is durable up to a position at which a record ends. It
+    /// does so the first time after opening, and then after each 8 MiB; that costs one edit.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub(crate) fn say_synced(&self, end: LogPosition) -> Result<(), LsmError> {
-        self.say(|said_to| {
-            let is_due = said_to.is_none_or(|it| end.0 >= it.0 + SAID_SIZE_BYTES);
+    pub(crate) fn record_durable_end(&self, end: LogPosition) -> Result<(), LsmError> {
+        self.record_end(|recorded_end| {
+            let is_due = recorded_end.is_none_or(|it| end.0 >= it.0 + RECORD_INTERVAL_SIZE_BYTES);
             is_due.then_some(end)
         })
     }
 
-    /// VL6: the manifest says of all that is durable that it is, if it says that only of some. One
-    /// edit at the most. For an engine's log: what is durable of it ends with a record.
+    /// Records the whole durable end of the log in the manifest. Costs at most one edit. Only for
+    /// an engine's log, whose durable part ends with a record.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub(crate) fn say_all_synced(&self) -> Result<(), LsmError> {
-        self.say_synced_to(self.synced_to())
+    pub(crate) fn record_whole_durable_end(&self) -> Result<(), LsmError> {
+        self.record_durable_to(self.synced_to())
     }
 
-    /// VL6: up to where the log is durable, if the manifest does not say so yet.
-    pub(crate) fn unsaid_to(&self) -> Option<LogPosition> {
-        let said_to = self.said_to.lock().unwrap_or_else(PoisonError::into_inner);
-        let said_to = (*said_to)?;
-        Some(self.synced_to()).filter(|synced_to| *synced_to > said_to)
+    /// Returns the durable end of the log, if the manifest does not record it yet.
+    pub(crate) fn unrecorded_end(&self) -> Option<LogPosition> {
+        let recorded_end = self
+            .recorded_end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let recorded_end = (*recorded_end)?;
+        Some(self.synced_to()).filter(|synced_to| *synced_to > recorded_end)
     }
 
-    /// VL6: everything before a place where a record ends is durable, and the manifest says so. One
-    /// edit, if it does not yet.
+    /// Records in the manifest that the log is durable up to a position at which a record ends.
+    /// Costs one edit, if the manifest does not record it yet.
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub(crate) fn say_synced_to(&self, end: LogPosition) -> Result<(), LsmError> {
-        // Before a first sync, which says it, nothing is known to be durable of what has come.
-        self.say(|said_to| said_to.and(Some(end)))
+    pub(crate) fn record_durable_to(&self, end: LogPosition) -> Result<(), LsmError> {
+        // Before the first sync, which records its end, no newly appended data is known to be
+        // durable.
+        self.record_end(|recorded_end| recorded_end.and(Some(end)))
     }
 
-    /// One at a time says how far the log is durable, and so each says more than the last.
-    fn say(
+    /// Records a durable end in the manifest. The lock serializes the callers, so recorded ends
+    /// ascend.
+    fn record_end(
         &self,
         due: impl FnOnce(Option<LogPosition>) -> Option<LogPosition>,
     ) -> Result<(), LsmError> {
-        let mut said_to = self.said_to.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = due(*said_to).filter(|due| Some(*due) > *said_to);
+        let mut recorded_end = self
+            .recorded_end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let due = due(*recorded_end).filter(|due| Some(*due) > *recorded_end);
         let Some(end) = due else {
             return Ok(());
         };
         let said = self.manifest.commit(&[Change::LogSynced(end)]);
         said.inspect_err(|error| self.stop(&mut self.tail(), error))?;
-        *said_to = Some(end);
+        *recorded_end = Some(end);
         Ok(())
     }
 
-    /// The mark, up to the end of which the log is durable then.
+    /// Appends a mark, and writes and syncs the log up to its end; returns the mark.
     fn write_and_sync(&self, synced_to: LogPosition) -> Result<Appended, LsmError> {
         let mark = Mark {
             synced_to,

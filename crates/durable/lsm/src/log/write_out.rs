@@ -1,4 +1,4 @@
-//! Writing the open segment to the device, without a sync (VL10).
+//! Writing the open segment to the device, without a sync.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -9,21 +9,21 @@ use crate::place::LogPosition;
 use crate::written::SegmentSums;
 
 impl ValueLog {
-    /// How much of the open segment is written to the device. Never held while somebody writes.
+    /// Locks the written part of the open segment. No thread holds this lock during a write.
     pub(super) fn written(&self) -> MutexGuard<'_, SegmentSums> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held while the open segment is written to the device, so two writes of one block never
-    /// cross. A thread that takes the tail, too, takes that first.
+    /// Locks writes of the open segment to the device, so that two writes of one block do not
+    /// overlap. A thread that needs the tail, too, locks the tail first.
     fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// SC2: everything before this place is on the device, if not synced.
+    /// Returns the position before which everything is written to the device, if not synced.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: it could not be written once, and nobody knows.
+    /// [`LsmError::Stopped`]: an earlier write failed, so this is unknown.
     pub(crate) fn written_to(&self) -> Result<LogPosition, LsmError> {
         let tail = self.tail();
         tail.check()?;
@@ -38,7 +38,7 @@ impl ValueLog {
         ))
     }
 
-    /// Writes what is not on the device yet.
+    /// Writes the bytes that are not on the device yet.
     pub(super) fn write_out(&self, tail: &Tail) -> Result<(), LsmError> {
         if let Some((place, filled)) = tail.open_part() {
             let _writing = self.writing();
@@ -52,24 +52,25 @@ impl ValueLog {
         Ok(())
     }
 
-    /// From where on the log is in memory alone, if any of it is. Costs two locks, one of which
-    /// writers take.
+    /// Returns the position from which the log is in memory only, if any. Costs two locks, one of
+    /// which writers take.
     pub fn unwritten_from(&self) -> Option<LogPosition> {
         let tail = self.tail();
-        // One that is ended found no room: who appends next tries again.
+        // A segment that has ended could not be written for lack of space; the next append retries.
         let (_, filled) = tail.open_part().filter(|_| !tail.is_ended())?;
         let from = self.written().latest().size_bytes();
         let number = tail.open_number().filter(|_| from < filled)?;
         Some(number.start().plus(from as u64))
     }
 
-    /// VL10: writes what was appended since the last write to the device, and does not sync it: it
-    /// outlives this process, if the operating system goes on. A thread that appends waits for
-    /// the device only if it fills the segment meanwhile, or syncs. False: nothing was to be
-    /// written. The bytes go through `buffer`, whose content is overwritten.
+    /// Writes what was appended since the last write to the device, without a sync. The data then
+    /// survives this process, but not a failure of the operating system or power.
+    ///
+    /// Appenders wait for the device only if they fill the segment or sync meanwhile. Returns false
+    /// if there was nothing to write. The bytes pass through `buffer`, which is overwritten.
     ///
     /// # Errors
-    /// As those of [`sync_to`](Self::sync_to).
+    /// Same as [`sync_to`](Self::sync_to).
     pub fn write_tail(&self, buffer: &mut Vec<u8>) -> Result<bool, LsmError> {
         let tail = self.tail();
         tail.check()?;

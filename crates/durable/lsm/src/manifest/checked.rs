@@ -1,9 +1,8 @@
-//! What a manifest says, once it was found to be possible (MF4).
+//! Contents of a manifest that were checked for consistency.
 //!
-//! A checksum tells that a line is what somebody has written, not that it is true. So whatever is
-//! taken in, read from a file or made by the engine, is held against what is in force first: who
-//! uses a state needs no more checks, neither for places outside of a device nor for numbers that
-//! no sum can hold.
+//! A checksum proves that a line was written, not that it is consistent. So everything read from a
+//! file or made by the engine is first checked against the current state. Users of a state then
+//! need no checks for places outside a device or for overflowing numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::place::{
     TreeId,
 };
 
-/// A state that can be, and which segments it has in use.
+/// Consistent contents of a manifest, and the segments in use.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedState {
     state: ManifestState,
@@ -23,7 +22,7 @@ pub(super) struct CheckedState {
 }
 
 impl CheckedState {
-    /// Of all that a manifest says; `Err`: it cannot be, and why.
+    /// Checks all contents of a manifest; returns the reason if they are inconsistent.
     pub(super) fn new(state: ManifestState) -> Result<Self, String> {
         if state.version != FORMAT_VERSION {
             return Err(format!("no format has version {}", state.version));
@@ -77,8 +76,8 @@ impl CheckedState {
         &self.state
     }
 
-    /// Whether an edit with these changes can follow; `Err`: it cannot, and why. Costs what the
-    /// edit is large, times a logarithm.
+    /// Checks that an edit with these changes can follow; returns the reason if it cannot. The cost
+    /// is proportional to the edit's size times a logarithm.
     pub(super) fn check(&self, changes: &[Change]) -> Result<(), String> {
         if self.state.edit_count == u64::MAX {
             return Err("no edit can be counted any more".to_owned());
@@ -100,7 +99,7 @@ impl CheckedState {
             .try_for_each(|change| edit.check(change, is_alone))
     }
 
-    /// Takes in an edit that was checked.
+    /// Applies an edit that was checked.
     pub(super) fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             self.apply_one(change);
@@ -166,8 +165,8 @@ impl CheckedState {
     }
 }
 
-/// What the changes of an edit come to that were checked so far. What the edit frees is not free
-/// for itself: it is, when the edit is in force.
+/// Result of the changes of an edit that were checked so far. Segments that the edit frees are free
+/// only after the edit is in force.
 struct Edit<'s> {
     now: &'s CheckedState,
     next_log: LogNumber,
@@ -256,7 +255,7 @@ impl Edit<'_> {
     fn add_tree(&mut self, level: usize, tree: &TreeEntry) -> Result<(), String> {
         check_tree(tree)?;
         let levels = &self.now.state.levels;
-        // Those that are written at the same time are not done in their order.
+        // Trees that are written concurrently may finish in another order than that of their ids.
         let is_there = levels.iter().flatten().any(|it| it.id == tree.id);
         if !(1..=LEVEL_COUNT_MAX).contains(&level) || is_there {
             let id = tree.id.0;
@@ -295,7 +294,7 @@ fn take_place(places: &mut BTreeSet<SegmentId>, segment: SegmentId) -> Result<()
     Ok(())
 }
 
-/// Whether log segments of all numbers before this one can be.
+/// Checks that log segments of all numbers before this one have valid positions.
 fn check_reserved_to(next: u64) -> Result<(), String> {
     let count_max = LogPosition::MAX.number().0 + 1;
     if next > count_max {
@@ -304,7 +303,7 @@ fn check_reserved_to(next: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What a place in the log is.
+/// Meanings of log positions, for error texts.
 const READ_FROM: &str = "is to be read from";
 const SYNCED_TO: &str = "was on the device up to";
 
@@ -317,7 +316,7 @@ fn check_place(what: &str, position: LogPosition, next_log: LogNumber) -> Result
     Ok(())
 }
 
-/// Such places only go forward.
+/// Checks that such a position does not go backward.
 fn check_goes_on(what: &str, before: LogPosition, position: LogPosition) -> Result<(), String> {
     if position < before {
         return Err(format!("the log {what} {position}, which is before"));
@@ -333,7 +332,7 @@ fn check_end(number: LogNumber, end: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a tree can be, by itself.
+/// Checks a tree by itself.
 fn check_tree(tree: &TreeEntry) -> Result<(), String> {
     let id = tree.id.0;
     if id == 0 || tree.id > TreeId::MAX {
@@ -403,8 +402,8 @@ mod tests {
         Change::LogSynced(LogPosition(position))
     }
 
-    /// Log segments 0 to 3, of which the first two are not read again; tree 1 in level 1, tree 2
-    /// in level 2.
+    /// Returns a state with log segments 0 to 3, of which recovery reads the last two. Tree 1 is in
+    /// level 1, tree 2 in level 2.
     fn checked() -> CheckedState {
         let mut state = CheckedState::new(ManifestState::new(EngineId(3))).expect("it is empty");
         let read_from = Change::ReadFrom(LogNumber(2).start());
@@ -417,7 +416,7 @@ mod tests {
         state
     }
 
-    /// Promise (MF4): an edit that cannot follow is refused, and says why.
+    /// Promise: an edit that cannot follow is refused with a reason.
     #[test]
     fn what_cannot_follow_is_refused() {
         let state = checked();
@@ -453,7 +452,7 @@ mod tests {
         assert_eq!(state.check(&merge), Ok(()));
     }
 
-    /// Promise (MF4): neither can a first line say more than its log may have.
+    /// Promise: the contents of a first line cannot exceed their log, either.
     #[test]
     fn a_state_ends_with_its_log() {
         let state = checked().state().clone();
@@ -472,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Promise: what is in use is what the state says, whatever edits led there.
+    /// Promise: the used segments match the state after any edits.
     #[test]
     fn what_is_in_use_is_kept() {
         let mut state = checked();

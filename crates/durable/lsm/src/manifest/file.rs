@@ -1,88 +1,87 @@
-//! The files of a manifest: making, reading, appending, and writing anew (MF1 to MF3).
+//! Files of a manifest: creating, reading, appending, and rewriting.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::checked::CheckedState;
-use super::line::{self, Line};
+use super::line::{self, DecodedLine};
 use super::search::has_whole_line;
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition};
-use crate::storage::{Storage, StorageFile, is_no_file};
+use crate::storage::{Storage, StorageFile, is_missing_file};
 
 const CURRENT: &str = "CURRENT";
 const NEW_CURRENT: &str = "CURRENT.new";
 const PREFIX: &str = "MANIFEST-";
-/// A file is written anew when it has so many bytes, and eight times as many as it began with.
+/// Limits for rewriting a file: this size in bytes, and eight times the size with which it began.
 const REWRITTEN_SIZE_BYTES_MIN: u64 = 1 << 20;
 const REWRITTEN_GROWTH: u64 = 8;
-/// More than any manifest has that this engine writes.
+/// Upper bound for a manifest's size in bytes; the engine writes none as large.
 const SIZE_BYTES_MAX: u64 = 1 << 32;
-/// More than the name of any manifest has.
+/// Upper bound for the size of `CURRENT` in bytes.
 const CURRENT_SIZE_BYTES_MAX: u64 = 64;
-/// No manifest has a higher number: that many were never written.
+/// Upper bound for a manifest's number; so many were never written.
 const NUMBER_MAX: u64 = 1 << 53;
 
-/// The manifest of a directory that is open.
+/// Manifest of an open directory.
 #[derive(Debug)]
 pub struct Manifest {
     storage: Arc<dyn Storage>,
-    /// Files that are smaller are not written anew.
+    /// Size in bytes below which a file is not rewritten.
     rewritten_size_bytes_min: u64,
-    /// That of the edits in force, for those who cannot wait for one that is being made.
+    /// Number of edits in force, for readers that cannot wait for an edit in progress.
     edit_count: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: Mutex<ManifestInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ManifestInner {
     file: Arc<dyn StorageFile>,
     number: u64,
     size_bytes: u64,
     first_size_bytes: u64,
     sum: u32,
-    held: CheckedState,
-    /// Something that is not whole is behind the last edit: it is cut off before the next one is
-    /// written, and not earlier, since it may turn out that it was in force (MF2).
+    checked_state: CheckedState,
+    /// Whether an incomplete line follows the last edit. It is truncated before the next edit is
+    /// written, and not earlier: it might still turn out that the line was in force.
     is_cut: bool,
-    /// The first failure: nothing is written any more.
+    /// First failure; once it is set, nothing is written.
     failed: Option<String>,
 }
 
 impl Manifest {
-    /// Whether a directory has a manifest.
+    /// Returns true if the directory has a manifest.
     ///
     /// # Errors
-    /// It cannot be listed.
+    /// The directory cannot be listed.
     pub fn is_there(storage: &dyn Storage) -> Result<bool, LsmError> {
         let names = storage.list();
         let names = names.map_err(|source| error(storage, "list", ".", source))?;
         Ok(names.iter().any(|name| name == CURRENT))
     }
 
-    /// Makes a directory's first manifest. It is there, whole, or not at all.
+    /// Creates the first manifest of a directory, atomically.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The manifest cannot be written.
     pub fn create(storage: Arc<dyn Storage>, state: ManifestState) -> Result<Self, LsmError> {
-        let held = CheckedState::new(state);
-        let held = held.map_err(|how| damaged(&*storage, &name_of(1), how))?;
-        let inner = write_anew(&*storage, 1, held)?;
+        let checked_state = CheckedState::new(state);
+        let checked_state = checked_state.map_err(|how| damaged(&*storage, &name_of(1), how))?;
+        let inner = write_anew(&*storage, 1, checked_state)?;
         Ok(Self {
             storage,
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
-            edit_count: AtomicU64::new(inner.held.state().edit_count),
+            edit_count: AtomicU64::new(inner.checked_state.state().edit_count),
             inner: Mutex::new(inner),
         })
     }
 
-    /// Reads the manifest in force; and says whether a last edit was left out that was not whole
-    /// (MF2).
+    /// Opens the manifest in force. Also returns whether an incomplete last edit was ignored.
     ///
     /// # Errors
-    /// It is damaged, or of a later version, or it cannot be read.
+    /// The manifest is corrupted, or of another version, or it cannot be read.
     pub fn open(storage: Arc<dyn Storage>) -> Result<(Self, bool), LsmError> {
         let InForce {
             number,
@@ -93,18 +92,18 @@ impl Manifest {
         let file = storage.open(&name);
         let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
         // A process that ended between a write and its sync leaves an edit, or a name, that can be
-        // read and is not durable: it must be, before anything is done because of it.
+        // read but is not durable. It must be durable before anything relies on it.
         let synced = file.sync().and_then(|()| storage.sync_names());
         synced.map_err(|source| error(&*storage, "sync", &name, source))?;
         let manifest = Self {
-            edit_count: AtomicU64::new(read.held.state().edit_count),
-            inner: Mutex::new(Inner {
+            edit_count: AtomicU64::new(read.checked_state.state().edit_count),
+            inner: Mutex::new(ManifestInner {
                 file,
                 number,
                 size_bytes: read.size_bytes,
                 first_size_bytes: read.first_size_bytes,
                 sum: read.sum,
-                held: read.held,
+                checked_state: read.checked_state,
                 is_cut,
                 failed: None,
             }),
@@ -115,70 +114,70 @@ impl Manifest {
         Ok((manifest, is_cut))
     }
 
-    /// Reads the state that a directory's manifest in force describes. Changes nothing, takes no
-    /// lock, and may run while another process has the directory open.
+    /// Reads the contents of a directory's manifest in force. Changes nothing, takes no lock, and
+    /// may run while another process has the directory open.
     ///
     /// # Errors
-    /// It is damaged, or of a later version, or it cannot be read.
+    /// The manifest is corrupted, or of another version, or it cannot be read.
     pub fn read(storage: &dyn Storage) -> Result<ManifestState, LsmError> {
         let read = match read_in_force(storage) {
             // The engine may have replaced the file between the read of `CURRENT` and that of the
-            // file. If not, it is damaged the second time, too.
-            Err(LsmError::DamagedManifest { .. }) => read_in_force(storage),
+            // file. If not, the second read finds the corruption, too.
+            Err(LsmError::CorruptManifest { .. }) => read_in_force(storage),
             read => read,
         };
-        Ok(read?.read.held.state().clone())
+        Ok(read?.read.checked_state.state().clone())
     }
 
-    /// A manifest whose files are written anew when they are smaller than those of others.
+    /// Sets a smaller size from which files are rewritten.
     #[cfg(test)]
     pub(super) fn rewritten_from(mut self, size_bytes: u64) -> Self {
         self.rewritten_size_bytes_min = size_bytes;
         self
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ManifestInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That it lacks what it must have had.
+    /// Returns the error for a manifest that lacks edits.
     pub fn damaged(&self, how: impl Into<String>) -> LsmError {
         let name = name_of(self.inner().number);
         damaged(&*self.storage, &name, how)
     }
 
-    /// How many edits there were (VL5). Does not wait for one that is being made.
+    /// Returns the number of edits. Does not wait for an edit in progress.
     pub fn edit_count(&self) -> u64 {
         self.edit_count.load(Ordering::Acquire)
     }
 
-    /// From where the log is read again.
+    /// Returns the log position at which recovery starts.
     pub fn read_from(&self) -> LogPosition {
-        self.inner().held.state().read_from
+        self.inner().checked_state.state().read_from
     }
 
-    /// Looks at what it says, without a copy. Edits wait meanwhile.
+    /// Calls a function with the contents, without a copy. Edits wait meanwhile.
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&ManifestState) -> R) -> R {
-        look(self.inner().held.state())
+        look(self.inner().checked_state.state())
     }
 
-    /// What it says.
+    /// Returns a copy of the contents.
     pub fn state(&self) -> ManifestState {
-        self.inner().held.state().clone()
+        self.inner().checked_state.state().clone()
     }
 
-    /// The log segments that are not read again.
+    /// Returns the log segments before the start of recovery.
     pub fn not_read_again(&self) -> Vec<LogNumber> {
         let inner = self.inner();
-        let state = inner.held.state();
+        let state = inner.checked_state.state();
         let before = state.log.range(..state.read_from.number());
         before.map(|(number, _)| *number).collect()
     }
 
-    /// That edits can be made, as far as is known.
+    /// Returns an error if edits can no longer be made.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: one has failed, and nobody knows whether it is in force.
+    /// [`LsmError::Stopped`]: an edit has failed, and may be in force or not.
     pub fn check(&self) -> Result<(), LsmError> {
         match &self.inner().failed {
             None => Ok(()),
@@ -188,12 +187,12 @@ impl Manifest {
         }
     }
 
-    /// Makes an edit: it is in force when this returns. One write and one sync.
+    /// Makes an edit, which is in force when this returns. Costs one write and one sync.
     ///
     /// # Errors
-    /// There was no room to write it: it is not in force, and another one can be made. Or it cannot
-    /// be written otherwise: then nobody knows whether it is in force, and no other edit is made,
-    /// as [`check`](Self::check) says.
+    /// If the disk is full for the write, the edit is not in force, and another one can be made.
+    /// After any other failure, it may be in force or not. Then no other edit is made, and
+    /// [`check`](Self::check) returns an error.
     pub fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let mut inner = self.inner();
         if let Some(first) = &inner.failed {
@@ -203,7 +202,7 @@ impl Manifest {
         let committed = self.commit_locked(&mut inner, changes);
         match &committed {
             Ok(()) => {
-                let count = inner.held.state().edit_count;
+                let count = inner.checked_state.state().edit_count;
                 self.edit_count.store(count, Ordering::Release);
             }
             Err(NotCommitted::NoRoom(_)) => {}
@@ -212,18 +211,22 @@ impl Manifest {
         committed.map_err(LsmError::from)
     }
 
-    fn commit_locked(&self, inner: &mut Inner, changes: &[Change]) -> Result<(), NotCommitted> {
+    fn commit_locked(
+        &self,
+        inner: &mut ManifestInner,
+        changes: &[Change],
+    ) -> Result<(), NotCommitted> {
         let name = name_of(inner.number);
-        // The engine makes no edit that cannot follow, unless what it has read is so near the end
-        // of all numbers that none can.
-        let checked = inner.held.check(changes);
+        // The engine makes only edits that can follow, unless the contents that it read are so
+        // close to the limits of numbers that none can.
+        let checked = inner.checked_state.check(changes);
         checked.map_err(|how| damaged(&*self.storage, &name, format!("the next edit: {how}")))?;
         let grown = inner.first_size_bytes * REWRITTEN_GROWTH;
         if inner.size_bytes >= grown.max(self.rewritten_size_bytes_min) {
             let before = inner.number;
-            let mut held = inner.held.clone();
-            held.apply(changes);
-            *inner = write_anew(&*self.storage, before + 1, held)?;
+            let mut checked_state = inner.checked_state.clone();
+            checked_state.apply(changes);
+            *inner = write_anew(&*self.storage, before + 1, checked_state)?;
             self.remove_others(inner.number);
             return Ok(());
         }
@@ -237,18 +240,18 @@ impl Manifest {
         let failed = |source| error(&*self.storage, "write", &name, source);
         if let Err(source) = inner.file.write_at(&line, inner.size_bytes) {
             let written = NotCommitted::of_write(failed(source));
-            // What there is of the line is not whole: it never was in force, and goes first.
+            // The line is incomplete, so it was never in force. It is truncated first.
             inner.is_cut |= matches!(written, NotCommitted::NoRoom(_));
             return Err(written);
         }
         inner.file.sync().map_err(failed)?;
         inner.size_bytes += line.len() as u64;
         inner.sum = sum;
-        inner.held.apply(changes);
+        inner.checked_state.apply(changes);
         Ok(())
     }
 
-    /// Files of manifests that are in force no more. That they are there does no harm.
+    /// Removes manifest files that are no longer in force. Leaving them would do no harm.
     fn remove_others(&self, in_force: u64) {
         let names = self.storage.list().unwrap_or_default();
         for name in names {
@@ -262,18 +265,18 @@ impl Manifest {
     }
 }
 
-/// Why an edit was not made.
+/// Reason why an edit was not made.
 enum NotCommitted {
-    /// The disk is full, and the edit is not in force: less than all of it was written.
+    /// The disk is full, and the edit is not in force: it was not written completely.
     NoRoom(LsmError),
-    /// Nobody knows whether it is in force.
+    /// The edit may be in force or not.
     Unknown(LsmError),
 }
 
 impl NotCommitted {
-    /// Of a write that failed, of what counts for nothing unless it is whole.
+    /// Classifies a failed write of data that counts only if it is complete.
     fn of_write(error: LsmError) -> Self {
-        if error.is_no_room() {
+        if error.is_out_of_space() {
             Self::NoRoom(error)
         } else {
             Self::Unknown(error)
@@ -298,14 +301,14 @@ fn name_of(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// MF3: a file with one edit, of all; in force when this returns.
+/// Writes a file with one edit of all contents; it is in force when this returns.
 fn write_anew(
     storage: &dyn Storage,
     number: u64,
-    held: CheckedState,
-) -> Result<Inner, NotCommitted> {
+    checked_state: CheckedState,
+) -> Result<ManifestInner, NotCommitted> {
     let name = name_of(number);
-    let all = Change::All(Box::new(held.state().clone()));
+    let all = Change::All(Box::new(checked_state.state().clone()));
     let (line, sum) = line::encode(&[all], 0);
     let write = |name: &str, bytes: &[u8]| {
         let file = storage.create(name)?;
@@ -317,8 +320,8 @@ fn write_anew(
         let name = name.to_owned();
         move |source| error(storage, "write", &name, source)
     };
-    // A loss of power in the middle of a rename may have left a file with both names: to empty the
-    // one would be to empty the other.
+    // A power failure during a rename may have left one file with both names. Truncating one would
+    // truncate the other.
     let names = storage
         .list()
         .map_err(|source| error(storage, "list", ".", source))?;
@@ -330,10 +333,10 @@ fn write_anew(
         }
     }
     storage.sync_names().map_err(failed(CURRENT))?;
-    // As long as `CURRENT` does not name it, it is not in force.
+    // Until `CURRENT` names it, it is not in force.
     let file = write(&name, &line).map_err(failed(&name));
     let file = file.map_err(NotCommitted::of_write)?;
-    // Before `CURRENT` names it, it must have its name for good.
+    // Its name must be durable before `CURRENT` names it.
     storage.sync_names().map_err(failed(&name))?;
     let named = write(NEW_CURRENT, format!("{name}\n").as_bytes());
     let named = named.map_err(failed(NEW_CURRENT));
@@ -341,13 +344,13 @@ fn write_anew(
     let renamed = storage.rename(NEW_CURRENT, CURRENT);
     let renamed = renamed.and_then(|()| storage.sync_names());
     renamed.map_err(failed(CURRENT))?;
-    Ok(Inner {
+    Ok(ManifestInner {
         file,
         number,
         size_bytes: line.len() as u64,
         first_size_bytes: line.len() as u64,
         sum,
-        held,
+        checked_state,
         is_cut: false,
         failed: None,
     })
@@ -356,22 +359,22 @@ fn write_anew(
 fn version_error(storage: &dyn Storage, version: u32) -> LsmError {
     let (directory, known) = (storage.name(), FORMAT_VERSION);
     if version < known {
-        return LsmError::VersionFromThePast {
+        return LsmError::OlderVersion {
             directory,
             version,
             known,
         };
     }
-    LsmError::VersionFromTheFuture {
+    LsmError::NewerVersion {
         directory,
         version,
         known,
     }
 }
 
-/// What the edits of a file come to.
-struct Read {
-    held: CheckedState,
+/// Result of the edits of a file.
+struct EditsRead {
+    checked_state: CheckedState,
     sum: u32,
     size_bytes: u64,
     first_size_bytes: u64,
@@ -382,9 +385,9 @@ enum Unreadable {
     Damaged(String),
 }
 
-fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
+fn read_edits(bytes: &[u8]) -> Result<EditsRead, Unreadable> {
     let damaged = |line: usize, how: &str| Unreadable::Damaged(format!("line {line}: {how}"));
-    let Line::Whole(json, mut sum, first_size_bytes) = line::first(bytes, 0) else {
+    let DecodedLine::Whole(json, mut sum, first_size_bytes) = line::first(bytes, 0) else {
         return Err(damaged(
             1,
             "it is not whole, and nothing is in force without it",
@@ -398,12 +401,12 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
     let Ok([Change::All(state)]) = <[Change; 1]>::try_from(changes) else {
         return Err(damaged(1, "it does not say all"));
     };
-    let mut held = CheckedState::new(*state).map_err(|how| damaged(1, &how))?;
+    let mut checked_state = CheckedState::new(*state).map_err(|how| damaged(1, &how))?;
     let (mut at, mut number) = (first_size_bytes, 1);
     while at < bytes.len() {
         number += 1;
         let rest = &bytes[at..];
-        let Line::Whole(json, own, size_bytes) = line::first(rest, sum) else {
+        let DecodedLine::Whole(json, own, size_bytes) = line::first(rest, sum) else {
             if has_whole_line(rest) {
                 return Err(damaged(
                     number,
@@ -414,32 +417,32 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
         };
         let changes: Vec<Change> =
             serde_json::from_slice(json).map_err(|error| damaged(number, &error.to_string()))?;
-        let checked = held.check(&changes);
+        let checked = checked_state.check(&changes);
         checked.map_err(|how| damaged(number, &how))?;
-        held.apply(&changes);
+        checked_state.apply(&changes);
         (at, sum) = (at + size_bytes, own);
     }
-    Ok(Read {
-        held,
+    Ok(EditsRead {
+        checked_state,
         sum,
         size_bytes: at as u64,
         first_size_bytes: first_size_bytes as u64,
     })
 }
 
-/// The version that a first line gives, if it is not the one that is known here.
+/// Returns the version in a first line, if it is not the supported one.
 fn other_version(json: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;
     let version = value.get(0)?.get("all")?.get("version")?.as_u64()?;
     (version != u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
 }
 
-/// A directory's manifest in force, as its file says it.
+/// Manifest in force, as its file describes it.
 struct InForce {
     number: u64,
     name: String,
-    read: Read,
-    /// Something that is not whole is behind the last edit.
+    read: EditsRead,
+    /// Whether an incomplete line follows the last edit.
     is_cut: bool,
 }
 
@@ -473,8 +476,8 @@ fn read_in_force(storage: &dyn Storage) -> Result<InForce, LsmError> {
 
 fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Vec<u8>, LsmError> {
     let failed = |source: io::Error| {
-        // Not what was written, for good: another try reads the same.
-        if is_no_file(&source) {
+        // The file does not have the right contents, and a retry would read the same.
+        if is_missing_file(&source) {
             return damaged(storage, name, source.to_string());
         }
         error(storage, "read", name, source)
@@ -500,7 +503,7 @@ fn error(storage: &dyn Storage, action: &'static str, file: &str, source: io::Er
 }
 
 fn damaged(storage: &dyn Storage, file: &str, how: impl Into<String>) -> LsmError {
-    LsmError::DamagedManifest {
+    LsmError::CorruptManifest {
         file: file.to_owned(),
         directory: storage.name(),
         how: how.into(),

@@ -1,13 +1,13 @@
-//! An edit as a line of text (MF1): a checksum that follows on the line before, and JSON.
+//! Encoding of an edit as a line of text: its checksum, that of the previous line, and JSON.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::state::Change;
 
-/// Digits of two checksums, with a space behind each.
+/// Size in bytes of two checksums' digits, with a space behind each.
 pub(super) const PREFIX_SIZE_BYTES: usize = 18;
 
-/// The sum of a line behind another one.
+/// Computes the checksum of a line, from that of the previous line and its own JSON.
 fn sum(before: u32, json: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&before.to_le_bytes());
@@ -15,7 +15,8 @@ fn sum(before: u32, json: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// An edit's line, with its end, behind a line that has this sum; and the line's own.
+/// Encodes an edit as a line with its end, from the checksum of the previous line; returns its own
+/// checksum, too.
 pub(super) fn encode(changes: &[Change], before: u32) -> (Vec<u8>, u32) {
     let json = serde_json::to_string(changes).expect("changes are plain values with string keys");
     encode_json(&json, before)
@@ -27,7 +28,7 @@ fn encode_json(json: &str, before: u32) -> (Vec<u8>, u32) {
     (line.into_bytes(), sum)
 }
 
-/// Lines of these contents, each behind the one before.
+/// Encodes lines with these contents, each chained to the previous one.
 #[cfg(test)]
 pub(crate) fn chain(contents: &[String]) -> Vec<u8> {
     let (mut bytes, mut before) = (Vec::new(), 0);
@@ -39,31 +40,32 @@ pub(crate) fn chain(contents: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// A line, and what follows it.
+/// Decoded line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'f> {
-    /// It is whole: its JSON, its sum, its size with its end.
+pub(super) enum DecodedLine<'f> {
+    /// Valid line: its JSON, its checksum, and its size in bytes including its end.
     Whole(&'f [u8], u32, usize),
-    /// It is not.
+    /// Invalid line.
     Broken,
 }
 
-/// The line that bytes begin with, which are not empty.
-pub(super) fn first(bytes: &[u8], before: u32) -> Line<'_> {
+/// Decodes the line at the start of bytes that are not empty.
+pub(super) fn first(bytes: &[u8], before: u32) -> DecodedLine<'_> {
     match any(bytes) {
         Some((json, own, follows)) if follows == before => {
-            Line::Whole(json, own, PREFIX_SIZE_BYTES + json.len() + 1)
+            DecodedLine::Whole(json, own, PREFIX_SIZE_BYTES + json.len() + 1)
         }
-        _ => Line::Broken,
+        _ => DecodedLine::Broken,
     }
 }
 
-/// Whether bytes begin with a line that is whole by itself.
+/// Returns true if bytes begin with a line whose own checksum is right, whatever line it follows.
 pub(super) fn is_whole(bytes: &[u8]) -> bool {
     any(bytes).is_some()
 }
 
-/// The JSON of a line that is whole by itself, its sum, and that of the line that it follows.
+/// Decodes a line whose own checksum is right: its JSON, its checksum, and that of the previous
+/// line.
 fn any(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     let prefix = bytes.get(..PREFIX_SIZE_BYTES)?;
     if prefix[8] != b' ' || prefix[17] != b' ' {
@@ -84,8 +86,8 @@ mod tests {
     use super::*;
     use crate::place::LogPosition;
 
-    /// Promise: a line is the one of MF1, and is believed only behind the one that it was written
-    /// behind.
+    /// Promise: a line has exactly these bytes, and is valid only behind the line after which it
+    /// was written.
     #[test]
     fn a_line_follows_on_another() {
         let changes = [Change::ReadFrom(LogPosition(5))];
@@ -97,9 +99,9 @@ mod tests {
         );
         let mut file = line.clone();
         file.extend(b"more");
-        assert_eq!(first(&file, 7), Line::Whole(json, own, line.len()));
-        assert_eq!(first(&file, 8), Line::Broken);
-        assert_eq!(first(&line[..line.len() - 1], 7), Line::Broken);
+        assert_eq!(first(&file, 7), DecodedLine::Whole(json, own, line.len()));
+        assert_eq!(first(&file, 8), DecodedLine::Broken);
+        assert_eq!(first(&line[..line.len() - 1], 7), DecodedLine::Broken);
         assert!(!has_whole_line(&line[1..]));
         assert!(has_whole_line(&[b"\x00garbage\n", &line[..]].concat()));
         assert!(has_whole_line(
@@ -108,7 +110,7 @@ mod tests {
         for at in 0..line.len() {
             let mut flipped = line.clone();
             flipped[at] ^= 1;
-            assert_eq!(first(&flipped, 7), Line::Broken, "byte {at}");
+            assert_eq!(first(&flipped, 7), DecodedLine::Broken, "byte {at}");
             assert!(!has_whole_line(&flipped));
         }
     }

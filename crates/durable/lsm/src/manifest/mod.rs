@@ -1,12 +1,14 @@
-//! The manifest (MF1 to MF4): what every segment is, changed by edits that are in force or not.
+//! The manifest: use of every segment, changed by atomic edits.
 //!
-//! | module | what it holds |
+//! `docs/explanation/lsm.md` describes it under *The manifest*.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `state` | what it says, and what an edit changes of that |
-//! | `line` | an edit as a line of text, and back |
-//! | `search` | whether a whole line is behind one that is not |
-//! | `checked` | what it says, once it was found to be possible (MF4) |
-//! | `file` | the files: making, reading, appending, writing anew |
+//! | `state` | the manifest's contents, and the changes of an edit |
+//! | `line` | encoding an edit as a line of text |
+//! | `search` | searching for a valid line behind an invalid one |
+//! | `checked` | checking contents and edits for consistency |
+//! | `file` | files: creating, reading, appending, rewriting |
 
 mod checked;
 mod file;

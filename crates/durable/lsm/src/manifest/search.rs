@@ -1,23 +1,23 @@
-//! Looks for a line that is whole by itself, wherever it begins (MF2), in time that grows with the
-//! bytes.
+//! Search for a line with a valid checksum at any byte, in linear time.
 //!
-//! A line can begin at any byte, and goes on up to the end of the line that it is in; so whoever
-//! writes a manifest can have many begin in front of one end, and to sum up each would take the
-//! square of the bytes. But sums are linear: `raw(s, b) = raw(0, b) ^ s * x^(8 |b|)`, where `raw`
-//! is CRC-32C without what is added before and after, and the product is one of polynomials. With
-//! `C(i)` as `raw(0, ..)` of what is before `i`, that is
-//! `raw(s, b[q..end]) = C(end) ^ (s ^ C(q)) * x^(8 (end - q))`: one product for each beginning.
+//! A line can begin at any byte, and it ends at the next line feed. A malicious manifest could have
+//! many beginnings before one end, and computing a checksum for each would take quadratic time.
+//!
+//! CRCs are linear: `raw(s, b) = raw(0, b) ^ s * x^(8 |b|)`. `raw` is CRC-32C without the initial
+//! and final inversions, and the product is one of polynomials. Let `C(i)` be `raw(0, ..)` of
+//! everything before `i`. Then `raw(s, b[q..end]) = C(end) ^ (s ^ C(q)) * x^(8 (end - q))`: one
+//! product for each beginning.
 
 use super::line::{PREFIX_SIZE_BYTES, is_whole};
 
-/// CRC-32C's polynomial; the lowest bit is the highest power.
+/// Polynomial of CRC-32C; the lowest bit is the highest power.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// `x^0`.
+/// The polynomial `x^0`.
 const ONE: u32 = 1 << 31;
-/// What a byte makes of nothing.
+/// Table of `raw(0, ..)` for each single byte.
 const STEPS: [u32; 256] = steps();
 
-/// Without branches, which nobody could foretell.
+/// Multiplies by `x`, without branches: they would be unpredictable.
 const fn times_x(value: u32) -> u32 {
     (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg())
 }
@@ -38,7 +38,7 @@ const fn steps() -> [u32; 256] {
     steps
 }
 
-/// `raw` of one more byte.
+/// Extends `raw` by one byte.
 fn step(sum: u32, byte: u8) -> u32 {
     let [low, ..] = sum.to_le_bytes();
     (sum >> 8) ^ STEPS[usize::from(low ^ byte)]
@@ -53,20 +53,21 @@ fn times(value: u32, mut other: u32) -> u32 {
     product
 }
 
-/// Where a line may begin, by what stands in front of its JSON.
-struct Beginning {
-    /// Where the JSON begins;
+/// Possible beginning of a line, found by the checksums before its JSON.
+struct LineCandidate {
+    /// Offset of the JSON.
     json: usize,
-    /// `raw` of what is before that, from the end of the line before on;
+    /// `raw` of everything before the JSON, from the end of the previous line.
     sum: u32,
-    /// the sum that it should have, and that of the line before.
+    /// Expected checksum of the line. `follows` is that of the previous line.
     own: u32,
     follows: u32,
 }
 
-/// Whether a line that is whole by itself begins anywhere: it was written only after all that is
-/// before it was in force. Not only behind ends of lines are they looked for, since an end can be
-/// what is damaged.
+/// Returns true if a line with a valid checksum begins anywhere in the bytes.
+///
+/// Such a line was written only after everything before it was in force. The search does not only
+/// start behind line feeds, since a line feed can be corrupted, too.
 pub(super) fn has_whole_line(bytes: &[u8]) -> bool {
     let mut from = 0;
     let mut beginnings = Vec::new();
@@ -83,13 +84,13 @@ pub(super) fn has_whole_line(bytes: &[u8]) -> bool {
     false
 }
 
-/// `raw` of all; and where a line may begin.
-fn sum_up(line: &[u8], beginnings: &mut Vec<Beginning>) -> u32 {
+/// Computes `raw` of a whole line, and collects all possible beginnings in it.
+fn sum_up(line: &[u8], beginnings: &mut Vec<LineCandidate>) -> u32 {
     let mut sum = 0;
     for json in 0..=line.len() {
         let prefix = json.checked_sub(PREFIX_SIZE_BYTES);
         if let Some((own, follows)) = prefix.and_then(|from| sums_of(&line[from..json])) {
-            beginnings.push(Beginning {
+            beginnings.push(LineCandidate {
                 json,
                 sum,
                 own,
@@ -103,9 +104,9 @@ fn sum_up(line: &[u8], beginnings: &mut Vec<Beginning>) -> u32 {
     sum
 }
 
-/// Of the beginnings, where the JSON of those begins whose sum is right.
-fn ends_right(end: usize, whole: u32, beginnings: &[Beginning]) -> impl Iterator<Item = usize> {
-    // From the last one on: powers are made one from the other.
+/// Returns the offsets of the JSON for those beginnings whose checksum is right.
+fn ends_right(end: usize, whole: u32, beginnings: &[LineCandidate]) -> impl Iterator<Item = usize> {
+    // From last to first, so that each power is computed from the previous one.
     let (mut power, mut at) = (ONE, end);
     beginnings.iter().rev().filter_map(move |it| {
         while at > it.json {
@@ -118,7 +119,7 @@ fn ends_right(end: usize, whole: u32, beginnings: &[Beginning]) -> impl Iterator
     })
 }
 
-/// The sums that a line begins with.
+/// Decodes the two checksums at the start of a line.
 fn sums_of(prefix: &[u8]) -> Option<(u32, u32)> {
     let [own @ .., b' ', _, _, _, _, _, _, _, _, b' '] = prefix else {
         return None;
@@ -148,12 +149,12 @@ mod tests {
     use super::*;
     use crate::tree::random_numbers;
 
-    /// One after the other, as the rule says it.
+    /// Reference implementation: tries every byte.
     fn has_one_by_looking_at_each(bytes: &[u8]) -> bool {
         (0..bytes.len()).any(|at| is_whole(&bytes[at..]))
     }
 
-    /// Promise (MF2): it finds what looking at each byte finds, whatever is damaged.
+    /// Promise: the search finds exactly what trying every byte finds, whatever is corrupted.
     #[test]
     fn it_finds_what_looking_at_each_byte_finds() {
         let contents = ["[]", "", "[{\"read_from\":5}]", "[\"00000000 00000000 \"]"];
@@ -180,15 +181,15 @@ mod tests {
         assert!(counts.iter().all(|count| *count > 200), "{counts:?}");
     }
 
-    /// Promise: a manifest of 16 MiB that was made to be slow is read in less than a second, with a
-    /// whole line at its end or none.
+    /// Promise: reading a malicious manifest of 16 MiB takes less than a second, with a valid line
+    /// at its end or without.
     #[test]
     fn no_manifest_is_slow() {
         for size_bytes in [9, 19] {
             let mut bytes = b"00000000 00000000 [".repeat(2)[..size_bytes].to_vec();
             bytes = bytes.repeat((16 << 20) / size_bytes);
             bytes.push(b'\n');
-            // Others use the machine, too.
+            // Several tries, since other processes use the machine, too.
             let is_fast = (0..5).any(|_| {
                 let start = Instant::now();
                 assert!(!has_whole_line(&bytes));

@@ -1,4 +1,4 @@
-//! What a manifest says, and what an edit changes of that.
+//! Contents of a manifest, and changes of an edit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,105 +10,107 @@ use crate::log::record::EngineId;
 use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::TreeShape;
 
-/// The version of the directory's format. 2: leaves have hashes of 48 bits, and heads that are as
-/// long as their keys need; of 1, all trees are others. Manifests of before `log_synced_to` are of
-/// 2 as well, and say nothing of it.
+/// Version of the directory's format.
+///
+/// Since version 2, leaves have hashes of 48 bits, and heads as long as their keys need; trees of
+/// version 1 are incompatible. Manifests without `log_synced_to` are of version 2, too; they record
+/// no durable end.
 pub(super) const FORMAT_VERSION: u32 = 2;
 
-/// A log segment.
+/// Log segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogEntry {
-    /// Where it is.
+    /// Segment of the log's device.
     pub segment: SegmentId,
-    /// The log ended there, at this offset in the segment, when the directory was opened once;
-    /// what is behind was never acknowledged.
+    /// Offset at which recovery ended the log in this segment, if it did. Data behind it was never
+    /// acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<u32>,
 }
 
-/// A tree.
+/// Tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeEntry {
-    /// Its number.
+    /// Id of the tree.
     pub id: TreeId,
-    /// Where its blocks are, 512 in each.
+    /// Segments with its blocks, 512 in each.
     pub segments: Vec<SegmentId>,
-    /// What must be known to read it.
+    /// Description that is needed to read it.
     pub shape: TreeShape,
 }
 
-/// What an edit changes. The changes of one edit are in force together, or none is.
+/// Change of a manifest. All changes of one edit are in force together, or none is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// All that a manifest says: the first edit of each file.
+    /// Whole contents of a manifest: the first edit of each file.
     All(Box<ManifestState>),
-    /// Log segments of these numbers, one behind the other, may be written.
+    /// Reserves log segments with consecutive numbers for writing.
     ReserveLog {
-        /// The number of the first one.
+        /// Number of the first log segment.
         first: LogNumber,
-        /// Where they are.
+        /// Segments of the device.
         segments: Vec<SegmentId>,
     },
-    /// The log was read again: it ends at an offset in a segment, and those behind are free. It
-    /// goes on with numbers that were never used.
+    /// Recovery read the log: it ends at an offset in a segment, and later segments are free. New
+    /// segments get numbers that were never used.
     EndLog {
-        /// The last segment that counts; `None`: none does.
+        /// Last segment that counts, and the offset; `None` if no segment counts.
         last: Option<(LogNumber, u32)>,
     },
-    /// LC5: nothing leads into these log segments.
+    /// Frees log segments to which nothing refers.
     FreeLog {
-        /// Which.
+        /// Numbers of the log segments.
         numbers: Vec<LogNumber>,
     },
-    /// LC4: the log need not be read again from before this place.
+    /// Recovery starts at this log position from now on.
     ReadFrom(LogPosition),
-    /// VL6: the log was on the device up to this place, where a record ends.
+    /// The log is durable up to this position, at which a record ends.
     LogSynced(LogPosition),
-    /// A tree is the newest one of a level.
+    /// Adds a tree as the newest one of a level.
     AddTree {
-        /// Of which, from 1 on.
+        /// Level of the tree, from 1.
         level: usize,
-        /// The tree.
+        /// Tree to add.
         tree: TreeEntry,
     },
-    /// LC3: nobody who comes anew looks into these trees.
+    /// Removes trees: new readers no longer use them.
     RemoveTrees {
-        /// Which.
+        /// Ids of the trees.
         ids: Vec<TreeId>,
     },
 }
 
-/// All that a manifest says.
+/// Contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestState {
-    /// The version of the directory's format.
+    /// Version of the directory's format.
     pub version: u32,
-    /// Whose directory it is.
+    /// Id of the engine.
     pub engine: EngineId,
-    /// How many edits there were, over all files.
+    /// Number of edits, over all files of the manifest.
     pub edit_count: u64,
-    /// The log's segments.
+    /// Log segments by number.
     #[serde(deserialize_with = "each_once")]
     pub log: BTreeMap<LogNumber, LogEntry>,
-    /// The first number that no log segment has ever had.
+    /// First log segment number that was never used.
     pub next_log: LogNumber,
-    /// The log is read again from there.
+    /// Log position at which recovery starts.
     pub read_from: LogPosition,
-    /// VL6: the log was on the device up to there, if not further.
+    /// Position up to which the log is recorded as durable; more of it may be.
     #[serde(default, skip_serializing_if = "is_start")]
     pub log_synced_to: LogPosition,
-    /// The first number that no tree has ever had.
+    /// First tree id that was never used.
     pub next_tree: TreeId,
-    /// The trees of each level, from level 1 on, newest first.
+    /// Trees of each level from level 1, each level newest first.
     pub levels: Vec<Vec<TreeEntry>>,
 }
 
 impl ManifestState {
-    /// Of a directory that is made.
+    /// Returns the contents of a new directory's manifest.
     pub fn new(engine: EngineId) -> Self {
         Self {
             version: FORMAT_VERSION,
@@ -123,12 +125,12 @@ impl ManifestState {
         }
     }
 
-    /// Segments of the log's file that are in use.
+    /// Returns the used segments of the log's file.
     pub fn log_segments(&self) -> BTreeSet<SegmentId> {
         self.log.values().map(|entry| entry.segment).collect()
     }
 
-    /// Segments of the trees' file that are in use.
+    /// Returns the used segments of the trees' file.
     pub fn tree_segments(&self) -> BTreeSet<SegmentId> {
         let trees = self.levels.iter().flatten();
         trees
@@ -137,13 +139,13 @@ impl ManifestState {
     }
 }
 
-/// Whether it is where a log begins: what a manifest does not say.
+/// Returns true for the start of the log, which a manifest omits.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 const fn is_start(position: &LogPosition) -> bool {
     position.0 == 0
 }
 
-/// A map in which no key is there twice: of two, JSON would take the last.
+/// Deserializes a map, and rejects duplicate keys. JSON would keep the last of two.
 fn each_once<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<LogNumber, LogEntry>, D::Error> {

@@ -31,7 +31,7 @@ fn overwrite(storage: &dyn Storage, name: &str, bytes: &[u8]) {
     file.write_at(bytes, 0).expect("written");
 }
 
-/// Promise (MF1): what was committed is there when the directory is opened again, with all edits
+/// Promise: committed edits are present when the directory is reopened, and all of them are
 /// counted.
 #[test]
 fn edits_are_there_again() {
@@ -50,8 +50,8 @@ fn edits_are_there_again() {
     assert_eq!(again.state().log.len(), 2);
 }
 
-/// Promise (MF1 to MF3): wherever the power goes, while edits are made and the manifest is written
-/// anew, all edits that were in force are there afterwards, and at the most one more.
+/// Promise: wherever power fails during edits and rewriting, all edits in force are present
+/// afterwards, and at most one more.
 #[test]
 fn no_edit_is_lost_with_the_power() {
     let mut last_was_there = [0, 0];
@@ -65,7 +65,7 @@ fn no_edit_is_lost_with_the_power() {
             if let Ok(manifest) = Manifest::create(shared, ManifestState::new(EngineId(9))) {
                 in_force = Some(0);
                 let manifest = manifest.rewritten_from(1500);
-                // Large enough for the file to be written anew: eight times the first line.
+                // Large enough for rewriting the file: eight times the first line.
                 let edits = (0..14).map(|index| reserve(index * 20, 20));
                 is_over = edits.into_iter().all(|edit| {
                     let done = manifest.commit(&[edit]).is_ok();
@@ -106,8 +106,8 @@ fn no_edit_is_lost_with_the_power() {
     );
 }
 
-/// Promise: `CURRENT` of any wrong length, and a manifest that is not there, are damage, and no
-/// error of the device; a device that fails is none.
+/// Promise: a `CURRENT` of any wrong length, and a missing manifest, are corruption and not an
+/// error of the device. A failing device is not corruption.
 #[test]
 fn wrong_lengths_are_damage() {
     let storage = CrashStorage::new(5);
@@ -119,13 +119,13 @@ fn wrong_lengths_are_damage() {
         bytes.resize(size_bytes, b'x');
         overwrite(&storage, "CURRENT", &bytes);
         let error = open().expect_err("it is not what was written");
-        let is_damage = matches!(error, LsmError::DamagedManifest { .. });
-        assert!(is_damage, "{size_bytes} bytes: {error}");
+        let is_corruption = matches!(error, LsmError::CorruptManifest { .. });
+        assert!(is_corruption, "{size_bytes} bytes: {error}");
         assert!(error.to_string().contains("CURRENT"), "{error}");
     }
     overwrite(&storage, "CURRENT", b"MANIFEST-7\n");
     let error = open().expect_err("there is none");
-    assert!(matches!(error, LsmError::DamagedManifest { .. }), "{error}");
+    assert!(matches!(error, LsmError::CorruptManifest { .. }), "{error}");
     overwrite(&storage, "CURRENT", &good);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     faulty.set(Fault::Fail {
@@ -140,8 +140,8 @@ fn wrong_lengths_are_damage() {
     open().expect("it is as it was");
 }
 
-/// Promise (MF2): a byte that is not what was written is an error that names the line, unless it
-/// makes the last line one that was never whole; the file is as it was then.
+/// Promise: one changed byte is an error that names the line, or makes the last line incomplete.
+/// The file stays unchanged.
 #[test]
 fn damage_is_an_error() {
     let storage = CrashStorage::new(3);
@@ -166,7 +166,7 @@ fn damage_is_an_error() {
                 assert!(is_cut && at >= last_line, "byte {at}");
                 assert_eq!(manifest.edit_count(), 2);
             }
-            Err(LsmError::DamagedManifest { how, .. }) => {
+            Err(LsmError::CorruptManifest { how, .. }) => {
                 assert!(
                     at < last_line && how.starts_with("line "),
                     "byte {at}: {how}"
@@ -184,8 +184,8 @@ fn damage_is_an_error() {
     );
 }
 
-/// Promise (MF2): a line that is taken out, the last but one, too, is damage, though all lines that
-/// are left are whole.
+/// Promise: a removed line is corruption, even the last but one, although all other lines are
+/// valid.
 #[test]
 fn a_line_that_is_missing_is_damage() {
     let storage = CrashStorage::new(6);
@@ -202,14 +202,14 @@ fn a_line_that_is_missing_is_damage() {
         overwrite(&storage, "MANIFEST-1", &left.concat());
         let opened = Manifest::open(Arc::new(storage.clone()));
         assert!(
-            matches!(opened, Err(LsmError::DamagedManifest { .. })),
+            matches!(opened, Err(LsmError::CorruptManifest { .. })),
             "line {missing}: {opened:?}"
         );
     }
 }
 
-/// Promise: an edit that was written and not synced when its process ended, and that is read when
-/// the directory is opened again, is there from then on, whatever the power does.
+/// Promise: if a process ends before it has synced an edit, and the edit is read at reopening, it
+/// is durable from then on.
 #[test]
 fn what_was_read_is_durable() {
     let storage = CrashStorage::new(7);
@@ -232,7 +232,7 @@ fn what_was_read_is_durable() {
     assert_eq!(again.edit_count(), 1);
 }
 
-/// Promise (MF2): what was left out is gone when the next edit is made, however long it was.
+/// Promise: an ignored line is gone when the next edit is made, however long it was.
 #[test]
 fn what_is_left_out_is_cut_off() {
     let storage = CrashStorage::new(8);
@@ -251,8 +251,8 @@ fn what_is_left_out_is_cut_off() {
     assert_eq!((last.state(), is_cut), (again.state(), false));
 }
 
-/// Promise: a directory of a later or an earlier version is refused as such, whatever else its
-/// manifest says.
+/// Promise: a directory of a later or earlier version is refused as such, whatever else its
+/// manifest contains.
 #[test]
 fn other_versions_are_refused() {
     let storage = CrashStorage::new(4);
@@ -261,14 +261,14 @@ fn other_versions_are_refused() {
         let json = format!(r#"[{{"all":{{"version":{version},"news":true}}}}]"#);
         overwrite(&storage, "MANIFEST-1", &chain(&[json]));
         match (Manifest::open(Arc::new(storage.clone())), is_later) {
-            (Err(LsmError::VersionFromTheFuture { version: 3, .. }), true)
-            | (Err(LsmError::VersionFromThePast { version: 1, .. }), false) => {}
+            (Err(LsmError::NewerVersion { version: 3, .. }), true)
+            | (Err(LsmError::OlderVersion { version: 1, .. }), false) => {}
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// Promise: after an edit that failed no other one is made, and what was in force is there.
+/// Promise: after a failed edit, no other one is made, and the state in force is present.
 #[test]
 fn nothing_is_committed_after_a_failure() {
     let storage = CrashStorage::new(5);
@@ -300,7 +300,7 @@ fn nothing_is_committed_after_a_failure() {
     assert_eq!(again.edit_count(), 1);
 }
 
-/// Promise (MF3, VL6): a manifest that is written anew says still how far the log was durable.
+/// Promise: a rewritten manifest still records the durable end of the log.
 #[test]
 fn what_was_synced_is_said_anew() {
     let storage = CrashStorage::new(1);
@@ -320,8 +320,8 @@ fn what_was_synced_is_said_anew() {
     assert_eq!(again.state().log_synced_to, to);
 }
 
-/// Promise: an edit for which there is no room was not made, nor half of it; and others can be,
-/// when there is, also where the manifest is being written anew, and where the power goes then.
+/// Promise: an edit for which the disk is full is not made, not even partially. Others can be made
+/// when there is space, also while the manifest is rewritten, and after a power failure.
 #[test]
 fn a_full_disk_is_waited_for() {
     for after_bytes in 0..140 {
@@ -330,27 +330,27 @@ fn a_full_disk_is_waited_for() {
         let state = ManifestState::new(EngineId(9));
         let manifest = Manifest::create(Arc::new(faulty.clone()), state).expect("made");
         let manifest = manifest.rewritten_from(if after_bytes % 2 == 0 { 0 } else { 1 << 20 });
-        let mut made_count = 0;
+        let mut injected_count = 0;
         for round in 0..12 {
             let full = faulty.set(Fault::Full { after_bytes });
-            let made = manifest.commit(&[reserve(made_count, 1)]);
+            let made = manifest.commit(&[reserve(injected_count, 1)]);
             faulty.lift(full);
             if let Err(error) = &made {
-                assert!(error.is_no_room(), "{error}");
+                assert!(error.is_out_of_space(), "{error}");
                 manifest.check().expect("edits can be made");
             }
-            made_count += u64::from(made.is_ok());
+            injected_count += u64::from(made.is_ok());
             if round % 3 == 2 {
                 manifest
-                    .commit(&[reserve(made_count, 1)])
+                    .commit(&[reserve(injected_count, 1)])
                     .expect("there is room");
-                made_count += 1;
+                injected_count += 1;
             }
         }
-        assert_eq!(manifest.state().log.len() as u64, made_count);
+        assert_eq!(manifest.state().log.len() as u64, injected_count);
         let left = storage.lose_power(PowerLoss::Any);
         let (again, _) = Manifest::open(Arc::new(left)).expect("it is whole");
-        assert_eq!(again.edit_count(), made_count, "{after_bytes}");
+        assert_eq!(again.edit_count(), injected_count, "{after_bytes}");
         assert_eq!(again.state(), manifest.state());
     }
 }

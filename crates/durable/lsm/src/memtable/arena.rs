@@ -1,14 +1,14 @@
-//! Memory that is given out piece by piece, and back all at once: what was given out never moves.
+//! Arena: memory that is allocated piece by piece and freed as a whole. Allocated items never move.
 
 use std::sync::OnceLock;
 
 use zerocopy::{FromZeros, KnownLayout};
 
-/// Each chunk is twice as long as the one before: with these, and the shortest first chunk, there
-/// are as many items as a `u32` has numbers.
+/// Number of chunks. Each is twice as long as the one before; with the shortest first chunk, all of
+/// them have as many items as a `u32` can number.
 const CHUNK_COUNT: usize = 29;
 
-/// Items by number, zero at first. Who reads waits for nobody; one at a time makes room.
+/// Numbered items, initially zero. Readers never wait; allocation is serialized.
 #[derive(Debug)]
 pub(super) struct Arena<T, const FIRST_LENGTH_LOG2: u32> {
     chunks: [OnceLock<Box<[T]>>; CHUNK_COUNT],
@@ -27,7 +27,7 @@ where
         }
     }
 
-    /// Which chunk a number is in, and where.
+    /// Returns the chunk of a number, and the index there.
     const fn place_of(number: u32) -> (usize, usize) {
         let from_first = number as u64 + (1 << FIRST_LENGTH_LOG2);
         let length_log2 = from_first.ilog2();
@@ -35,12 +35,12 @@ where
         (chunk, (from_first - (1 << length_log2)) as usize)
     }
 
-    /// An item that there is room for.
+    /// Returns an allocated item.
     pub(super) fn get(&self, number: u32) -> &T {
         &self.some(number, 1)[0]
     }
 
-    /// Items behind each other, of which room was made for all together.
+    /// Returns consecutive items that were allocated together.
     pub(super) fn some(&self, number: u32, count: usize) -> &[T] {
         let (chunk, offset) = Self::place_of(number);
         let chunk = self.chunks[chunk].get();
@@ -48,9 +48,9 @@ where
         &chunk[offset..offset + count]
     }
 
-    /// Makes room for some items behind each other, from this number on or the next one where they
-    /// fit; says from which.
-    pub(super) fn make_room(&self, mut number: u32, count: usize) -> u32 {
+    /// Allocates consecutive items at this number, or at the next one where they fit; returns the
+    /// first one.
+    pub(super) fn allocate(&self, mut number: u32, count: usize) -> u32 {
         loop {
             let (chunk, offset) = Self::place_of(number);
             let length = 1_usize << (FIRST_LENGTH_LOG2 as usize + chunk);
@@ -73,15 +73,15 @@ mod tests {
 
     use super::*;
 
-    /// Promise: each number is an item of its own, zero at first, and stays; what is asked for
-    /// together lies together.
+    /// Promise: each number is a separate item, initially zero, which never moves. Items that are
+    /// allocated together are adjacent.
     #[test]
     fn numbers_are_items() {
         let arena = Arena::<AtomicU64, 4>::new();
         let mut next = 0;
-        let mut given = Vec::new();
+        let mut allocated = Vec::new();
         for count in (1..60).chain([300, 1]) {
-            let number = arena.make_room(next, count);
+            let number = arena.allocate(next, count);
             assert!(number >= next);
             next = number + count as u32;
             let items = arena.some(number, count);
@@ -89,9 +89,9 @@ mod tests {
             for item in items {
                 assert_eq!(item.swap(u64::from(number), Ordering::Relaxed), 0);
             }
-            given.push((number, count));
+            allocated.push((number, count));
         }
-        for (number, count) in given {
+        for (number, count) in allocated {
             for index in 0..count as u32 {
                 let item = arena.get(number + index);
                 assert_eq!(item.load(Ordering::Relaxed), u64::from(number));

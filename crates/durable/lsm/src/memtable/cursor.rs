@@ -1,32 +1,33 @@
-//! Walks through L0, as of a place in the log.
+//! Cursors over L0, as of a log position.
 
 use std::fmt;
 
 use super::Memtable;
-use super::key::Sought;
-use super::tree::{At, Tree};
+use super::key::SearchPosition;
+use super::tree::{MemtableTree, VersionPosition};
 use crate::error::LsmError;
 use crate::head::KnownKey;
 use crate::place::LogPosition;
 use crate::tree::{Entry, EntrySource, key_hash};
 
-/// Goes through the keys of a memtable as of a place in the log, each with its newest version,
-/// ascending or descending. At first it is nowhere. A step is a search or two where a key has many
-/// versions, so these cost no more than that; and none where it has one, but for the step to
-/// another leaf, descending.
+/// Cursor over the keys of a memtable as of a log position, each with its newest version, ascending
+/// or descending. A new cursor is nowhere.
+///
+/// A step past a key with many versions costs a search or two, however many versions there are. A
+/// step past a key with one version costs none, except to another leaf when descending.
 pub struct MemtableCursor<'m> {
     memtable: &'m Memtable,
     bound: LogPosition,
-    current: Option<Current>,
-    /// The leaf of which the processor was asked for all.
+    current: Option<CurrentVersion>,
+    /// Number of the leaf whose entries were prefetched last.
     leaf: Option<u32>,
     key: Vec<u8>,
 }
 
-/// The version that a cursor is on; its key is in the cursor's buffer.
+/// Version at which a cursor is; its key is in the cursor's buffer.
 #[derive(Clone, Copy, Debug)]
-struct Current {
-    at: At,
+struct CurrentVersion {
+    at: VersionPosition,
     hash: u64,
     position: LogPosition,
     is_delete: bool,
@@ -40,7 +41,7 @@ impl fmt::Debug for MemtableCursor<'_> {
 }
 
 impl<'m> MemtableCursor<'m> {
-    /// Of what was written before a place in the log.
+    /// Creates a cursor over everything written before a log position.
     pub const fn new(memtable: &'m Memtable, bound: LogPosition) -> Self {
         Self {
             memtable,
@@ -51,27 +52,27 @@ impl<'m> MemtableCursor<'m> {
         }
     }
 
-    /// Goes to the first key.
+    /// Moves to the first key.
     pub fn seek_first(&mut self) {
         self.settle_from(self.tree().first());
     }
 
-    /// Goes to the last key.
+    /// Moves to the last key.
     pub fn seek_last(&mut self) {
         self.settle_back_from(self.tree().last());
     }
 
-    /// Goes to the first key that is not less than this one.
+    /// Moves to the first key that is not less than this one.
     pub fn seek(&mut self, key: &[u8]) {
-        self.settle_from(self.tree().first_from(&Sought::before(key)));
+        self.settle_from(self.tree().first_from(&SearchPosition::before(key)));
     }
 
-    /// Goes to the last key that is not greater than this one.
+    /// Moves to the last key that is not greater than this one.
     pub fn seek_back(&mut self, key: &[u8]) {
-        self.settle_back_from(self.tree().last_before(&Sought::behind(key)));
+        self.settle_back_from(self.tree().last_before(&SearchPosition::behind(key)));
     }
 
-    /// The entry that it is on.
+    /// Returns the current entry.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let current = self.current?;
         Some(Entry {
@@ -82,35 +83,35 @@ impl<'m> MemtableCursor<'m> {
         })
     }
 
-    /// Size of the record of the entry that it is on.
+    /// Returns the size of the current entry's record in bytes.
     pub fn record_size_bytes(&self) -> u64 {
         self.current.map_or(0, |current| current.record_size_bytes)
     }
 
-    /// Goes to the next key.
+    /// Moves to the next key.
     pub fn advance(&mut self) {
         if let Some(current) = self.current.take() {
-            // The buffer has its key still.
+            // The buffer still has its key.
             self.settle_from(self.behind(&current.at));
         }
     }
 
-    /// Goes to the key before.
+    /// Moves to the previous key.
     pub fn retreat(&mut self) {
         if let Some(current) = self.current.take() {
             self.settle_back_from(self.before(&current.at));
         }
     }
 
-    const fn tree(&self) -> &'m Tree {
+    const fn tree(&self) -> &'m MemtableTree {
         &self.memtable.tree
     }
 
-    /// The first version of the key behind the one in the buffer, which this is a version of. No
-    /// search, if no other version comes between.
-    fn behind(&self, at: &At) -> Option<At> {
+    /// Returns the first version of the key behind the one in the buffer, of which `at` is a
+    /// version. Costs no search if no other version is in between.
+    fn behind(&self, at: &VersionPosition) -> Option<VersionPosition> {
         let next = self.tree().behind(at)?;
-        let behind = Sought::behind(&self.key);
+        let behind = SearchPosition::behind(&self.key);
         if self.tree().is_of(&next, &behind) {
             self.tree().first_from(&behind)
         } else {
@@ -118,23 +119,23 @@ impl<'m> MemtableCursor<'m> {
         }
     }
 
-    /// The last version of the key before the one in the buffer, which this is a version of. No
-    /// search, if that is in the same leaf and no other version comes between.
-    fn before(&self, at: &At) -> Option<At> {
-        let before = Sought::before(&self.key);
+    /// Returns the last version of the key before the one in the buffer, of which `at` is a
+    /// version. Costs no search if that is in the same leaf and no other version is in between.
+    fn before(&self, at: &VersionPosition) -> Option<VersionPosition> {
+        let before = SearchPosition::before(&self.key);
         match self.tree().before_in_leaf(at) {
             Some(other) if !self.tree().is_of(&other, &before) => Some(other),
             _ => self.tree().last_before(&before),
         }
     }
 
-    /// Goes to the version of a key that is in sight, or to the next key that has one. Given is the
-    /// first version of the first key.
-    fn settle_from(&mut self, mut first: Option<At>) {
+    /// Moves to the visible version of a key, or of the next key that has one. `first` is the first
+    /// version of the first key.
+    fn settle_from(&mut self, mut first: Option<VersionPosition>) {
         while let Some(at) = first {
             self.prefetch_leaf(&at);
             self.tree().read_key(&at, &mut self.key);
-            // The first version is the newest one: if it is in sight, it is that.
+            // The first version is the newest one, so if it is visible, it is the result.
             let (position, _) = self.tree().place(&at);
             if position < self.bound {
                 self.settle_on(at);
@@ -148,8 +149,9 @@ impl<'m> MemtableCursor<'m> {
         self.current = None;
     }
 
-    /// The same the other way. Given is the last version of a key.
-    fn settle_back_from(&mut self, mut last: Option<At>) {
+    /// Moves backward to the visible version of a key, or of the previous key that has one. `last`
+    /// is the last version of a key.
+    fn settle_back_from(&mut self, mut last: Option<VersionPosition>) {
         while let Some(at) = last {
             self.prefetch_leaf(&at);
             self.tree().read_key(&at, &mut self.key);
@@ -161,18 +163,18 @@ impl<'m> MemtableCursor<'m> {
         self.current = None;
     }
 
-    fn prefetch_leaf(&mut self, at: &At) {
+    fn prefetch_leaf(&mut self, at: &VersionPosition) {
         if self.leaf != Some(at.leaf) {
             self.leaf = Some(at.leaf);
             self.tree().prefetch_leaf(at);
         }
     }
 
-    /// Goes to the version in sight of the key in the buffer, if there is one.
+    /// Moves to the visible version of the key in the buffer; returns false if there is none.
     fn settle(&mut self) -> bool {
-        let sought = Sought::new(&self.key, self.bound);
-        let newest = self.tree().first_from(&sought);
-        match newest.filter(|at| self.tree().is_of(at, &sought)) {
+        let search = SearchPosition::new(&self.key, self.bound);
+        let newest = self.tree().first_from(&search);
+        match newest.filter(|at| self.tree().is_of(at, &search)) {
             Some(at) => {
                 self.settle_on(at);
                 true
@@ -181,9 +183,9 @@ impl<'m> MemtableCursor<'m> {
         }
     }
 
-    fn settle_on(&mut self, at: At) {
+    fn settle_on(&mut self, at: VersionPosition) {
         let (position, meta) = self.tree().place(&at);
-        self.current = Some(Current {
+        self.current = Some(CurrentVersion {
             at,
             hash: key_hash(&self.key),
             position,
@@ -193,7 +195,7 @@ impl<'m> MemtableCursor<'m> {
     }
 }
 
-/// What a flush takes: ascending.
+/// Ascending source of entries for a flush.
 impl EntrySource for MemtableCursor<'_> {
     fn entry(&self) -> Option<Entry<'_>> {
         MemtableCursor::entry(self)

@@ -1,26 +1,25 @@
-//! Keys in L0: two words that tell most of them apart, and the rest beside the place in the log
-//! (MT1).
+//! Keys in L0: two words that distinguish most of them; the rest is stored with the log position.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use super::arena::Arena;
-use super::node::Key;
+use super::node::SlotKey;
 use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
 use crate::prefetch::Span;
 
-/// What a head has of a key.
+/// Number of bytes of a key in its head.
 const HEAD_SIZE_BYTES: usize = 16;
 const WORD_SIZE_BYTES: usize = 8;
-/// An entry's words before those of the key: its place, and `Meta`.
+/// Number of words of an entry before those of the key: its log position, and `Meta`.
 const PLACE_WORD_COUNT: usize = 2;
 
 const KEY_SIZE_BITS: u32 = 13;
 const _: () = assert!(KEY_SIZE_BYTES_MAX < 1 << KEY_SIZE_BITS);
 const _: () = assert!((VALUE_SIZE_BYTES_MAX as u64) < 1 << 40);
 
-/// The first 16 bytes of a key, zeros behind its end: of two keys with other heads the one with the
-/// lesser head is the lesser one.
+/// First 16 bytes of a key, padded with zeros. If two keys have different heads, the order of the
+/// heads is the order of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Head(pub(super) u64, pub(super) u64);
 
@@ -30,7 +29,7 @@ impl Head {
     }
 }
 
-/// A word of a key, zeros behind its end.
+/// Returns a word of a key, padded with zeros.
 fn word(key: &[u8], index: usize) -> u64 {
     let rest = key.get(index * WORD_SIZE_BYTES..).unwrap_or(&[]);
     let mut bytes = [0; WORD_SIZE_BYTES];
@@ -41,14 +40,14 @@ fn word(key: &[u8], index: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Words of a key behind the head.
+/// Returns the number of words of a key behind its head.
 const fn rest_word_count(key_size_bytes: usize) -> usize {
     key_size_bytes
         .saturating_sub(HEAD_SIZE_BYTES)
         .div_ceil(WORD_SIZE_BYTES)
 }
 
-/// What is said of a version besides its place.
+/// Properties of a version, apart from its log position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) key_size_bytes: usize,
@@ -71,17 +70,18 @@ impl Meta {
     }
 }
 
-/// A place in the order of all versions: behind those of the key that were written at `limit` or
-/// later, and before all others of the key. (The newest comes first.)
+/// Search position in the order of all versions: behind the versions of the key written at `limit`
+/// or later, and before its other versions. (The newest version is first.)
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sought<'k> {
+pub(super) struct SearchPosition<'k> {
     pub(super) head: Head,
     pub(super) key: &'k [u8],
     pub(super) limit: u64,
 }
 
-impl<'k> Sought<'k> {
-    /// Before the versions of a key that were written before a place in the log.
+impl<'k> SearchPosition<'k> {
+    /// Creates the search position before the versions of a key that were written before a log
+    /// position.
     pub(super) fn new(key: &'k [u8], bound: LogPosition) -> Self {
         Self {
             head: Head::of(key),
@@ -90,23 +90,22 @@ impl<'k> Sought<'k> {
         }
     }
 
-    /// Before all versions of a key.
+    /// Creates the search position before all versions of a key.
     pub(super) fn before(key: &'k [u8]) -> Self {
         Self::new(key, LogPosition::MAX)
     }
 
-    /// Behind all versions of a key.
+    /// Creates the search position behind all versions of a key.
     pub(super) fn behind(key: &'k [u8]) -> Self {
         Self::new(key, LogPosition(0))
     }
 }
 
-/// What entries have but for their heads.
+/// Storage of entries, except their heads.
 pub(super) type Words = Arena<AtomicU64, 10>;
 
 impl Words {
-    /// Writes an entry, from the first number on that is not given out; says which it has, and
-    /// which is the next.
+    /// Writes an entry at the first free number; returns its number, and the next free one.
     pub(super) fn write(
         &self,
         from: u32,
@@ -115,9 +114,9 @@ impl Words {
     ) -> (u32, u32) {
         let rest_count = rest_word_count(key.len());
         let count = PLACE_WORD_COUNT + rest_count;
-        let entry = self.make_room(from, count);
+        let entry = self.allocate(from, count);
         let words = self.some(entry, count);
-        // Seen by whoever sees the order that names it.
+        // Readers that see the order that names the entry also see these stores.
         words[0].store(position.0, Memory::Relaxed);
         words[1].store(meta.word(), Memory::Relaxed);
         for (index, to) in words[PLACE_WORD_COUNT..].iter().enumerate() {
@@ -133,7 +132,7 @@ impl Words {
         (LogPosition(position), Meta::of(meta))
     }
 
-    /// Where an entry is, as far as that is known without looking at it.
+    /// Returns the memory range of an entry, as far as it is known without reading the entry.
     pub(super) fn span(&self, entry: u32) -> Span {
         Span::of(self.some(entry, PLACE_WORD_COUNT))
     }
@@ -145,37 +144,37 @@ impl Words {
         rest.map(|word| word.load(Memory::Relaxed))
     }
 
-    /// Whether a version is before a place.
-    pub(super) fn is_before(&self, key: Key, sought: &Sought<'_>) -> bool {
-        match key.head.cmp(&sought.head) {
+    /// Returns true if a version is before a search position.
+    pub(super) fn is_before(&self, key: SlotKey, search: &SearchPosition<'_>) -> bool {
+        match key.head.cmp(&search.head) {
             Ordering::Less => true,
             Ordering::Greater => false,
             Ordering::Equal => {
                 let (position, meta) = self.place(key.entry);
-                match self.compare_rest(key.entry, meta, sought.key) {
-                    Ordering::Equal => position.0 >= sought.limit,
+                match self.compare_rest(key.entry, meta, search.key) {
+                    Ordering::Equal => position.0 >= search.limit,
                     differs => differs == Ordering::Less,
                 }
             }
         }
     }
 
-    /// Whether a version is of this key.
-    pub(super) fn is_of(&self, key: Key, sought: &Sought<'_>) -> bool {
-        key.head == sought.head && {
+    /// Returns true if a version belongs to the searched key.
+    pub(super) fn is_of(&self, key: SlotKey, search: &SearchPosition<'_>) -> bool {
+        key.head == search.head && {
             let (_, meta) = self.place(key.entry);
-            self.compare_rest(key.entry, meta, sought.key) == Ordering::Equal
+            self.compare_rest(key.entry, meta, search.key) == Ordering::Equal
         }
     }
 
-    /// An entry's key beside another one with the same head.
+    /// Compares an entry's key with another key that has the same head.
     fn compare_rest(&self, entry: u32, meta: Meta, key: &[u8]) -> Ordering {
         let size_bytes = meta.key_size_bytes;
         if size_bytes.max(key.len()) > HEAD_SIZE_BYTES {
             let mut own = self.rest(entry, size_bytes);
             let count = rest_word_count(size_bytes.max(key.len()));
             for index in 0..count {
-                // Zeros are behind the end of each.
+                // Both are padded with zeros.
                 let own = own.next().unwrap_or(0);
                 match own.cmp(&word(key, 2 + index)) {
                     Ordering::Equal => {}
@@ -183,12 +182,12 @@ impl Words {
                 }
             }
         }
-        // Of keys with the same bytes but for zeros at the end the shorter one is less.
+        // If keys differ only by zeros at the end, the shorter one is less.
         size_bytes.cmp(&key.len())
     }
 
-    /// Puts a version's key into a buffer, in the place of what that had.
-    pub(super) fn read_key(&self, key: Key, size_bytes: usize, to: &mut Vec<u8>) {
+    /// Copies a version's key into a buffer, replacing its contents.
+    pub(super) fn read_key(&self, key: SlotKey, size_bytes: usize, to: &mut Vec<u8>) {
         to.clear();
         to.extend_from_slice(&key.head.0.to_be_bytes());
         to.extend_from_slice(&key.head.1.to_be_bytes());

@@ -1,32 +1,36 @@
-//! L0: the newest writes, in memory, in the order of their keys (VL4).
+//! L0: the newest writes, in memory, in key order.
 //!
-//! A B+-tree that one writes and many read at the same time, none of whom waits for another one:
+//! L0 is a B+-tree with one writer and any number of concurrent readers, which never wait:
 //!
-//! - **MT1. Versions.** An entry is a version of a key: its place in the log, whether it deletes,
-//!   the size of its record. All versions of a key are there, the newest first. A node has the
-//!   first 16 bytes of each key as two words, which tell most keys apart; the rest of an entry lies
-//!   elsewhere, is written before any node names it, and stays as it is.
-//! - **MT2. Publishing.** A node has 15 slots. A slot is written once, before the node's *order*
-//!   names it. The order is one word: which slots count, by rank. It is stored by a release and
-//!   loaded by an acquire; whoever has loaded it sees all that it names, whatever comes later.
-//! - **MT3. Splits.** A leaf without a free slot stays as it is. Its entries and the new one go to
-//!   two new leaves, or, if the new one is behind all of them and the next leaf is not sparse, that
-//!   one alone goes to a new leaf.
-//!   The node above names what is new by one store of its order; if it has too few slots left, it
-//!   stays as it is, too, and a new one takes its place, and so on. The root is one word. The leaf
-//!   before is told which one comes behind it now. What was replaced is not changed any more.
-//! - **MT4. Separators.** Nothing leaves a tree. A leaf's least key when it was made is the key
-//!   that the node above has of it, and what is less never comes into it; the first leaf has none.
-//! - **MT5. Room.** All that is given out goes when the tree goes.
+//! - **Versions.** An entry is a version of a key: its log position, whether it is a delete, and
+//!   the size of its record. The tree has all versions of a key, newest first. A node has the first
+//!   16 bytes of each key as two words, which distinguish most keys. The rest of an entry is stored
+//!   elsewhere. It is written before any node refers to it, and never changes.
+//! - **Publishing.** A node has 15 slots. A slot is written once, before the node's *order* names
+//!   it. The order is one word that lists the used slots by rank. It is stored with release and
+//!   loaded with acquire ordering, so a reader that loads it sees everything that it names.
+//! - **Splits.** A leaf without a free slot is not changed. Its entries and the new one go to two
+//!   new leaves. If the new entry is behind all of them and the next leaf is not sparse, only the
+//!   new entry goes to a new leaf. The parent names the new leaves by one store of its order. If
+//!   the parent has too few free slots, it is replaced by a new node as well, and so on up. The
+//!   root is one word. The previous leaf is linked to the new one. Replaced nodes never change
+//!   again.
+//! - **Separators.** Nothing is removed from a tree. The parent's key of a leaf is the leaf's least
+//!   key at its creation, and no smaller key ever enters the leaf. The first leaf has no separator.
+//! - **Memory.** All memory is freed together with the tree.
 //!
-//! *Why a reader misses nothing.* It has to see what was inserted before it began, at T. Each node
-//! that it comes to was in force at T or later: the root that it loads is; a node that is in force
-//! when it reads a number from it names one that is in force; and one that was replaced at F names
-//! what was in force then, F being later than T, as by the same argument it was in force at T or
-//! later. A leaf has in its range all that was inserted before it was replaced (MT3), ranges begin
-//! where they always did (MT4), and which leaf is behind is as of the same moment. Versions that
-//! come later are those of later places in the log, and a reader that is bound to a place passes
-//! them over.
+//! *Why readers miss nothing.* A reader must see everything inserted before it began, at time T.
+//! Each node that it visits was in force at T or later:
+//!
+//! - The root that it loads is in force.
+//! - A node that is in force when the reader loads a child from it names a child that is in force.
+//! - A node that was replaced at time F names nodes that were in force at F. By the same argument
+//!   it was in force at T or later, so F is later than T.
+//!
+//! A leaf has everything in its range that was inserted before it was replaced (*Splits*). Ranges
+//! never change where they begin (*Separators*), and the link to the next leaf is from the same
+//! moment. Versions that are added later have later log positions, and a reader with a bound skips
+//! them.
 
 mod arena;
 mod cursor;
@@ -40,30 +44,30 @@ use std::fmt;
 use std::sync::OnceLock;
 
 pub use self::cursor::MemtableCursor;
-use self::key::{Meta, Sought};
-use self::tree::Tree;
+use self::key::{Meta, SearchPosition};
+use self::tree::MemtableTree;
 use crate::place::LogPosition;
 use crate::version::LogPin;
 
-/// (Key, place in the log), put or delete, in order.
+/// Memtable: sorted map from (key, log position) to put or delete.
 ///
-/// All versions of a key are there, each with its place; so a reader that is bound to a place sees
-/// what was written before it, whatever comes later. Whoever reads waits for nobody. Who writes
-/// does so one at a time; the log's lock sees to that already (VL4).
+/// All versions of a key are present. So a reader with a bound sees everything written before that
+/// position, whatever is added later. Readers never wait. Writers are serialized; the log's lock
+/// already ensures that.
 pub struct Memtable {
-    tree: Tree,
-    /// The log is read again from there for what is in here.
+    tree: MemtableTree,
+    /// Log position from which recovery must read to restore the entries.
     start: LogPosition,
-    /// When it is frozen: where it ends, and the log that it leads to.
+    /// End of the memtable and a pin of its log segments, set when it is frozen.
     end: OnceLock<(LogPosition, LogPin)>,
 }
 
-/// What a memtable answers to a get.
+/// Result of a get in a memtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Where the record is.
+pub struct MemtableMatch {
+    /// Position of the record.
     pub position: LogPosition,
-    /// It deletes the key.
+    /// Whether the record is a delete.
     pub is_delete: bool,
 }
 
@@ -79,19 +83,19 @@ impl fmt::Debug for Memtable {
 }
 
 impl Memtable {
-    /// The largest that one may become, as its parts have numbers of 32 bits: 16 GiB.
+    /// Maximum size of a memtable in bytes: 16 GiB, since its parts have numbers of 32 bits.
     pub const SIZE_BYTES_MAX: usize = 16 << 30;
 
-    /// An empty one for what is written from a place in the log on.
+    /// Creates an empty memtable for writes from a log position on.
     pub fn new(start: LogPosition) -> Self {
         Self {
-            tree: Tree::new(),
+            tree: MemtableTree::new(),
             start,
             end: OnceLock::new(),
         }
     }
 
-    /// Takes in a put or a delete. Costs a search, and some 120 bytes.
+    /// Inserts a put or a delete. Costs a search, and about 120 bytes of memory.
     pub fn insert(
         &self,
         key: &[u8],
@@ -106,47 +110,47 @@ impl Memtable {
         self.tree.insert(key, position, meta);
     }
 
-    /// The newest version of a key of those that were written before a place.
-    pub fn get(&self, key: &[u8], bound: LogPosition) -> Option<Found> {
-        let sought = Sought::new(key, bound);
-        let at = self.tree.first_from(&sought)?;
-        self.tree.is_of(&at, &sought).then(|| {
+    /// Returns the newest version of a key among those written before a log position.
+    pub fn get(&self, key: &[u8], bound: LogPosition) -> Option<MemtableMatch> {
+        let search = SearchPosition::new(key, bound);
+        let at = self.tree.first_from(&search)?;
+        self.tree.is_of(&at, &search).then(|| {
             let (position, meta) = self.tree.place(&at);
-            Found {
+            MemtableMatch {
                 position,
                 is_delete: meta.is_delete,
             }
         })
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.tree.size_bytes()
     }
 
-    /// Bytes of the log that the records of all its versions take.
+    /// Returns the size in the log of all versions' records, in bytes.
     pub fn log_size_bytes(&self) -> u64 {
         self.tree.log_size_bytes()
     }
 
-    /// Versions in it, all of each key.
+    /// Returns the number of versions of all keys.
     pub fn entry_count(&self) -> usize {
         self.tree.entry_count()
     }
 
-    /// The place in the log from which on it has everything.
+    /// Returns the log position from which on the memtable has everything.
     pub const fn start(&self) -> LogPosition {
         self.start
     }
 
-    /// Nothing is written into it any more: it has everything up to a place, and keeps the log that
-    /// it leads to.
+    /// Freezes the memtable, which has everything up to a log position. It receives no more writes,
+    /// and keeps the log segments of its records.
     pub fn freeze(&self, end: LogPosition, pin: LogPin) {
         let is_first = self.end.set((end, pin)).is_ok();
         assert!(is_first, "a memtable is frozen once");
     }
 
-    /// Where it ends, if it is frozen.
+    /// Returns the end of the memtable, if it is frozen.
     pub fn end(&self) -> Option<LogPosition> {
         self.end.get().map(|(end, _)| *end)
     }

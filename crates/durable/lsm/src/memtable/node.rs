@@ -1,5 +1,6 @@
-//! Nodes of L0's tree (MT2, MT3): slots that are written once, and a word that says which of them
-//! count, in which order.
+//! Nodes of L0's tree: slots that are written once, and an order word that lists the used ones.
+//!
+//! The parent module describes the protocol under *Publishing* and *Splits*.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,10 +8,10 @@ use zerocopy::{FromZeros, KnownLayout};
 
 use super::key::Head;
 
-/// Slots of a node.
+/// Number of slots of a node.
 pub(super) const SLOT_COUNT: usize = 15;
 
-/// The slots of a node that count, by rank: four bits for how many, and four for each.
+/// Used slots of a node by rank: four bits for their number, and four for each slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order(u64);
 
@@ -19,56 +20,56 @@ impl Order {
         (self.0 & 15) as usize
     }
 
-    /// The slot of this rank.
+    /// Returns the slot at a rank.
     pub(super) const fn slot(self, rank: usize) -> usize {
         (self.0 >> (4 + 4 * rank) & 15) as usize
     }
 
-    /// With another slot in the place of this rank, before those that had it and the ones behind.
+    /// Inserts a slot at a rank, before the slot that had this rank.
     pub(super) const fn with(self, rank: usize, slot: usize) -> Self {
         let low = (1 << (4 + 4 * rank)) - 1;
         let before = self.0 & low;
-        // The sixteenth there cannot be.
+        // The highest bits are free, since there is no sixteenth slot.
         let behind = (self.0 & !low) << 4;
         Self((before | behind | (slot as u64) << (4 + 4 * rank)) + 1)
     }
 
-    /// With this slot in the place of the one that has this rank.
+    /// Replaces the slot at a rank by another one.
     pub(super) const fn replaced(self, rank: usize, slot: usize) -> Self {
         let cleared = self.0 & !(15 << (4 + 4 * rank));
         Self(cleared | (slot as u64) << (4 + 4 * rank))
     }
 }
 
-/// What a slot has of an entry, or of the least one of a child.
+/// Part of an entry, or of a child's least entry, that is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct SlotKey {
     pub(super) head: Head,
-    /// Where the rest is.
+    /// Number of the entry with the rest.
     pub(super) entry: u32,
 }
 
-impl Key {
-    /// Of a child whose key nobody looks at.
+impl SlotKey {
+    /// Placeholder for the key of a child whose key is never read.
     pub(super) const NOTHING: Self = Self {
         head: Head(0, 0),
         entry: 0,
     };
 }
 
-/// The keys of a node.
+/// Keys of a node.
 #[derive(Debug, FromZeros, KnownLayout)]
 #[repr(C)]
 pub(super) struct Keys {
     order: AtomicU64,
     entries: [AtomicU32; SLOT_COUNT],
-    /// How many slots are written. One writes, and nobody else asks.
+    /// Number of written slots. Only the writer uses it.
     used: AtomicU32,
     heads: [[AtomicU64; 2]; SLOT_COUNT],
 }
 
 impl Keys {
-    /// What is published: all slots that it names are written.
+    /// Loads the published order: all slots that it names are written.
     pub(super) fn order(&self) -> Order {
         Order(self.order.load(Ordering::Acquire))
     }
@@ -77,10 +78,10 @@ impl Keys {
         self.used.load(Ordering::Relaxed) as usize
     }
 
-    /// The key in a slot that an order names.
-    pub(super) fn key(&self, slot: usize) -> Key {
+    /// Returns the key in a slot that an order names.
+    pub(super) fn key(&self, slot: usize) -> SlotKey {
         let [first, second] = &self.heads[slot];
-        Key {
+        SlotKey {
             head: Head(
                 first.load(Ordering::Relaxed),
                 second.load(Ordering::Relaxed),
@@ -89,8 +90,14 @@ impl Keys {
         }
     }
 
-    /// How many keys are before what is looked for, of those from rank `from` on and all before.
-    pub(super) fn rank(&self, order: Order, from: usize, is_before: impl Fn(Key) -> bool) -> usize {
+    /// Returns how many keys are before the search position: those before rank `from`, and those
+    /// from it on that satisfy `is_before`.
+    pub(super) fn rank(
+        &self,
+        order: Order,
+        from: usize,
+        is_before: impl Fn(SlotKey) -> bool,
+    ) -> usize {
         let (mut low, mut high) = (from, order.count());
         while low < high {
             let middle = low.midpoint(high);
@@ -104,7 +111,7 @@ impl Keys {
     }
 
     /// Writes the next slot, which no order names yet.
-    fn write(&self, key: Key) -> usize {
+    fn write(&self, key: SlotKey) -> usize {
         let slot = self.used_count();
         assert!(slot < SLOT_COUNT, "no slot is written twice");
         self.heads[slot][0].store(key.head.0, Ordering::Relaxed);
@@ -118,8 +125,8 @@ impl Keys {
         self.order.store(order.0, Ordering::Release);
     }
 
-    /// The keys that count, in order.
-    fn all(&self) -> impl Iterator<Item = (usize, Key)> {
+    /// Returns the used slots and their keys, in order.
+    fn all(&self) -> impl Iterator<Item = (usize, SlotKey)> {
         let order = self.order();
         (0..order.count()).map(move |rank| {
             let slot = order.slot(rank);
@@ -128,20 +135,20 @@ impl Keys {
     }
 }
 
-/// Entries, and which node has the greater ones.
+/// Node with entries, and a link to the leaf with the next greater ones.
 #[derive(Debug, FromZeros, KnownLayout)]
 #[repr(C, align(64))]
-pub(super) struct Leaf {
+pub(super) struct LeafNode {
     pub(super) keys: Keys,
-    /// The node behind, by number plus one.
+    /// Next leaf, as its number plus one.
     next: AtomicU32,
-    /// The one before. One writes, and nobody else asks.
+    /// Previous leaf, as its number plus one. Only the writer uses it.
     previous: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Leaf>() == 320);
+const _: () = assert!(size_of::<LeafNode>() == 320);
 
-impl Leaf {
+impl LeafNode {
     pub(super) fn next(&self) -> Option<u32> {
         self.next.load(Ordering::Acquire).checked_sub(1)
     }
@@ -160,19 +167,19 @@ impl Leaf {
         self.previous.store(previous, Ordering::Relaxed);
     }
 
-    /// Whether there is room for one more.
-    pub(super) fn has_room(&self) -> bool {
+    /// Returns true if the leaf has a free slot.
+    pub(super) fn has_free_slot(&self) -> bool {
         self.keys.used_count() < SLOT_COUNT
     }
 
-    /// Takes in a key at a rank: readers see it from then on.
-    pub(super) fn insert(&self, rank: usize, key: Key) {
+    /// Inserts a key at a rank, and publishes it to readers.
+    pub(super) fn insert(&self, rank: usize, key: SlotKey) {
         let slot = self.keys.write(key);
         self.keys.publish(self.keys.order().with(rank, slot));
     }
 
-    /// Of a leaf that nobody knows yet.
-    pub(super) fn fill(&self, keys: &[Key]) {
+    /// Fills a leaf that is not published yet.
+    pub(super) fn fill(&self, keys: &[SlotKey]) {
         let mut order = Order(0);
         for (rank, key) in keys.iter().enumerate() {
             order = order.with(rank, self.keys.write(*key));
@@ -180,8 +187,8 @@ impl Leaf {
         self.keys.publish(order);
     }
 
-    /// Its keys, and one more at this rank.
-    pub(super) fn keys_with(&self, rank: usize, key: Key) -> [Key; SLOT_COUNT + 1] {
+    /// Returns the leaf's keys with one more at this rank.
+    pub(super) fn keys_with(&self, rank: usize, key: SlotKey) -> [SlotKey; SLOT_COUNT + 1] {
         let mut all = [key; SLOT_COUNT + 1];
         for (index, (_, own)) in self.keys.all().enumerate() {
             all[index + usize::from(index >= rank)] = own;
@@ -190,39 +197,39 @@ impl Leaf {
     }
 }
 
-/// A child and the least key in it, which for the first child of all is any.
+/// Child and its least key; for the leftmost child, any key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    pub(super) key: Key,
+    pub(super) key: SlotKey,
     pub(super) node: u32,
 }
 
-/// Children.
+/// Node above leaves or other such nodes: children and their least keys.
 #[derive(Debug, FromZeros, KnownLayout)]
 #[repr(C, align(64))]
-pub(super) struct Inner {
+pub(super) struct InnerNode {
     keys: Keys,
     children: [AtomicU32; SLOT_COUNT],
 }
 
-const _: () = assert!(size_of::<Inner>() == 384);
+const _: () = assert!(size_of::<InnerNode>() == 384);
 
-impl Inner {
-    /// The child that has what is looked for, and its rank: the last one whose least key is before
-    /// that, or the first one.
-    pub(super) fn find(&self, is_before: impl Fn(Key) -> bool) -> (usize, u32) {
+impl InnerNode {
+    /// Returns the rank and number of the child for a search: the last one whose least key is
+    /// before the search position, or the first one.
+    pub(super) fn find(&self, is_before: impl Fn(SlotKey) -> bool) -> (usize, u32) {
         let order = self.keys.order();
         let rank = self.keys.rank(order, 1, is_before) - 1;
         (rank, self.child(order.slot(rank)))
     }
 
-    /// The last child.
+    /// Returns the last child.
     pub(super) fn last(&self) -> u32 {
         let order = self.keys.order();
         self.child(order.slot(order.count() - 1))
     }
 
-    /// The first child.
+    /// Returns the first child.
     pub(super) fn first(&self) -> u32 {
         self.child(self.keys.order().slot(0))
     }
@@ -237,9 +244,9 @@ impl Inner {
         slot
     }
 
-    /// Has another child in the place of the one of this rank, and one more behind it, at once; or
-    /// not, as there are not so many slots left.
-    pub(super) fn change(&self, rank: usize, change: &Change) -> bool {
+    /// Replaces the child at a rank, adds one behind it, or both, in one step. Returns false if
+    /// there are too few free slots.
+    pub(super) fn change(&self, rank: usize, change: &ChildChange) -> bool {
         let wanted = usize::from(change.left.is_some()) + usize::from(change.right.is_some());
         if self.keys.used_count() + wanted > SLOT_COUNT {
             return false;
@@ -256,7 +263,7 @@ impl Inner {
         true
     }
 
-    /// Of a node that nobody knows yet.
+    /// Fills a node that is not published yet.
     pub(super) fn fill(&self, children: &[Child]) {
         let mut order = Order(0);
         for (rank, child) in children.iter().enumerate() {
@@ -265,14 +272,14 @@ impl Inner {
         self.keys.publish(order);
     }
 
-    /// Its children after a change, and how many.
+    /// Returns the children after a change, and their number.
     pub(super) fn children_with(
         &self,
         rank: usize,
-        change: &Change,
+        change: &ChildChange,
     ) -> ([Child; SLOT_COUNT + 1], usize) {
         let mut all = [Child {
-            key: Key::NOTHING,
+            key: SlotKey::NOTHING,
             node: 0,
         }; SLOT_COUNT + 1];
         let mut count = 0;
@@ -292,9 +299,9 @@ impl Inner {
     }
 }
 
-/// What becomes of a child: another node in its place, and one more behind it.
+/// Replacement of a child: a node that replaces it, and one that is added behind it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
+pub(super) struct ChildChange {
     pub(super) left: Option<u32>,
     pub(super) right: Option<Child>,
 }
@@ -303,7 +310,7 @@ pub(super) struct Change {
 mod tests {
     use super::*;
 
-    /// Promise: an order is a list of slots.
+    /// Promise: an order behaves like a list of slots.
     #[test]
     fn orders_are_lists() {
         let mut order = Order(0);

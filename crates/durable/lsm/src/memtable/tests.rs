@@ -1,4 +1,4 @@
-//! L0 beside a map, and read while it is written.
+//! L0 compared with a map, and concurrent reads during writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,7 @@ use std::thread;
 use super::*;
 use crate::tree::{key_hash, random_numbers};
 
-/// Short keys, keys that end by zeros, and keys that differ behind the head, or where they are
-/// too long to lie in the entry.
+/// Returns short keys, keys that end with zeros, and keys that differ behind the head.
 fn key_of(number: u64) -> Vec<u8> {
     let size_bytes = number as usize % 3 + 1;
     let mut key = format!("{:03}", number % 300).into_bytes()[..size_bytes].to_vec();
@@ -23,7 +22,8 @@ fn key_of(number: u64) -> Vec<u8> {
 
 type Model = BTreeMap<Vec<u8>, (LogPosition, bool)>;
 
-/// 3,000 versions of a few hundred keys, and how it was when half of them were there.
+/// Creates a memtable with 3,000 versions of a few hundred keys; also returns the position after
+/// half of them, and models of both states.
 fn filled() -> (Memtable, LogPosition, [Model; 2]) {
     let memtable = Memtable::new(LogPosition(0));
     let mut models = [Model::new(), Model::new()];
@@ -42,7 +42,7 @@ fn filled() -> (Memtable, LogPosition, [Model; 2]) {
 
 fn at(cursor: &MemtableCursor<'_>) -> Option<(Vec<u8>, (LogPosition, bool))> {
     let entry = cursor.entry()?;
-    assert!(!entry.key.goes_on);
+    assert!(!entry.key.continues);
     assert_eq!(entry.hash, key_hash(entry.key.bytes));
     let key = entry.key.bytes.to_vec();
     Some((key, (entry.position, entry.is_delete)))
@@ -54,8 +54,8 @@ fn cloned(
     pair.map(|(key, value)| (key.clone(), *value))
 }
 
-/// Promise: at any place in the log it is what a map was then: gets, walks in both directions,
-/// and seeks of keys that are there or not.
+/// Promise: as of any log position, the memtable equals a map of that moment. This holds for gets,
+/// iteration in both directions, and seeks of present and absent keys.
 #[test]
 fn it_is_what_a_map_was() {
     let (memtable, half, models) = filled();
@@ -90,7 +90,7 @@ fn it_is_what_a_map_was() {
     assert_eq!(memtable.get(b"1", LogPosition(0)), None);
 }
 
-/// Promise: versions are counted, and bytes as they are given out: a leaf, and an entry's words.
+/// Promise: versions are counted, and memory as it is allocated: a leaf, and an entry's words.
 #[test]
 fn sizes_are_counted() {
     let memtable = Memtable::new(LogPosition(0));
@@ -108,7 +108,7 @@ fn sizes_are_counted() {
     assert_eq!(cursor.entry().map(|it| it.position), Some(LogPosition(9)));
 }
 
-/// What a record of 24 bytes takes of L0, in whatever order they come.
+/// Returns the memory of L0 per record with a 24-byte key, inserted in this order.
 fn assert_sorted(numbers: impl Iterator<Item = u64>) -> usize {
     let memtable = Memtable::new(LogPosition(0));
     let mut model = BTreeMap::new();
@@ -135,8 +135,8 @@ fn assert_sorted(numbers: impl Iterator<Item = u64>) -> usize {
     memtable.size_bytes() / memtable.entry_count()
 }
 
-/// Promise: in whatever order keys come, a few levels high, all are found in order; and an entry
-/// takes no more room than is said, in order much less.
+/// Promise: in any order of insertion, with several levels, all keys are found in order. An entry
+/// uses no more memory than documented, and much less if keys ascend.
 #[test]
 fn keys_may_come_in_any_order() {
     const COUNT: u64 = 60_000;
@@ -149,9 +149,8 @@ fn keys_may_come_in_any_order() {
     assert!(descending.max(inwards) < 200, "{descending} {inwards}");
 }
 
-/// Promise: keys that come behind a full leaf and before the next one, each less than the one
-/// before, share leaves, and so do versions of one key there. Each once had a leaf of its own, and
-/// an L0 was full four times as early.
+/// Promise: descending keys between a full leaf and the next one share leaves, and so do versions
+/// of one key there. They once had a leaf each, so that L0 was full four times as early.
 #[test]
 fn keys_behind_a_full_leaf_share_leaves() {
     const COUNT: u64 = 20_000;
@@ -168,7 +167,7 @@ fn keys_behind_a_full_leaf_share_leaves() {
     }
 }
 
-/// What is written while others read: of each version its key; and of each key its versions.
+/// Data written during reads: the key of each version, and the versions of each key.
 struct Writes {
     keys: Vec<Vec<u8>>,
     versions: BTreeMap<Vec<u8>, Vec<u64>>,
@@ -177,7 +176,7 @@ struct Writes {
 impl Writes {
     fn new(count: usize) -> Self {
         let numbers = random_numbers(5).take(count);
-        // Some in order, which split in another way, and some again and again.
+        // Some keys ascend, which splits differently, and some repeat.
         let keys = numbers.enumerate().map(|(index, number)| match number % 4 {
             0 => format!("z{index:08}").into_bytes(),
             1 => key_of(number >> 2),
@@ -196,7 +195,7 @@ impl Writes {
         Some(LogPosition(versions[before.checked_sub(1)?]))
     }
 
-    /// The keys from one on, ascending or descending, as they were.
+    /// Returns the keys from one on, ascending or descending, as of a position.
     fn from(&self, key: &[u8], is_back: bool, bound: u64) -> Vec<(&[u8], LogPosition)> {
         let seen = |(key, versions): (&'_ Vec<u8>, &'_ Vec<u64>)| {
             let newest = Self::newest(versions, bound)?;
@@ -212,7 +211,7 @@ impl Writes {
         }
     }
 
-    /// A reader that looks for any key, and around it.
+    /// Reads any key and its neighbors, and checks the results.
     fn check(&self, memtable: &Memtable, bound: u64, number: u64) {
         let key = &self.keys[number as usize % self.keys.len()];
         let found = memtable.get(key, LogPosition(bound));
@@ -238,8 +237,8 @@ impl Writes {
     }
 }
 
-/// Promise: who reads while another one writes sees exactly what was there at the place that he is
-/// bound to, by gets and walks both ways, whichever nodes are split meanwhile.
+/// Promise: a reader during writes sees exactly the state at its bound, by gets and iteration in
+/// both directions, whichever nodes are split meanwhile.
 #[test]
 fn readers_see_what_was_there() {
     let writes = Writes::new(150_000);

@@ -1,4 +1,4 @@
-//! L0's tree (MT1 to MT5): one writes, and readers wait for nobody.
+//! L0's tree: one writer, and readers that never wait. The parent module describes the protocol.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,50 +6,50 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::key::{Meta, Sought, Words};
-use super::node::{Change, Child, Inner, Key, Leaf, Order, SLOT_COUNT};
+use super::key::{Meta, SearchPosition, Words};
+use super::node::{Child, ChildChange, InnerNode, LeafNode, Order, SLOT_COUNT, SlotKey};
 use crate::place::LogPosition;
 use crate::prefetch::Span;
 
-/// A node with more children is split when it is made anew.
+/// Number of children from which a node is split when it is replaced.
 const CHILD_COUNT_MAX: usize = 11;
 
-/// Versions of keys, in order.
+/// Sorted tree of versions.
 #[derive(Debug)]
-pub(super) struct Tree {
-    /// Levels above the leaves, and the node on top: both in one word.
+pub(super) struct MemtableTree {
+    /// Height above the leaves and number of the root, in one word.
     root: AtomicU64,
-    leaves: Arena<Leaf, 3>,
-    inners: Arena<Inner, 3>,
+    leaves: Arena<LeafNode, 3>,
+    inners: Arena<InnerNode, 3>,
     words: Words,
-    /// What is given out of each.
-    writer: Mutex<Given>,
+    /// Allocation state of each arena.
+    writer: Mutex<AllocatedCounts>,
     size_bytes: AtomicUsize,
     entry_count: AtomicUsize,
-    /// What the records of all versions take in the log.
+    /// Size in the log of all versions' records, in bytes.
     log_size_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Given {
+struct AllocatedCounts {
     leaves: u32,
     inners: u32,
     words: u32,
 }
 
-/// The way to a leaf: inner nodes from the top, and the rank of the child in each.
+/// Path to a leaf: inner nodes from the root, and the child rank in each.
 type Path = SmallVec<[(u32, usize); 12]>;
 
-/// A version, in a leaf as it was when it was read.
+/// Version in a leaf, as the leaf was when it was read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct VersionPosition {
     pub(super) leaf: u32,
     order: Order,
     rank: usize,
-    pub(super) key: Key,
+    pub(super) key: SlotKey,
 }
 
-impl Tree {
+impl MemtableTree {
     pub(super) fn new() -> Self {
         let tree = Self {
             root: AtomicU64::new(0),
@@ -61,15 +61,15 @@ impl Tree {
             entry_count: AtomicUsize::new(0),
             log_size_bytes: AtomicU64::new(0),
         };
-        let mut given = Given::default();
-        let root = tree.new_leaf(&mut given, &[]);
+        let mut allocated = AllocatedCounts::default();
+        let root = tree.new_leaf(&mut allocated, &[]);
         tree.publish_root(0, root);
-        tree.note_size(&given, 0);
-        *tree.writer.lock().unwrap_or_else(PoisonError::into_inner) = given;
+        tree.note_size(&allocated, 0);
+        *tree.writer.lock().unwrap_or_else(PoisonError::into_inner) = allocated;
         tree
     }
 
-    /// Bytes of all that was given out, what nobody needs any more included.
+    /// Returns the bytes of all allocated memory, including replaced nodes.
     pub(super) fn size_bytes(&self) -> usize {
         self.size_bytes.load(Ordering::Relaxed)
     }
@@ -82,97 +82,97 @@ impl Tree {
         self.log_size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes a version in. One at a time; who inserts while another one does waits.
+    /// Inserts a version. Concurrent callers wait for each other.
     pub(super) fn insert(&self, key: &[u8], position: LogPosition, meta: Meta) {
-        let given = &mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let sought = Sought::new(key, position);
-        let (entry, next) = self.words.write(given.words, key, (position, meta));
-        given.words = next;
-        let own = Key {
-            head: sought.head,
+        let allocated = &mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let search = SearchPosition::new(key, position);
+        let (entry, next) = self.words.write(allocated.words, key, (position, meta));
+        allocated.words = next;
+        let own = SlotKey {
+            head: search.head,
             entry,
         };
         let mut path = Path::new();
-        let number = self.descend(&sought, |inner, rank| path.push((inner, rank)));
+        let number = self.descend(&search, |inner, rank| path.push((inner, rank)));
         let leaf = self.leaves.get(number);
-        let rank = self.rank(leaf, leaf.keys.order(), &sought);
-        if leaf.has_room() {
+        let rank = self.rank(leaf, leaf.keys.order(), &search);
+        if leaf.has_free_slot() {
             leaf.insert(rank, own);
         } else {
-            let change = self.split(given, number, (rank, own));
-            self.change(given, path, (number, change));
+            let change = self.split(allocated, number, (rank, own));
+            self.change(allocated, path, (number, change));
         }
-        self.note_size(given, self.entry_count() + 1);
+        self.note_size(allocated, self.entry_count() + 1);
         let log_size_bytes = self.log_size_bytes() + meta.record_size_bytes;
         self.log_size_bytes.store(log_size_bytes, Ordering::Relaxed);
     }
 
-    /// The first version that is not before a place.
-    pub(super) fn first_from(&self, sought: &Sought<'_>) -> Option<At> {
-        let mut number = self.descend(sought, |_, _| ());
+    /// Returns the first version that is not before a search position.
+    pub(super) fn first_from(&self, search: &SearchPosition<'_>) -> Option<VersionPosition> {
+        let mut number = self.descend(search, |_, _| ());
         loop {
             let leaf = self.leaves.get(number);
             let order = leaf.keys.order();
-            let rank = self.rank(leaf, order, sought);
+            let rank = self.rank(leaf, order, search);
             if let Some(at) = self.at(number, order, rank) {
                 return Some(at);
             }
-            // Mostly there is one search more at the most: the node above may not have named a leaf
-            // yet that is behind this one already.
+            // Mostly at most one more search: the parent may not name a leaf yet that already
+            // follows this one.
             number = leaf.next()?;
         }
     }
 
-    /// The last version that is before a place.
-    pub(super) fn last_before(&self, sought: &Sought<'_>) -> Option<At> {
-        let number = self.descend(sought, |_, _| ());
+    /// Returns the last version before a search position.
+    pub(super) fn last_before(&self, search: &SearchPosition<'_>) -> Option<VersionPosition> {
+        let number = self.descend(search, |_, _| ());
         let leaf = self.leaves.get(number);
         let order = leaf.keys.order();
-        let rank = self.rank(leaf, order, sought);
-        // The least one of a leaf is before it, or this is the first leaf (MT4).
+        let rank = self.rank(leaf, order, search);
+        // The leaf's least entry is before the position, or this is the first leaf.
         self.at(number, order, rank.checked_sub(1)?)
     }
 
-    pub(super) fn first(&self) -> Option<At> {
-        let leaf = self.end_leaf(Inner::first);
+    pub(super) fn first(&self) -> Option<VersionPosition> {
+        let leaf = self.end_leaf(InnerNode::first);
         self.at_or_behind(leaf, self.leaves.get(leaf).keys.order(), 0)
     }
 
-    pub(super) fn last(&self) -> Option<At> {
-        let leaf = self.end_leaf(Inner::last);
+    pub(super) fn last(&self) -> Option<VersionPosition> {
+        let leaf = self.end_leaf(InnerNode::last);
         let order = self.leaves.get(leaf).keys.order();
         self.at(leaf, order, order.count().checked_sub(1)?)
     }
 
-    /// The version behind another one.
-    pub(super) fn behind(&self, at: &At) -> Option<At> {
+    /// Returns the version behind another one.
+    pub(super) fn behind(&self, at: &VersionPosition) -> Option<VersionPosition> {
         self.at_or_behind(at.leaf, at.order, at.rank + 1)
     }
 
-    /// The version before another one in the same leaf, if there is one.
-    pub(super) fn before_in_leaf(&self, at: &At) -> Option<At> {
+    /// Returns the version before another one in the same leaf, if any.
+    pub(super) fn before_in_leaf(&self, at: &VersionPosition) -> Option<VersionPosition> {
         self.at(at.leaf, at.order, at.rank.checked_sub(1)?)
     }
 
-    /// Where the record of a version is, and what is said of it.
-    pub(super) fn place(&self, at: &At) -> (LogPosition, Meta) {
+    /// Returns the log position and properties of a version.
+    pub(super) fn place(&self, at: &VersionPosition) -> (LogPosition, Meta) {
         self.words.place(at.key.entry)
     }
 
-    /// Whether a version is of this key.
-    pub(super) fn is_of(&self, at: &At, sought: &Sought<'_>) -> bool {
-        self.words.is_of(at.key, sought)
+    /// Returns true if a version belongs to the searched key.
+    pub(super) fn is_of(&self, at: &VersionPosition, search: &SearchPosition<'_>) -> bool {
+        self.words.is_of(at.key, search)
     }
 
-    /// Puts a version's key into a buffer, in the place of what that had.
-    pub(super) fn read_key(&self, at: &At, to: &mut Vec<u8>) {
+    /// Copies a version's key into a buffer, replacing its contents.
+    pub(super) fn read_key(&self, at: &VersionPosition, to: &mut Vec<u8>) {
         let (_, meta) = self.place(at);
         self.words.read_key(at.key, meta.key_size_bytes, to);
     }
 
-    /// Asks the processor for what is elsewhere of the entries of a version's leaf, and for the
-    /// leaf behind: for who goes through them all.
-    pub(super) fn prefetch_leaf(&self, at: &At) {
+    /// Prefetches the separately stored parts of a leaf's entries, and the next leaf: for iteration
+    /// over all of them.
+    pub(super) fn prefetch_leaf(&self, at: &VersionPosition) {
         let leaf = self.leaves.get(at.leaf);
         if let Some(next) = leaf.next() {
             Span::of(self.leaves.some(next, 1)).prefetch();
@@ -183,13 +183,13 @@ impl Tree {
         }
     }
 
-    fn rank(&self, leaf: &Leaf, order: Order, sought: &Sought<'_>) -> usize {
+    fn rank(&self, leaf: &LeafNode, order: Order, search: &SearchPosition<'_>) -> usize {
         leaf.keys
-            .rank(order, 0, |key| self.words.is_before(key, sought))
+            .rank(order, 0, |key| self.words.is_before(key, search))
     }
 
-    fn at(&self, leaf: u32, order: Order, rank: usize) -> Option<At> {
-        (rank < order.count()).then(|| At {
+    fn at(&self, leaf: u32, order: Order, rank: usize) -> Option<VersionPosition> {
+        (rank < order.count()).then(|| VersionPosition {
             leaf,
             order,
             rank,
@@ -197,8 +197,9 @@ impl Tree {
         })
     }
 
-    /// The version of a rank, or the first one of the next leaf. (None but the only leaf is empty.)
-    fn at_or_behind(&self, leaf: u32, order: Order, rank: usize) -> Option<At> {
+    /// Returns the version at a rank, or the first one of the next leaf. (Only a tree with a single
+    /// leaf has an empty one.)
+    fn at_or_behind(&self, leaf: u32, order: Order, rank: usize) -> Option<VersionPosition> {
         self.at(leaf, order, rank).or_else(|| {
             let next = self.leaves.get(leaf).next()?;
             self.at(next, self.leaves.get(next).keys.order(), 0)
@@ -215,40 +216,45 @@ impl Tree {
         self.root.store(root, Ordering::Release);
     }
 
-    /// The leaf that has what is before a place and nearest to it, of all that was inserted when
-    /// this began.
-    fn descend(&self, sought: &Sought<'_>, mut pass: impl FnMut(u32, usize)) -> u32 {
+    /// Returns the leaf with the versions right before a search position, among all that were
+    /// inserted before this call.
+    fn descend(&self, search: &SearchPosition<'_>, mut pass: impl FnMut(u32, usize)) -> u32 {
         let (height, mut node) = self.root();
         for _ in 0..height {
             let inner = self.inners.get(node);
-            let (rank, child) = inner.find(|key| self.words.is_before(key, sought));
+            let (rank, child) = inner.find(|key| self.words.is_before(key, search));
             pass(node, rank);
             node = child;
         }
         node
     }
 
-    fn end_leaf(&self, which: impl Fn(&Inner) -> u32) -> u32 {
+    fn end_leaf(&self, which: impl Fn(&InnerNode) -> u32) -> u32 {
         let (height, root) = self.root();
         (0..height).fold(root, |node, _| which(self.inners.get(node)))
     }
 
-    fn new_leaf(&self, given: &mut Given, keys: &[Key]) -> u32 {
-        let number = self.leaves.make_room(given.leaves, 1);
-        given.leaves = number + 1;
+    fn new_leaf(&self, allocated: &mut AllocatedCounts, keys: &[SlotKey]) -> u32 {
+        let number = self.leaves.allocate(allocated.leaves, 1);
+        allocated.leaves = number + 1;
         self.leaves.get(number).fill(keys);
         number
     }
 
-    fn new_inner(&self, given: &mut Given, children: &[Child]) -> u32 {
-        let number = self.inners.make_room(given.inners, 1);
-        given.inners = number + 1;
+    fn new_inner(&self, allocated: &mut AllocatedCounts, children: &[Child]) -> u32 {
+        let number = self.inners.allocate(allocated.inners, 1);
+        allocated.inners = number + 1;
         self.inners.get(number).fill(children);
         number
     }
 
-    /// MT3: the keys of a full leaf and one more, in two leaves; the full one stays as it is.
-    fn split(&self, given: &mut Given, number: u32, (rank, own): (usize, Key)) -> Change {
+    /// Splits the keys of a full leaf and one more into two leaves; the full leaf is not changed.
+    fn split(
+        &self,
+        allocated: &mut AllocatedCounts,
+        number: u32,
+        (rank, own): (usize, SlotKey),
+    ) -> ChildChange {
         let leaf = self.leaves.get(number);
         let next = leaf.next();
         let is_next_sparse = next.is_some_and(|next| {
@@ -256,14 +262,14 @@ impl Tree {
             keys.order().count() < SLOT_COUNT / 2
         });
         let (left, right, first) = if rank == SLOT_COUNT && !is_next_sparse {
-            // Keys that come in order fill one leaf after the other. Those that come in the other
-            // order behind a full leaf would each have one of their own.
-            (None, self.new_leaf(given, &[own]), own)
+            // Ascending keys fill one leaf after the other. Descending keys behind a full leaf
+            // would each get a leaf of their own.
+            (None, self.new_leaf(allocated, &[own]), own)
         } else {
             let all = leaf.keys_with(rank, own);
             let (low, high) = all.split_at(all.len() / 2);
-            let left = self.new_leaf(given, low);
-            (Some(left), self.new_leaf(given, high), high[0])
+            let left = self.new_leaf(allocated, low);
+            (Some(left), self.new_leaf(allocated, high), high[0])
         };
         let behind = self.leaves.get(right);
         behind.set_next(next);
@@ -286,11 +292,16 @@ impl Tree {
             key: first,
             node: right,
         });
-        Change { left, right }
+        ChildChange { left, right }
     }
 
-    /// MT3: has the nodes on the way name what has come in the place of a child, from below.
-    fn change(&self, given: &mut Given, mut path: Path, (mut child, mut change): (u32, Change)) {
+    /// Updates the parents of a replaced child, from the leaf up.
+    fn change(
+        &self,
+        allocated: &mut AllocatedCounts,
+        mut path: Path,
+        (mut child, mut change): (u32, ChildChange),
+    ) {
         while let Some((number, rank)) = path.pop() {
             let inner = self.inners.get(number);
             if inner.change(rank, &change) {
@@ -303,12 +314,12 @@ impl Tree {
             } else {
                 all.split_at(count / 2)
             };
-            let left = Some(self.new_inner(given, low));
+            let left = Some(self.new_inner(allocated, low));
             let right = high.first().map(|first| Child {
                 key: first.key,
-                node: self.new_inner(given, high),
+                node: self.new_inner(allocated, high),
             });
-            (child, change) = (number, Change { left, right });
+            (child, change) = (number, ChildChange { left, right });
         }
         let (height, _) = self.root();
         let left = change.left.unwrap_or(child);
@@ -317,17 +328,17 @@ impl Tree {
             return;
         };
         let left = Child {
-            key: Key::NOTHING,
+            key: SlotKey::NOTHING,
             node: left,
         };
-        let root = self.new_inner(given, &[left, right]);
+        let root = self.new_inner(allocated, &[left, right]);
         self.publish_root(height + 1, root);
     }
 
-    fn note_size(&self, given: &Given, entry_count: usize) {
-        let size_bytes = given.leaves as usize * size_of::<Leaf>()
-            + given.inners as usize * size_of::<Inner>()
-            + given.words as usize * size_of::<u64>();
+    fn note_size(&self, allocated: &AllocatedCounts, entry_count: usize) {
+        let size_bytes = allocated.leaves as usize * size_of::<LeafNode>()
+            + allocated.inners as usize * size_of::<InnerNode>()
+            + allocated.words as usize * size_of::<u64>();
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
         self.entry_count.store(entry_count, Ordering::Relaxed);
     }

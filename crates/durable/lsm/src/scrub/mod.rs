@@ -1,16 +1,16 @@
-//! Scrubbing: looks for bits that have flipped before somebody needs what they are in (SC1 to SC9
-//! of `docs/lsm.md`).
+//! Scrubbing: reading the devices to find flipped bits before the data is needed.
 //!
-//! A [`Scrub`] is a place in what an engine, or a follower, has on its devices; each step reads up
-//! to 2 MiB from there on and checks all sums in it. How often there is a step is the caller's
-//! affair.
+//! A [`Scrub`] is a position in the data of an engine or a follower. Each step reads up to 2 MiB
+//! from there and verifies all checksums in it. The caller chooses the rate of steps.
 //!
-//! | module | what it holds |
+//! `docs/explanation/lsm.md` describes it under *Scrubbing*.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `whole` | what is scrubbed, as it is at a moment |
-//! | `segment` | one log segment; a record larger than that |
-//! | `trees` | trees of a follower, which nobody else has open |
-//! | `verified` | what steps have found to be valid, to be compared with a follower's copy |
+//! | `whole` | data to be scrubbed, at one moment |
+//! | `segment` | checking one log segment; a record larger than that |
+//! | `trees` | trees of a follower, which nothing else has open |
+//! | `verified` | valid pieces, for comparison with a follower's copy |
 
 mod segment;
 #[cfg(test)]
@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 pub(crate) use self::trees::OpenedTrees;
 pub use self::verified::{PieceName, VerifiedPiece};
-pub(crate) use self::whole::{Seen, Whole};
+pub(crate) use self::whole::{ScrubView, Whole};
 
-use self::segment::{Large, Part, check_segment};
+use self::segment::{ScrubbedLargeRecord, SegmentCheck, check_segment};
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::log::damaged;
@@ -39,17 +39,18 @@ use crate::place::{
 use crate::tree::check_blocks;
 use crate::version::LiveTree;
 
-/// A place in what is scrubbed; one for each engine or follower. Another run may begin anew: it is
-/// nowhere but in memory.
+/// Position of a scrub, and its counters; one per engine or follower. It is in memory only, so a
+/// restart begins a new round.
 #[derive(Debug, Default)]
 pub struct Scrub {
-    place: Place,
-    /// What comes later than the round began waits for the next one (SC5).
+    place: ScrubPosition,
+    /// Last log segment of the round; later ones are left to the next round. `tree_end` does the
+    /// same for trees.
     log_last: LogNumber,
     tree_end: TreeId,
-    large: Option<Box<Large>>,
-    /// SC6: a record that could not be read in front of this segment may go on in it.
-    unsure: Option<LogNumber>,
+    large: Option<Box<ScrubbedLargeRecord>>,
+    /// Segment that may continue a record which could not be read in the segment before.
+    possible_continuation: Option<LogNumber>,
     buffer: Vec<u8>,
     opened: OpenedTrees,
     counts: ScrubCounts,
@@ -57,16 +58,16 @@ pub struct Scrub {
     verified: VecDeque<VerifiedPiece>,
 }
 
-/// SC6: which byte of which file is damaged, in words, as far as that can be told: where the record
-/// begins, or the block.
-pub(crate) fn place_of_damage(whole: &dyn Whole, error: &LsmError) -> Option<String> {
+/// Returns the file and byte of corruption in words, if they are known: the beginning of the
+/// record, or the block.
+pub(crate) fn corruption_place(whole: &dyn Whole, error: &LsmError) -> Option<String> {
     match error {
-        LsmError::DamagedLog { position, .. } => {
+        LsmError::CorruptLog { position, .. } => {
             let segments = whole.log().segments();
             let segment = segments.place(position.number()).ok()?;
             Some(segments.device.byte_text(segment, position.offset() as u64))
         }
-        LsmError::DamagedTree { tree, block, .. } => {
+        LsmError::CorruptTree { tree, block, .. } => {
             let device = whole.tree_device();
             whole.manifest().with_state(|state| {
                 let mut entries = state.levels.iter().flatten();
@@ -78,41 +79,41 @@ pub(crate) fn place_of_damage(whole: &dyn Whole, error: &LsmError) -> Option<Str
     }
 }
 
-/// Where a block of a tree begins, in words; `None`: the tree does not have it.
+/// Returns the place of a tree's block in words; `None` if the tree does not have it.
 pub(crate) fn block_text(device: &Device, tree: &TreeEntry, block: BlockNumber) -> Option<String> {
     let segment = tree.segments.get(block.segment_index())?;
     Some(device.byte_text(*segment, block.offset()))
 }
 
-/// What comes next.
+/// Position of the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    /// A round.
+enum ScrubPosition {
+    /// Beginning of a round.
     #[default]
     Start,
-    /// Log segments from this one on.
+    /// Log segments, from this one on.
     Log(LogNumber),
-    /// Trees from this one on; of that one, from this one of its segments on.
+    /// Trees, from this one on; within it, from the segment with this index on.
     Trees(TreeId, usize),
 }
 
-/// What a step has done.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// What it has read.
+    /// Number of bytes read.
     pub read_size_bytes: u64,
-    /// Everything was looked at: the next step begins anew.
+    /// Whether the round is complete, so that the next step begins a new one.
     pub is_round_over: bool,
 }
 
-/// What all steps have done.
+/// Counters of all steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCounts {
-    /// Rounds that are over.
+    /// Number of complete rounds.
     pub round_count: u64,
-    /// What they have read.
+    /// Number of bytes read.
     pub read_size_bytes: u64,
-    /// Steps that have found damage, or what cannot be read.
+    /// Number of steps that found corruption or data that cannot be read.
     pub damaged_count: u64,
     /// Size of the log segments and trees of the current round, in bytes.
     pub round_size_bytes: u64,
@@ -121,17 +122,17 @@ pub struct ScrubCounts {
 }
 
 impl Scrub {
-    /// At the beginning.
+    /// Creates a scrub at the beginning.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What all steps have done.
+    /// Returns the counters of all steps.
     pub const fn counts(&self) -> ScrubCounts {
         self.counts
     }
 
-    /// Does a step. After damage the next one goes on behind it.
+    /// Does a step. After corruption, the next step continues behind it.
     pub(crate) fn step(&mut self, whole: &dyn Whole) -> Result<Scrubbed, LsmError> {
         let before = self.counts.read_size_bytes;
         let stepped = self.look(whole);
@@ -146,51 +147,52 @@ impl Scrub {
         })
     }
 
-    /// RP10: all damage of the log that there is now, and is needed: the first one of each segment.
-    pub(crate) fn damage_of_log(whole: &dyn Whole) -> Result<Vec<LsmError>, LsmError> {
+    /// Returns all corruption of the currently needed log: the first error of each segment. A base
+    /// needs it (REPLICATION-10).
+    pub(crate) fn log_corruption(whole: &dyn Whole) -> Result<Vec<LsmError>, LsmError> {
         let mut scrub = Self::new();
         let mut damage = Vec::new();
         loop {
             let is_over = match scrub.look(whole) {
                 Ok(is_over) => is_over,
-                Err(error @ LsmError::DamagedLog { .. }) => {
+                Err(error @ LsmError::CorruptLog { .. }) => {
                     damage.push(error);
                     false
                 }
                 Err(error) => return Err(error),
             };
-            let is_behind = scrub.large.is_none() && !matches!(scrub.place, Place::Log(_));
+            let is_behind = scrub.large.is_none() && !matches!(scrub.place, ScrubPosition::Log(_));
             if is_over || is_behind {
                 return Ok(damage);
             }
         }
     }
 
-    /// True: the round is over.
+    /// Does a step; returns true if the round is complete.
     fn look(&mut self, whole: &dyn Whole) -> Result<bool, LsmError> {
-        let seen = whole.see(&mut self.opened)?;
-        if self.place == Place::Start {
+        let seen = whole.current_view(&mut self.opened)?;
+        if self.place == ScrubPosition::Start {
             self.log_last = seen.log_end.number();
             let ids = seen.trees.iter().map(|it| it.entry().id);
             self.tree_end = TreeId(ids.max().map_or(0, |it| it.0 + 1));
-            self.place = Place::Log(LogNumber(0));
-            self.unsure = None;
+            self.place = ScrubPosition::Log(LogNumber(0));
+            self.possible_continuation = None;
             self.measure(whole, &seen);
         }
         if let Some(large) = self.large.take() {
-            return self.go_on(whole, &seen, large).map(|()| false);
+            return self.check_large(whole, &seen, large).map(|()| false);
         }
-        if let Place::Log(from) = self.place {
+        if let ScrubPosition::Log(from) = self.place {
             let next = seen.next_segment(whole.log(), from);
             if let Some(number) = next.filter(|it| *it <= self.log_last) {
-                self.place = Place::Log(number.next());
+                self.place = ScrubPosition::Log(number.next());
                 self.pass(whole, (from, number));
                 return self.check_log(whole, &seen, number).map(|()| false);
             }
-            self.place = Place::Trees(TreeId(0), 0);
+            self.place = ScrubPosition::Trees(TreeId(0), 0);
             self.pass(whole, (from, self.log_last));
         }
-        let Place::Trees(from, index) = self.place else {
+        let ScrubPosition::Trees(from, index) = self.place else {
             unreachable!("the log is behind it");
         };
         let ids = |it: &&Arc<LiveTree>| (from..self.tree_end).contains(&it.entry().id);
@@ -199,15 +201,15 @@ impl Scrub {
             let index = if tree.entry().id == from { index } else { 0 };
             return self.check_tree(whole, tree, index).map(|()| false);
         }
-        self.place = Place::Start;
+        self.place = ScrubPosition::Start;
         self.opened.forget_unreadable();
         self.counts.round_count += 1;
         self.counts.passed_size_bytes = self.counts.round_size_bytes;
         Ok(true)
     }
 
-    /// Measures what a round that begins is to look at.
-    fn measure(&mut self, whole: &dyn Whole, seen: &Seen) {
+    /// Measures the data of a new round.
+    fn measure(&mut self, whole: &dyn Whole, seen: &ScrubView) {
         let segments = whole.log().segments().numbers(LogNumber(0)..=self.log_last);
         let blocks = seen.trees.iter();
         let blocks = blocks.map(|it| u64::from(it.entry().shape.block_count));
@@ -231,11 +233,11 @@ impl Scrub {
         counts.passed_size_bytes = passed.min(counts.round_size_bytes);
     }
 
-    /// SC2: one log segment in which records begin, as far as it is written.
+    /// Checks one log segment in which records begin, up to its written end.
     fn check_log(
         &mut self,
         whole: &dyn Whole,
-        seen: &Seen,
+        seen: &ScrubView,
         number: LogNumber,
     ) -> Result<(), LsmError> {
         let end = seen.end_in(number).min(whole.ended_at(number));
@@ -245,23 +247,23 @@ impl Scrub {
         let segments = whole.log().segments();
         let segment = match segments.place(number) {
             Ok(segment) => segment,
-            // It became free, or something leads to what is not there.
+            // The segment became free, or a reference to it is wrong.
             Err(error) => {
-                let is_needed = whole.see(&mut self.opened)?.needs(number);
+                let is_needed = whole.current_view(&mut self.opened)?.needs(number);
                 return if is_needed { Err(error) } else { Ok(()) };
             }
         };
-        let was_unsure = self.unsure.replace(number.next()) == Some(number);
+        let was_unsure = self.possible_continuation.replace(number.next()) == Some(number);
         self.read_log(whole, segment, end)?;
         let checked = check_segment(&self.buffer, segments.engine, (number, segment));
         match &checked {
-            Ok(_) => self.unsure = None,
-            // It is no segment in which records begin, as far as anybody can tell.
+            Ok(_) => self.possible_continuation = None,
+            // Possibly no record begins in this segment.
             Err(error) if was_unsure && is_of_first_record(error) => return Ok(()),
             Err(_) => {}
         }
         match checked {
-            Ok(Part::Whole { end }) => {
+            Ok(SegmentCheck::Whole { end }) => {
                 if self.is_comparing && seen.is_closed(number) {
                     let counted = &self.buffer[..end];
                     let piece = VerifiedPiece::log(number, number, counted);
@@ -269,39 +271,39 @@ impl Scrub {
                 }
                 Ok(())
             }
-            Ok(Part::GoesOn(mut large)) => {
+            Ok(SegmentCheck::GoesOn(mut large)) => {
                 self.keep_part(seen, &mut large, number);
                 self.large = Some(large);
                 Ok(())
             }
-            Ok(Part::NotAll(_)) if seen.can_go_on => Ok(()),
-            Ok(Part::NotAll(error)) | Err(error) => {
+            Ok(SegmentCheck::NotAll(_)) if seen.may_be_incomplete => Ok(()),
+            Ok(SegmentCheck::NotAll(error)) | Err(error) => {
                 self.confirm(whole, (number, (number, segment)), error)
             }
         }
     }
 
-    /// SC2: the next segment of a record that is larger than one.
-    fn go_on(
+    /// Checks the next segment of a record larger than a segment.
+    fn check_large(
         &mut self,
         whole: &dyn Whole,
-        seen: &Seen,
-        mut large: Box<Large>,
+        seen: &ScrubView,
+        mut large: Box<ScrubbedLargeRecord>,
     ) -> Result<(), LsmError> {
         let number = large.next;
         let end = large.end_in_next();
         let place = whole.log().segments().place(number);
         let Some(segment) = place.ok().filter(|_| seen.end_in(number) >= end) else {
-            self.place = Place::Log(number);
-            if seen.can_go_on {
+            self.place = ScrubPosition::Log(number);
+            if seen.may_be_incomplete {
                 return Ok(());
             }
             let error = damaged(large.position(), "the record does not go on");
             let head = large.position().number();
             return self.confirm(whole, (head, (head, large.segment)), error);
         };
-        // Whatever becomes of it: in the others no record begins.
-        self.place = Place::Log(large.end());
+        // Whatever the result is, no record begins in the other segments of this one.
+        self.place = ScrubPosition::Log(large.end());
         self.add_passed(SEGMENT_SIZE_BYTES);
         self.read_log(whole, segment, end)?;
         let head = large.position().number();
@@ -322,8 +324,8 @@ impl Scrub {
         }
     }
 
-    /// Keeps what was read of a large record, which is valid if all of it is.
-    fn keep_part(&self, seen: &Seen, large: &mut Large, number: LogNumber) {
+    /// Keeps the piece of a large record; it is valid only if the whole record is.
+    fn keep_part(&self, seen: &ScrubView, large: &mut ScrubbedLargeRecord, number: LogNumber) {
         if self.is_comparing && seen.is_closed(number) {
             let head = large.position().number();
             let piece = VerifiedPiece::log(number, head, &self.buffer);
@@ -343,15 +345,15 @@ impl Scrub {
         device.read(segment, 0, &mut self.buffer)
     }
 
-    /// SC4: damage of what was still there, and needed, when it had been read, is damage; of a
-    /// segment that became free meanwhile it is none. `head` is where its record, or it, begins.
+    /// Confirms corruption: it counts only if the segment, after the read, is still at its place
+    /// and needed. `head` is the segment in which the record begins.
     fn confirm(
         &mut self,
         whole: &dyn Whole,
         (head, (number, segment)): (LogNumber, (LogNumber, SegmentId)),
         error: LsmError,
     ) -> Result<(), LsmError> {
-        let seen = whole.see(&mut self.opened)?;
+        let seen = whole.current_view(&mut self.opened)?;
         let place = whole.log().segments().place(number);
         if place.is_ok_and(|it| it == segment) && seen.needs(head) {
             return Err(error);
@@ -359,7 +361,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// SC3: the blocks of one of a tree's segments. They stay as long as somebody has the tree.
+    /// Checks the blocks of one of a tree's segments. They stay while the step holds the tree.
     fn check_tree(
         &mut self,
         whole: &dyn Whole,
@@ -371,9 +373,9 @@ impl Scrub {
         let left = u64::from(entry.shape.block_count).saturating_sub(first);
         let count = left.min(u64::from(SEGMENT_SIZE_BLOCKS));
         self.place = if left > count {
-            Place::Trees(entry.id, index + 1)
+            ScrubPosition::Trees(entry.id, index + 1)
         } else {
-            Place::Trees(TreeId(entry.id.0 + 1), 0)
+            ScrubPosition::Trees(TreeId(entry.id.0 + 1), 0)
         };
         let Some(segment) = entry.segments.get(index).filter(|_| count > 0) else {
             return Ok(());
@@ -393,7 +395,7 @@ impl Scrub {
 
 fn is_of_first_record(error: &LsmError) -> bool {
     let begin = SEGMENT_HEADER_SIZE_BYTES;
-    matches!(error, LsmError::DamagedLog { position, .. } if position.offset() == begin)
+    matches!(error, LsmError::CorruptLog { position, .. } if position.offset() == begin)
 }
 
 const _: () = assert!(SEGMENT_SIZE_BYTES == SEGMENT_SIZE_BLOCKS as u64 * BLOCK_SIZE_BYTES as u64);

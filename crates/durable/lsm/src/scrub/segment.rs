@@ -1,46 +1,45 @@
-//! One log segment: its header, and all records that begin in it (SC2).
+//! Checking one log segment: its header, and all records that begin in it.
 
 use super::verified::VerifiedPiece;
 use crate::error::LsmError;
 use crate::log::damaged;
-use crate::log::part_sum::PartSum;
+use crate::log::part_sum::PartialRecordSum;
 use crate::log::record::{
     EngineId, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordView,
     SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
 };
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 
-/// What a segment is.
+/// Result of checking a segment.
 #[derive(Debug)]
-pub(super) enum Part {
-    /// All of its records are whole. Nothing behind this offset counts.
+pub(super) enum SegmentCheck {
+    /// All records are valid. Bytes behind this offset do not count.
     Whole { end: usize },
-    /// It has one, which goes on in the next segments.
-    GoesOn(Box<Large>),
-    /// It has one that would go on in the next segments, and this one is not full: damage, unless
-    /// the rest is to come.
+    /// A record is valid so far and continues in the next segments.
+    GoesOn(Box<ScrubbedLargeRecord>),
+    /// A record would continue in the next segments, but this segment is not full. This is
+    /// corruption, unless the rest has yet to arrive.
     NotAll(LsmError),
 }
 
-/// A record that no segment is large enough for (VL3), as far as it was read.
+/// Record larger than a segment, of which a part was read.
 #[derive(Debug)]
-pub(super) struct Large {
-    sum: PartSum,
-    /// Where the segment is in which it begins.
+pub(super) struct ScrubbedLargeRecord {
+    sum: PartialRecordSum,
+    /// Device segment in which the record begins.
     pub(super) segment: SegmentId,
-    /// The segment that it goes on in.
+    /// Log segment in which the record continues.
     pub(super) next: LogNumber,
-    /// Its segments so far, for whoever compares them with a follower's when the record is known to
-    /// be valid.
+    /// Segments read so far. They are compared with a follower's when the whole record is valid.
     pub(super) pieces: Vec<VerifiedPiece>,
 }
 
-/// Checks what a segment has on the device.
+/// Checks the bytes of a segment on the device.
 pub(super) fn check_segment(
     bytes: &[u8],
     engine: EngineId,
     (number, segment): (LogNumber, SegmentId),
-) -> Result<Part, LsmError> {
+) -> Result<SegmentCheck, LsmError> {
     check_header(bytes, engine, number)?;
     let mut at = SEGMENT_HEADER_SIZE_BYTES;
     while at < bytes.len() && at + RECORD_HEADER_SIZE_BYTES <= SEGMENT_SIZE_BYTES as usize {
@@ -57,11 +56,11 @@ pub(super) fn check_segment(
             }
             if bytes.len() < SEGMENT_SIZE_BYTES as usize {
                 let error = damaged(position, "the record does not go on");
-                return Ok(Part::NotAll(error));
+                return Ok(SegmentCheck::NotAll(error));
             }
-            let mut sum = PartSum::begin(position, (expected, header));
+            let mut sum = PartialRecordSum::begin(position, (expected, header));
             sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
-            return Ok(Part::GoesOn(Box::new(Large {
+            return Ok(SegmentCheck::GoesOn(Box::new(ScrubbedLargeRecord {
                 sum,
                 segment,
                 next: number.next(),
@@ -76,7 +75,7 @@ pub(super) fn check_segment(
             break;
         }
     }
-    Ok(Part::Whole { end: at })
+    Ok(SegmentCheck::Whole { end: at })
 }
 
 fn check_header(bytes: &[u8], engine: EngineId, number: LogNumber) -> Result<(), LsmError> {
@@ -88,24 +87,24 @@ fn check_header(bytes: &[u8], engine: EngineId, number: LogNumber) -> Result<(),
     Ok(())
 }
 
-impl Large {
-    /// Where it begins.
+impl ScrubbedLargeRecord {
+    /// Returns the position of the record.
     pub(super) const fn position(&self) -> LogPosition {
         self.sum.position()
     }
 
-    /// Up to where it is in the next segment.
+    /// Returns the end of the record's part in the next segment, as an offset.
     pub(super) fn end_in_next(&self) -> usize {
         SEGMENT_HEADER_SIZE_BYTES + self.sum.left_size_bytes().min(PAYLOAD_SIZE_BYTES)
     }
 
-    /// The first segment behind it.
+    /// Returns the first log segment behind the record.
     pub(super) fn end(&self) -> LogNumber {
         let count = self.sum.left_size_bytes().div_ceil(PAYLOAD_SIZE_BYTES);
         LogNumber(self.next.0 + count as u64)
     }
 
-    /// Takes in what the next segment has of it; true: that was all.
+    /// Takes the record's part in the next segment; returns true if the record is complete.
     pub(super) fn take(&mut self, bytes: &[u8], engine: EngineId) -> Result<bool, LsmError> {
         check_header(bytes, engine, self.next)?;
         self.sum.add(&bytes[SEGMENT_HEADER_SIZE_BYTES..]);

@@ -1,4 +1,4 @@
-//! Trees of a follower to which they are sent: nobody reads them there, so nobody has them open.
+//! Trees of a follower that receives them: nothing reads them there, so only a scrub opens them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::place::{BLOCK_SIZE_BYTES, TreeId};
 use crate::tree::Tree;
 use crate::version::{Garbage, LiveTree, LogPins};
 
-/// Trees that were opened to see where they lead to.
+/// Trees that were opened for their references.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedTrees {
     trees: BTreeMap<TreeId, Arc<LiveTree>>,
-    /// Those whose references are damaged, which was told in this round.
+    /// Trees with corrupted references, which was already reported in this round.
     unreadable: BTreeSet<TreeId>,
-    /// What was read of references.
+    /// Bytes of references that were read.
     pub(super) read_size_bytes: u64,
 }
 
 impl OpenedTrees {
-    /// The trees that a manifest names; opens those that are new.
+    /// Returns the trees that a manifest names; opens the new ones.
     ///
     /// # Errors
-    /// One cannot be read. The next time it is left out, until the round is over.
+    /// A tree cannot be read. It is skipped until the round is complete.
     pub(crate) fn named_by(
         &mut self,
         manifest: &Manifest,
@@ -57,7 +57,7 @@ impl OpenedTrees {
         Ok(self.trees.values().cloned().collect())
     }
 
-    /// What cannot be read is told again in the next round.
+    /// Forgets unreadable trees, so that the next round reports them again.
     pub(super) fn forget_unreadable(&mut self) {
         self.unreadable.clear();
     }
@@ -72,7 +72,7 @@ fn open(entry: TreeEntry, device: &Arc<Device>) -> Result<Arc<LiveTree>, LsmErro
     let cache = Arc::new(BlockCache::new(0));
     let tree = Arc::new(Tree::new(entry.id, entry.shape, source, cache));
     let references = tree.references()?;
-    // Nothing becomes free by these: a follower frees what it is told to.
+    // Dropping these trees frees nothing: a follower frees what its primary orders.
     let owners = (Arc::new(Garbage::default()), Arc::new(LogPins::default()));
     let of = (owners.0, &owners.1);
     Ok(Arc::new(LiveTree::new((tree, entry), references, of)))

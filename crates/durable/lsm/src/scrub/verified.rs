@@ -1,5 +1,4 @@
-//! Pieces of an engine's files whose own checksums are right, for whoever compares them with a
-//! follower's copy (SC8).
+//! Verified pieces of an engine's files, for comparison with a follower's copy.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,34 +6,34 @@ use super::Scrub;
 use crate::place::{LogNumber, TreeId};
 use crate::written::WrittenSum;
 
-/// A piece of a copy that a primary and its followers have in common: up to 2 MiB.
+/// Name of a piece that a primary and its followers share: up to 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PieceName {
-    /// A closed log segment.
+    /// Closed log segment.
     Log {
-        /// Its number.
+        /// Number of the log segment.
         number: LogNumber,
     },
-    /// A segment of a tree.
+    /// Segment of a tree.
     Tree {
-        /// The tree.
+        /// Id of the tree.
         id: TreeId,
         /// Index of the segment in the tree.
         index: usize,
     },
 }
 
-/// A piece that a [`Scrub`] has read from the engine's disk and found to be valid.
+/// Piece that a [`Scrub`] has read from the engine's disk and found to be valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedPiece {
     /// Name of the piece.
     pub name: PieceName,
-    /// Log segment in which the record begins that goes on in this one: the piece is needed as
-    /// long as that segment is. The piece's own number for every other log segment.
+    /// Log segment in which the record begins that continues in this one; the piece is needed while
+    /// that segment is. For every other log segment, its own number.
     pub(crate) head: LogNumber,
-    /// Length and checksum of the bytes, from the first one on, that count: those behind the last
-    /// record of a log segment do not.
+    /// Length and checksum of the bytes that count; those behind the last record of a log segment
+    /// do not.
     pub sum: WrittenSum,
 }
 
@@ -57,8 +56,8 @@ impl VerifiedPiece {
 }
 
 impl Scrub {
-    /// Sets whether the pieces that steps verify are kept for
-    /// [`take_verified`](Self::take_verified): a checksum of each.
+    /// Sets whether steps keep checksums of verified pieces for
+    /// [`take_verified`](Self::take_verified).
     pub fn set_comparing(&mut self, is_comparing: bool) {
         self.is_comparing = is_comparing;
         if !is_comparing {
@@ -66,7 +65,7 @@ impl Scrub {
         }
     }
 
-    /// The oldest verified piece that was not taken yet.
+    /// Removes and returns the oldest verified piece.
     pub fn take_verified(&mut self) -> Option<VerifiedPiece> {
         self.verified.pop_front()
     }

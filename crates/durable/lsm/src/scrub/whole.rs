@@ -1,4 +1,4 @@
-//! What is scrubbed, as it is at a moment.
+//! Data to be scrubbed, at one moment.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use crate::manifest::Manifest;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use crate::version::LiveTree;
 
-/// An engine, or a follower.
+/// Engine or follower that is scrubbed.
 pub(crate) trait Whole {
     fn log(&self) -> &ValueLog;
     fn manifest(&self) -> &Manifest;
     fn tree_device(&self) -> &Device;
 
-    /// What there is now, and stays as long as the caller has it.
+    /// Returns the current data, which stays while the caller holds it.
     ///
     /// # Errors
-    /// [`LsmError::Stopped`]: what was being written when it failed is not known. Or a follower's
-    /// tree cannot be opened.
-    fn see(&self, opened: &mut OpenedTrees) -> Result<Seen, LsmError>;
+    /// [`LsmError::Stopped`]: a failed write has left the device in an unknown state. Otherwise, a
+    /// follower's tree cannot be opened.
+    fn current_view(&self, opened: &mut OpenedTrees) -> Result<ScrubView, LsmError>;
 
-    /// VL6: where the log ended once in a segment: what is behind is nothing.
+    /// Returns the offset at which an earlier recovery ended the log in a segment, or the segment's
+    /// size.
     fn ended_at(&self, number: LogNumber) -> usize {
         let end = self
             .manifest()
@@ -32,20 +33,20 @@ pub(crate) trait Whole {
     }
 }
 
-/// What there is at a moment.
-pub(crate) struct Seen {
-    /// From there on all of the log is needed. Looked at before the trees: so what it no longer
-    /// covers, they do.
+/// Data at one moment.
+pub(crate) struct ScrubView {
+    /// Log position from which on all of the log is needed. It is read before the trees, so trees
+    /// cover what it no longer covers.
     pub(crate) read_from: LogPosition,
-    /// Everything of the log before this place is on the device.
+    /// Position before which the whole log is on the device.
     pub(crate) log_end: LogPosition,
-    /// FO6: of the last record not all may have come.
-    pub(crate) can_go_on: bool,
+    /// Whether the last record may be incomplete, as on a follower.
+    pub(crate) may_be_incomplete: bool,
     pub(crate) trees: Vec<Arc<LiveTree>>,
 }
 
-impl Seen {
-    /// SC1: the next segment in which a record begins that is needed, and is on the device.
+impl ScrubView {
+    /// Returns the next needed segment, on the device, in which a record begins.
     pub(super) fn next_segment(&self, log: &ValueLog, from: LogNumber) -> Option<LogNumber> {
         let rows = self.trees.iter();
         let row = rows.filter_map(|it| it.references().next_from(from)).min();
@@ -54,12 +55,12 @@ impl Seen {
         next.filter(|number| *number <= self.log_end.number())
     }
 
-    /// Whether nothing more comes into a segment, and all of it is on the device.
+    /// Returns true if a segment is closed and completely on the device.
     pub(super) fn is_closed(&self, number: LogNumber) -> bool {
         number < self.log_end.number()
     }
 
-    /// How much of a segment is on the device.
+    /// Returns the number of a segment's bytes that are on the device.
     pub(super) fn end_in(&self, number: LogNumber) -> usize {
         match number.cmp(&self.log_end.number()) {
             std::cmp::Ordering::Less => SEGMENT_SIZE_BYTES as usize,
@@ -68,9 +69,9 @@ impl Seen {
         }
     }
 
-    /// Whether a segment in which a record begins is needed.
+    /// Returns true if a segment in which a record begins is needed.
     pub(crate) fn needs(&self, number: LogNumber) -> bool {
-        let is_led_to = |it: &Arc<LiveTree>| it.references().next_from(number) == Some(number);
-        number >= self.read_from.number() || self.trees.iter().any(is_led_to)
+        let is_referenced = |it: &Arc<LiveTree>| it.references().next_from(number) == Some(number);
+        number >= self.read_from.number() || self.trees.iter().any(is_referenced)
     }
 }

@@ -1,4 +1,4 @@
-//! One body of tests over all storages: what the engine may rely on with any of them.
+//! One set of tests for all storages: what the engine may rely on with any of them.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{
 };
 
 fn read(file: &dyn StorageFile, offset: u64, size_bytes: usize) -> Vec<u8> {
-    // Not zeros: a read that leaves bytes alone is seen.
+    // Not zeros: so the test sees it if a read leaves bytes unchanged.
     let mut buffer = vec![0xee; size_bytes];
     file.read_at(&mut buffer, offset).expect("within the file");
     buffer
@@ -24,8 +24,7 @@ fn sorted_names(storage: &dyn Storage) -> Vec<String> {
     names
 }
 
-/// Promise: what was written is read, zeros are what was never written, and no read goes behind the
-/// end.
+/// Promise: written data reads back, unwritten bytes are zeros, and reads behind the end fail.
 fn files_read_back(storage: &dyn Storage) {
     let file = storage.create("content").expect("made");
     assert_eq!(file.size().expect("its size"), 0);
@@ -62,8 +61,8 @@ fn files_read_back(storage: &dyn Storage) {
     assert!(file.set_size(u64::MAX).is_err());
 }
 
-/// Promise: what was appended one behind the other is there, and what comes before it, through each
-/// handle: also when others have written before, or the file was cut meanwhile.
+/// Promise: sequential appends are present, together with everything before them, through each
+/// handle. This also holds if other handles wrote before, or the file was truncated in between.
 fn files_are_appended_to(storage: &dyn Storage) {
     let cached = storage.create("appended").expect("made");
     let uncached = storage.open_uncached("appended").expect("there");
@@ -81,7 +80,7 @@ fn files_are_appended_to(storage: &dyn Storage) {
             content.extend(bytes);
             match step {
                 3 => {
-                    // Before what comes next, but in its block.
+                    // Before the next append, but in its block.
                     let last = content.len() - 1;
                     file.write_at(b"w", last as u64).expect("written");
                     content[last] = b'w';
@@ -109,7 +108,7 @@ fn files_are_appended_to(storage: &dyn Storage) {
     storage.remove("appended").expect("removed");
 }
 
-/// Promise: a file is as long as it was made; what was cut off does not come back.
+/// Promise: a file has the size that was set, and truncated data does not come back.
 fn sizes_are_set(storage: &dyn Storage) {
     let file = storage.create("sized").expect("made");
     file.write_at(&[7; 3000], 0).expect("written");
@@ -129,7 +128,7 @@ fn sizes_are_set(storage: &dyn Storage) {
     assert_eq!(read(&*file, 0, 600), [0; 600]);
 }
 
-/// Promise: names lead to the file that they were given last.
+/// Promise: a name refers to the file that got it last.
 fn names_lead_to_files(storage: &dyn Storage) {
     let one = storage.create("one").expect("made");
     one.write_at(b"1", 0).expect("written");
@@ -163,7 +162,7 @@ fn names_lead_to_files(storage: &dyn Storage) {
     assert_eq!(sorted_names(storage), ["content", "sized"]);
 }
 
-/// Promise: no name leads out of the directory.
+/// Promise: no name refers to anything outside the directory.
 fn names_are_plain(storage: &dyn Storage) {
     for name in ["", ".", "..", "a/b", "/a", "../a", "a\0"] {
         let invalid = Some(io::ErrorKind::InvalidInput);
@@ -178,7 +177,7 @@ fn names_are_plain(storage: &dyn Storage) {
     storage.open("content").expect("still there");
 }
 
-/// Promise: one opener has the lock, until it drops it.
+/// Promise: one opener holds the lock until it drops it.
 fn locks_exclude(storage: &dyn Storage, other: &dyn Storage) {
     let lock = storage.lock("LOCK").expect("no failure").expect("free");
     assert!(storage.lock("LOCK").expect("no failure").is_none());
@@ -191,7 +190,7 @@ fn locks_exclude(storage: &dyn Storage, other: &dyn Storage) {
     assert!(storage.list().expect("names").contains(&"LOCK".to_owned()));
 }
 
-/// Promise: discarding zeros bytes of the range or leaves them, and nothing else.
+/// Promise: discarding zeros bytes of the range or leaves them, and changes nothing else.
 fn discarding_stays_in_its_range(storage: &dyn Storage) {
     let file = storage.create("discarded").expect("made");
     file.write_at(&vec![7; 20_000], 0).expect("written");
@@ -208,7 +207,7 @@ fn discarding_stays_in_its_range(storage: &dyn Storage) {
     assert_eq!(read(&*file, 5000, 9000), vec![8; 9000]);
 }
 
-/// Promise: a file that was linked is one, under both names; either goes without the other.
+/// Promise: a linked file is one file under both names, and each name can be removed separately.
 fn links_are_one_file(storage: &dyn Storage, elsewhere: &dyn Storage) {
     let file = storage.create("linked").expect("made");
     file.write_at(b"here", 0).expect("written");
@@ -260,7 +259,7 @@ fn links_conform() {
     );
 }
 
-/// Both are the same directory, which is empty.
+/// Runs all tests; both storages are the same, empty directory.
 fn conforms(storage: &dyn Storage, other: &dyn Storage) {
     files_read_back(storage);
     files_are_appended_to(storage);
@@ -282,7 +281,7 @@ fn a_directory_conforms() {
 #[test]
 fn a_directory_with_direct_files_conforms() {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    // But for sizes: such files are as long as the blocks that were written.
+    // Sizes differ: such files end on a block boundary.
     let open = || {
         let storage = DirectoryStorage::open(folder.path()).expect("there");
         storage.with_direct_io(&["one", "two", "three"])

@@ -12,35 +12,35 @@ use rustix::io::Errno;
 use super::direct::{self, DirectFile};
 use super::{Origin, OriginKind, Storage, StorageFile, StorageLock, private};
 
-/// A directory of the operating system, and its files.
+/// Directory of the operating system, and its files.
 ///
-/// File names are plain names: one with a `/`, an empty one, `.` and `..` are refused with
-/// [`io::ErrorKind::InvalidInput`] by everything that takes a name. What is not a file, or has a
-/// name that is not UTF-8, is nobody's here and not listed.
+/// File names are plain: an empty name, `.`, `..`, and a name with a `/` are refused with
+/// [`io::ErrorKind::InvalidInput`]. Anything that is not a file, or whose name is not UTF-8, is
+/// ignored and not listed.
 ///
-/// What it makes only its owner can access: the directory has mode 0700, and files 0600. The modes
-/// of what is there stay; [`private::tighten`] changes them.
+/// Only the owner can access what it creates: directories have mode 0700, and files 0600. Existing
+/// modes stay; [`private::tighten`] changes them.
 ///
-/// `sync` is fdatasync, which covers the size as far as reading needs it; `sync_names` is fsync of
-/// the directory; `discard` punches a hole.
+/// `sync` is fdatasync, which includes the size as far as reading needs it; `sync_names` is fsync
+/// of the directory; `discard` punches a hole.
 #[derive(Debug)]
 pub struct DirectoryStorage {
     path: PathBuf,
-    /// Open as long as this is, to be synced.
+    /// Directory handle, open for syncing.
     directory: File,
-    /// The names of files that are read and written past the page cache.
+    /// Names of files that bypass the page cache.
     direct: Vec<String>,
-    /// Why that was refused first.
+    /// First reason why bypassing the page cache was refused.
     refused: OnceLock<String>,
 }
 
 impl DirectoryStorage {
-    /// Opens a directory, and makes it if it is missing, but not what it lies in. Its own name is
-    /// durable then.
+    /// Opens a directory, or creates it if it is missing, but not its parent. The directory's own
+    /// name is durable then.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] if what it lies in is missing,
-    /// [`io::ErrorKind::NotADirectory`] if something else has the name, or the operating system's.
+    /// [`io::ErrorKind::NotFound`] if the parent is missing, [`io::ErrorKind::NotADirectory`] if
+    /// the path is not a directory, or errors of the operating system.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let is_new = match private::create_directory(path) {
@@ -48,16 +48,17 @@ impl DirectoryStorage {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(error),
         };
-        // With no symbolic link in it, and absolute: its parent is where its name stands, and a
-        // later change of the working directory changes nothing.
+        // Absolute and without symbolic links: so the parent has the directory's entry, and later
+        // changes of the working directory have no effect.
         let path = path.canonicalize()?;
         if !path.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let directory = File::open(&path)?;
         if let Some(parent) = path.parent() {
-            // Also if it was there: who made it may have ended before it synced. Where the parent
-            // cannot be read, somebody else made it, and that one has to see to it.
+            // Also if the directory existed: the process that created it may have ended before it
+            // synced. If the parent cannot be read, another user created the directory and is
+            // responsible for that.
             match File::open(parent) {
                 Err(error) if !is_new && error.kind() == io::ErrorKind::PermissionDenied => {}
                 parent => parent?.sync_all()?,
@@ -71,23 +72,21 @@ impl DirectoryStorage {
         })
     }
 
-    /// The same, but files of these names (of an engine:
-    /// [`DEVICE_FILES`](crate::engine::DEVICE_FILES)) are read and written past the system's page
-    /// cache, if their file system can do that; else as others, and
-    /// [`direct_io_refused`](Self::direct_io_refused) tells why.
+    /// Sets the names of files that bypass the page cache; those of an engine are
+    /// [`DEVICE_FILES`](crate::engine::DEVICE_FILES). If their file system refuses, they are opened
+    /// normally, and [`direct_io_refused`](Self::direct_io_refused) has the reason.
     ///
-    /// What is read costs memory once and not twice, and what a merge reads and writes does not
-    /// drive out what others have in that cache; but nothing is read ahead or kept, except by the
-    /// engine's own cache, and a write that is not of whole blocks of 4 KiB reads those first that
-    /// it has a part of. Such a file is as long as all the blocks that were written in it.
+    /// Data is then in memory once and not twice, and merges do not evict other data from the page
+    /// cache. But only the engine's own cache reads ahead or keeps data. A write of less than whole
+    /// 4 KiB blocks reads the partial blocks first. Such a file ends on a block boundary.
     #[must_use]
     pub fn with_direct_io(mut self, names: &[&str]) -> Self {
         self.direct = names.iter().map(|&name| name.to_owned()).collect();
         self
     }
 
-    /// Why a file that should be is not read and written past the page cache: the first of them
-    /// that was opened. `None`: none was refused so far.
+    /// Returns the reason why a file does not bypass the page cache as requested, for the first
+    /// such file; `None` if none was refused so far.
     pub fn direct_io_refused(&self) -> Option<&str> {
         self.refused.get().map(String::as_str)
     }
@@ -110,14 +109,14 @@ impl DirectoryStorage {
         self.refused.get_or_init(|| format!("{name}: {why}"));
     }
 
-    /// Where a file is, if the name is a plain one.
+    /// Returns the path of a file, if its name is plain.
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         Ok(self.path.join(name))
     }
 }
 
-/// Refuses what would lead to another directory, or to none.
+/// Refuses names that refer to another directory, or to none.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`].
@@ -145,7 +144,7 @@ impl Storage for DirectoryStorage {
         options.read(true).write(true);
         match direct::open(&options, &self.path_of(name)?)? {
             Ok(file) => Ok(Arc::new(file)),
-            // It is no more than a wish: the cache does as well.
+            // Only a preference: the page cache works, too.
             Err(_) => self.open(name),
         }
     }
@@ -255,7 +254,8 @@ impl StorageFile for DirectFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Past the page cache is not past the device's, nor does it make the size durable.
+        // Bypassing the page cache does not bypass the device's cache, and does not make the size
+        // durable.
         sync(self.file())
     }
 
@@ -275,24 +275,25 @@ impl StorageFile for DirectFile {
 }
 
 fn sync(file: &File) -> io::Result<()> {
-    // fdatasync leaves out times, but not the size and what else reading the data needs.
+    // fdatasync omits times, but not the size and other metadata that reads need.
     file.sync_data()
 }
 
 fn discard(file: &File, offset: u64, size_bytes: u64) -> io::Result<()> {
-    // The operating system calls an empty range invalid.
+    // The operating system refuses an empty range.
     if size_bytes == 0 {
         return Ok(());
     }
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, hole, offset, size_bytes) {
-        // A file system without holes, or a system without the call.
+        // The file system or kernel does not support holes.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The lock belongs to the open file: closing it, or the end of the process, gives it up.
+/// Lock of a directory. It belongs to the open file: closing it, or the end of the process,
+/// releases it.
 #[derive(Debug)]
 struct DirectoryLock {
     _file: File,
@@ -304,8 +305,8 @@ impl StorageLock for DirectoryLock {}
 mod tests {
     use super::*;
 
-    /// Promise: a missing directory is made, one that is there is opened as it is, and what cannot
-    /// be opened says why.
+    /// Promise: a missing directory is created, an existing one is opened unchanged, and errors
+    /// give the reason.
     #[test]
     fn a_directory_is_made_once() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(storage.list().expect("its names"), ["file"]);
     }
 
-    /// Promise: room that is discarded goes back to a file system that takes it; the size stays.
+    /// Promise: discarded space is returned to a file system that supports it, and the size stays.
     #[test]
     fn discarding_makes_a_hole() {
         use std::os::unix::fs::MetadataExt;

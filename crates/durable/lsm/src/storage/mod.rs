@@ -1,26 +1,26 @@
-//! What the engine needs of a file system: a directory, and files that are read and written at
-//! offsets.
+//! Interface to a file system: a directory, and files that are read and written at offsets.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `directory` | [`DirectoryStorage`]: a directory of the operating system |
-//! | `direct` | its files past the page cache |
-//! | `faulty` | [`FaultyStorage`]: another storage, with faults |
-//! | `private` | modes 0700 and 0600, for what is made and what is there |
-//! | `crash` | [`CrashStorage`]: a directory in memory, with a power switch |
+//! | `direct` | its files that bypass the page cache |
+//! | `faulty` | [`FaultyStorage`]: another storage, with injected faults |
+//! | `private` | modes 0700 and 0600, for new and existing files |
+//! | `crash` | [`CrashStorage`]: a directory in memory that simulates power failures |
 //!
-//! The promises, of which `crash` keeps no more than these:
+//! A storage guarantees the following after a power failure. `CrashStorage` guarantees nothing
+//! else:
 //!
-//! - What was written before a [`sync`](StorageFile::sync) that succeeded is there after a loss of
-//!   power. Of what was written since, each sector of 512 bytes is the old one, the new one or one
-//!   between, whatever the order was. Behind the old end, one that did not survive is anything.
-//! - A size that was set, or that a write behind the end made, counts as written.
-//! - A name that was made, replaced or removed is there, or not there, for good after
-//!   [`sync_names`](Storage::sync_names); before, each change of a name is done or not. Of a
-//!   [`rename`](Storage::rename) that was not synced, the file may have both names. A name that was
-//!   [linked](Storage::link) counts as made, in its own directory.
-//! - A failed `sync` promises nothing, neither for what was written before it nor for the next one.
-//!   The engine stops writing then.
+//! - **Data.** Data written before a successful [`sync`](StorageFile::sync) is present. For data
+//!   written since, each 512-byte sector has old or new contents or a version in between, in any
+//!   combination. Behind the old end, a sector whose write did not survive has arbitrary contents.
+//! - **Sizes.** A size that was set, or that a write behind the end made, counts as written data.
+//! - **Names.** Creating, replacing and removing a name is durable after
+//!   [`sync_names`](Storage::sync_names). Before that, each such change has happened or not. After
+//!   a [`rename`](Storage::rename) that was not synced, the file may have both names. A
+//!   [linked](Storage::link) name counts as created, in its own directory.
+//! - **Failed syncs.** A failed `sync` guarantees nothing, neither for data written before it nor
+//!   for the next one. The engine stops writing then.
 
 mod crash;
 mod direct;
@@ -40,142 +40,145 @@ pub use self::crash::{CrashStorage, PowerLoss};
 pub use self::directory::DirectoryStorage;
 pub use self::faulty::{Counters, Fault, FaultId, FaultyStorage, Operation};
 
-/// A directory of files.
+/// Directory of files.
 pub trait Storage: Debug + Send + Sync {
-    /// Makes an empty file, or makes one that is there empty.
+    /// Creates an empty file, or truncates an existing one.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Opens a file that is there, to read and write.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`], or the operating system's.
+    /// [`io::ErrorKind::NotFound`], or errors of the operating system.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// The same, of a file that is written and hardly ever read: past the system's page cache, if
-    /// that can be. Whatever else can be said of a file is true of this one, too, but that it may
-    /// be longer than what was written, up to a whole block of 4 KiB.
+    /// Opens an existing file that is written and seldom read, bypassing the page cache where
+    /// possible. It behaves like any other file, but may be longer than the written data, up to a
+    /// block boundary of 4 KiB.
     ///
     /// # Errors
-    /// As those of [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     fn open_uncached(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file another name, in place of a file that has it.
+    /// Renames a file, replacing an existing file of the new name.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Who has it open can still read and write it.
+    /// Removes a file. Open handles can still read and write it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// The names of all files, in no order.
+    /// Returns the names of all files, in no order.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Makes what was done with names durable.
+    /// Makes all changes of names durable.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Locks a file, which is made if it is not there, against every other opener of the directory,
-    /// until the guard is dropped or the process ends. `None`: somebody has it.
+    /// Locks a file, creating it if it is missing, against all other openers of the directory. The
+    /// lock is held until the guard is dropped or the process ends. Returns `None` if another
+    /// opener has it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn StorageLock>>>;
 
-    /// What the directory is called in messages.
+    /// Returns the name of the directory for messages.
     fn name(&self) -> String;
 
-    /// What another directory needs to [`link`](Self::link) a file of this one; `None`: this
-    /// storage has no such thing.
+    /// Returns what another directory needs to [`link`](Self::link) a file of this one; `None` if
+    /// this storage does not support links.
     fn origin(&self, name: &str) -> Option<Origin>;
 
-    /// Gives a file of another directory a name here, too: it is one file then, under both. The
-    /// name is none that is there.
+    /// Gives a file of another directory a name here, too; both names are one file then. The name
+    /// must not exist here.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`]: this storage cannot. [`io::ErrorKind::CrossesDevices`] and
-    /// what else the operating system says: not with this one.
+    /// [`io::ErrorKind::Unsupported`] if this storage does not support links,
+    /// [`io::ErrorKind::CrossesDevices`], or other errors of the operating system.
     fn link(&self, origin: &Origin, name: &str) -> io::Result<()>;
 }
 
-/// A file that can have a name in another directory, too.
+/// File that can be linked into another directory.
 #[derive(Clone, Debug)]
 pub struct Origin(OriginKind);
 
 #[derive(Clone, Debug)]
 enum OriginKind {
-    /// Of the operating system: where it is.
+    /// File of the operating system, by its path.
     Path(PathBuf),
-    /// Of a computer in memory.
+    /// File of a simulated computer.
     Crash(CrashStorage, String),
 }
 
-/// A file that is open.
+/// Open file.
 pub trait StorageFile: Debug + Send + Sync {
-    /// Fills a buffer from this offset on.
+    /// Fills a buffer from an offset.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] behind the end, or the operating system's.
+    /// [`io::ErrorKind::UnexpectedEof`] behind the end, or errors of the operating system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all of it from this offset on, behind the end, too: what lies between reads as zeros.
+    /// Writes all bytes at an offset, which may be behind the end. A gap before it reads as zeros.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
+    /// [`io::ErrorKind::StorageFull`], or errors of the operating system. A part may have been
+    /// written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// The same, for who writes one thing behind the other. What is behind it, up to the end of its
-    /// block of 4 KiB, may be as it was or zeros afterwards, and the file as long as that. Between
-    /// two appends to one block nobody writes into that block through another handle: what was
-    /// written there may be undone.
+    /// Writes all bytes at an offset, for sequential writes. The bytes behind them, up to the end
+    /// of their 4 KiB block, may become zeros, and the file may end there.
+    ///
+    /// Between two appends to one block, no other handle may write into that block: such a write
+    /// may be undone.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at).
+    /// Same as [`write_at`](Self::write_at).
     fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes what was written, and the size, durable.
+    /// Makes written data and the size durable.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn sync(&self) -> io::Result<()>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn size(&self) -> io::Result<u64>;
 
-    /// Cuts the file, or makes it longer by zeros.
+    /// Truncates the file, or extends it with zeros.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn set_size(&self, size_bytes: u64) -> io::Result<()>;
 
-    /// Gives the room of a range back, which reads as zeros or as it was from then on. A hint: a
-    /// file system that cannot does nothing.
+    /// Returns the space of a range to the file system. The range then reads as zeros or as before.
+    /// This is a hint: a file system without support does nothing.
     ///
     /// # Errors
-    /// The operating system's, if it should have been able to.
+    /// Errors of the operating system, if it supports this.
     fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()>;
 }
 
-/// Keeps a directory locked until it is dropped.
+/// Lock of a directory, held until it is dropped.
 pub trait StorageLock: Debug + Send + Sync {}
 
-/// Whether an error says that a name has no file, or one that ends too early: another try finds the
-/// same. An error of the device ([`Other`](io::ErrorKind::Other), say) tells nothing of the file.
-pub fn is_no_file(error: &io::Error) -> bool {
+/// Returns true if an error means that a file is missing or too short, so that a retry finds the
+/// same. Errors of the device, such as [`Other`](io::ErrorKind::Other), say nothing about the file.
+pub fn is_missing_file(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound
@@ -185,8 +188,8 @@ pub fn is_no_file(error: &io::Error) -> bool {
     )
 }
 
-/// Whether an error says that the disk, or a quota of it, is full.
-pub fn is_no_room(error: &io::Error) -> bool {
+/// Returns true if an error means that the disk or its quota is full.
+pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

@@ -1,7 +1,7 @@
 //! Directories and files that only their owner can access, whatever the umask is.
 //!
-//! New directories get mode 0700 and new files 0600. [`tighten`] takes the access of the group and
-//! of others away from what an older version, or an operator, left open.
+//! New directories get mode 0700 and new files 0600. [`tighten`] removes the access of the group
+//! and others from files that an older version, or an operator, left open.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// The bits that give access to the group and to others.
+/// Bits that give access to the group and others.
 const WIDE_BITS: u32 = 0o077;
 
-/// Options of [`std::fs`] that create a file with mode 0600. The caller adds how it is opened.
+/// Returns options of [`std::fs`] that create a file with mode 0600. The caller adds the access
+/// mode.
 pub fn file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
@@ -23,35 +24,35 @@ pub fn file_options() -> OpenOptions {
 /// Creates a directory with mode 0700.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or the operating system's.
+/// [`io::ErrorKind::AlreadyExists`], or errors of the operating system.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Creates a directory with mode 0700, and the directories above it that are missing.
+/// Creates a directory with mode 0700, and missing directories above it.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn create_directory_all(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.mode(DIRECTORY_MODE).recursive(true).create(path)
 }
 
-/// What [`tighten`] found: files and directories that other users could access.
+/// Result of [`tighten`]: files and directories that other users could access.
 #[derive(Debug, Default)]
 pub struct Tightened {
     /// Number of files and directories whose mode was changed.
     pub changed_count: u64,
-    /// The first of them.
+    /// Path of the first changed one.
     pub changed_example: Option<PathBuf>,
     /// Number of files and directories that were left as they are: they belong to another user, or
     /// the system refused the change.
     pub left_count: u64,
-    /// The first of them, and why.
+    /// Path of the first one left, and the reason.
     pub left_example: Option<(PathBuf, String)>,
 }
 
-/// Removes the access of the group and of others from a directory and everything below it. Symbolic
+/// Removes the access of the group and others from a directory and everything below it. Symbolic
 /// links are not followed, except `root` itself. Failures are part of the result.
 pub fn tighten(root: &Path) -> Tightened {
     let mut found = Tightened::default();
@@ -76,7 +77,8 @@ pub fn tighten(root: &Path) -> Tightened {
             let path = entry.path();
             let metadata = entry.metadata();
             let is_directory = metadata.as_ref().is_ok_and(Metadata::is_dir);
-            // A directory first, then what is in it: nobody can exchange a file on the way.
+            // A directory is tightened before its contents, so that other users cannot exchange
+            // files meanwhile.
             found.look_at(&path, metadata);
             if is_directory {
                 directories.push(path);
@@ -86,8 +88,8 @@ pub fn tighten(root: &Path) -> Tightened {
     found
 }
 
-/// Removes the access of the group and of others from a directory and the files of these names in
-/// it. Other files in it may be anybody's, and are left as they are.
+/// Removes the access of the group and others from a directory and the named files in it. Other
+/// files may belong to other programs, and stay unchanged.
 pub fn tighten_files(directory: &Path, names: &[&str]) -> Tightened {
     let mut found = Tightened::default();
     found.look_at(directory, fs::metadata(directory));
@@ -102,7 +104,7 @@ pub fn tighten_files(directory: &Path, names: &[&str]) -> Tightened {
 }
 
 impl Tightened {
-    /// Writes a warning for what was changed, and one for what was left, if there is any.
+    /// Logs a warning for changed files, and one for those that were left, if there are any.
     pub fn warn(&self) {
         if let Some(path) = &self.changed_example {
             let count = self.changed_count;
@@ -126,7 +128,7 @@ impl Tightened {
     fn look_at(&mut self, path: &Path, metadata: io::Result<Metadata>) {
         let metadata = match metadata {
             Ok(metadata) => metadata,
-            // A file that was removed meanwhile.
+            // The file was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.leave(path, error.to_string()),
         };
@@ -170,8 +172,8 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
     }
 
-    /// Promise: everything that a storage makes is its owner's alone, under every name and by every
-    /// way to make it. (The command line's tests do so with umask 000.)
+    /// Promise: only the owner can access what a storage creates, under any name and by any method.
+    /// (The tests of the command line do this with umask 000.)
     #[test]
     fn what_a_storage_makes_is_private() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -196,8 +198,8 @@ mod tests {
         assert_eq!(both, [0o700; 2]);
     }
 
-    /// Promise: what others could access they cannot afterwards, at every depth; it is counted; a
-    /// symbolic link does not lead out of the directory; and the second time there is nothing.
+    /// Promise: files that others could access are tightened at every depth and counted. Symbolic
+    /// links do not lead out of the directory, and a second run finds nothing.
     #[test]
     fn wide_modes_are_tightened() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(tighten(&root).changed_count, 0);
     }
 
-    /// Promise: of a directory that may have files of others, only those that are named change.
+    /// Promise: in a directory with other files, only the named ones change.
     #[test]
     fn only_named_files_are_tightened() {
         let folder = tempfile::tempdir().expect("a folder for the test");

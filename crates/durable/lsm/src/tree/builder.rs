@@ -1,4 +1,4 @@
-//! Writes a tree from left to right (LT1).
+//! Writing a tree from left to right.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::tree::references::References;
 use crate::tree::separator::{self, Neighbour, Separator};
 use crate::tree::{BlockRange, BlockSink, Entry, TreeShape};
 
-/// Writes a tree from entries that come in the order of their keys.
+/// Builder that writes a tree from entries in ascending order of keys.
 ///
-/// Leaves are written as they are full, each inner block behind the last of its children; at the
-/// end the filter, the references, the last leaf, and the inner blocks that lead to it, the root
-/// last. The same entries make the same bytes.
+/// Each leaf is written when it is full, and each inner block behind the last of its children. The
+/// filter, the references, the last leaf, and the inner blocks above it follow at the end, the root
+/// last. Equal entries make equal bytes.
 ///
-/// A builder has a segment of 2 MiB in memory, and 1.25 bytes for each entry that it may get.
+/// A builder uses memory for a segment of 2 MiB, and 1.25 bytes per expected entry.
 pub struct TreeBuilder<S> {
     id: TreeId,
-    output: Output<S>,
+    output: BlockOutput<S>,
     leaf: LeafBuilder,
-    /// What is between the leaf that is being filled and the one before.
+    /// Separator between the previous leaf and the one being filled.
     leaf_separator: Separator,
-    /// From right above the leaves to the root.
+    /// Inner blocks being filled, from the level above the leaves to the root.
     levels: Vec<InnerBuilder>,
     filter: FilterBuilder,
-    /// Its blocks that are written, when the last entry has come.
+    /// Written blocks of the filter, after the last entry was added.
     written_filter: Option<BlockRange>,
     references: References,
     entry_count: u64,
-    /// An entry was not taken whole.
+    /// Set when an entry could not be added completely.
     has_failed: bool,
 }
 
@@ -49,12 +49,12 @@ impl<S> fmt::Debug for TreeBuilder<S> {
 }
 
 impl<S: BlockSink> TreeBuilder<S> {
-    /// Of a tree with this id. Its filter is made for so many entries; if more come, it lets more
-    /// pass that are not there.
+    /// Creates a builder for a tree with this id, and with at most this many entries. With more
+    /// entries, the filter lets more absent keys pass.
     pub fn new(id: TreeId, entry_count_max: u64, sink: S) -> Self {
         Self {
             id,
-            output: Output::new(id, sink),
+            output: BlockOutput::new(id, sink),
             leaf: LeafBuilder::default(),
             leaf_separator: Separator::default(),
             levels: Vec::new(),
@@ -66,13 +66,16 @@ impl<S: BlockSink> TreeBuilder<S> {
         }
     }
 
-    /// Takes the next entry, and the size of its record (which must not be more than 128 MiB) for
-    /// the references. Two keys are read from the log if it begins a leaf, and what is known of its
-    /// key and the one before, and less than 256 bytes, is the same.
+    /// Adds the next entry, with the size of its record in bytes (at most 128 MiB) for the
+    /// references.
+    ///
+    /// Two keys are read from the log if the entry begins a leaf and its known key part equals the
+    /// previous one. This applies to known parts of less than 256 bytes.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], of this tree, if it does not ascend: then what it came from does
-    /// not. Those of the sink and the log. Nothing else may be done with it after any of them.
+    /// [`LsmError::CorruptTree`] of this tree if entries do not ascend: then one of the merged
+    /// trees is corrupted. Errors of the sink and the log. The builder is unusable after any of
+    /// them.
     pub fn add(
         &mut self,
         entry: Entry<'_>,
@@ -83,7 +86,7 @@ impl<S: BlockSink> TreeBuilder<S> {
             self.written_filter.is_none(),
             "the filter lacks what comes behind it"
         );
-        // Until the end is reached.
+        // Reset when the function completes.
         self.has_failed = true;
         if let Some((last, position)) = self.leaf.last() {
             if matches!(
@@ -92,7 +95,7 @@ impl<S: BlockSink> TreeBuilder<S> {
             ) {
                 return Err(self.not_ascending());
             }
-            if !self.leaf.has_room_for(entry.key) {
+            if !self.leaf.fits_entry(entry.key) {
                 let left = Neighbour {
                     key: last,
                     position,
@@ -116,11 +119,11 @@ impl<S: BlockSink> TreeBuilder<S> {
         Ok(())
     }
 
-    /// Writes what is left. `None` if no entry came: there is no tree without any, and nothing was
-    /// written.
+    /// Writes the rest of the tree. Returns `None` if it has no entry: there are no empty trees,
+    /// and nothing was written.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// Errors of the sink.
     pub fn finish(mut self) -> Result<Option<TreeShape>, LsmError> {
         assert!(!self.has_failed, "a tree that lacks an entry is none");
         self.write_filter(u32::MAX)?;
@@ -154,11 +157,11 @@ impl<S: BlockSink> TreeBuilder<S> {
         }))
     }
 
-    /// Behind the last entry, writes so many blocks of the filter at the most; true: all are
-    /// written, or there is no entry. Who does not call this leaves all of it to [`Self::finish`].
+    /// Writes at most this many filter blocks, after the last entry. Returns true if all are
+    /// written, or there is no entry. [`Self::finish`] writes those that are missing.
     ///
     /// # Errors
-    /// Those of the sink: nothing else may be done with it.
+    /// Errors of the sink; the builder is unusable afterwards.
     pub fn write_filter(&mut self, block_count_max: u32) -> Result<bool, LsmError> {
         assert!(!self.has_failed, "a tree that lacks an entry is none");
         if self.leaf.is_empty() {
@@ -192,7 +195,7 @@ impl<S: BlockSink> TreeBuilder<S> {
         Ok((self.output.push(&mut block, header)?, first))
     }
 
-    /// Gives a finished block to the inner block above it, closing those that are full.
+    /// Adds a finished block to the inner block above it, and closes full inner blocks.
     fn add_child(
         &mut self,
         mut level: usize,
@@ -204,7 +207,7 @@ impl<S: BlockSink> TreeBuilder<S> {
             if level == self.levels.len() {
                 self.levels.push(InnerBuilder::default());
             }
-            if self.levels[level].has_room_for(&separator) {
+            if self.levels[level].fits_entry(&separator) {
                 self.levels[level].add(child, separator);
                 return Ok(());
             }
@@ -221,16 +224,16 @@ impl<S: BlockSink> TreeBuilder<S> {
     }
 }
 
-/// Blocks on their way to the sink, a segment at a time.
-struct Output<S> {
+/// Buffer that passes blocks to the sink, a segment at a time.
+struct BlockOutput<S> {
     id: TreeId,
     sink: S,
     waiting: Vec<u8>,
-    /// Of the next block.
+    /// Number of the next block.
     number: u32,
 }
 
-impl<S: BlockSink> Output<S> {
+impl<S: BlockSink> BlockOutput<S> {
     const fn new(id: TreeId, sink: S) -> Self {
         Self {
             id,

@@ -1,4 +1,4 @@
-//! Goes through the entries of a tree in the order of their keys, in both directions.
+//! Cursors: iterating over the entries of a tree in key order, in both directions.
 
 use std::sync::Arc;
 
@@ -11,56 +11,57 @@ use crate::tree::leaf::Leaf;
 use crate::tree::merge::EntrySource;
 use crate::tree::{Entry, References, Tree};
 
-/// How a cursor reads leaves behind the first one, when it goes forward.
+/// Settings for how a cursor reads leaves when it moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAhead {
-    /// So many blocks at a time at the most: it begins with one and doubles, so that a short scan
-    /// reads little that it does not need.
+    /// Maximum number of blocks per read. The cursor begins with one and doubles, so that a short
+    /// scan reads few useless blocks.
     pub block_count_max: u32,
-    /// Leaves are kept in the cache.
+    /// Whether leaves are kept in the cache.
     pub fills_cache: bool,
 }
 
 impl ReadAhead {
-    /// For scans: up to 32 KiB at a time, and what was read is kept.
+    /// Setting for scans: up to 32 KiB per read, kept in the cache.
     pub const SCAN: Self = Self {
         block_count_max: 8,
         fills_cache: true,
     };
-    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and
-    /// nothing is kept.
+    /// Setting for merges, which read a whole tree that is then removed: up to 256 KiB per read,
+    /// not kept.
     pub const MERGE: Self = Self {
         block_count_max: 64,
         fills_cache: false,
     };
 }
 
-/// A place in a tree: on an entry, or nowhere. At first it is nowhere.
+/// Position in a tree: on an entry, or nowhere. A new cursor is nowhere.
 ///
-/// From entry to entry nothing is read; from leaf to leaf, one block (forward, one read for several
-/// of them). A cursor keeps a block for each level, and what it has read ahead.
+/// A step to an entry in the same leaf reads nothing, and one to another leaf reads one block
+/// (forward, one read for several). A cursor holds one block per level, and the blocks that it has
+/// read ahead.
 ///
-/// After an error it is nowhere.
+/// After an error, the cursor is nowhere.
 #[derive(Debug)]
 pub struct TreeCursor {
     tree: Arc<Tree>,
     read_ahead: ReadAhead,
-    /// From the root to right above the leaf: the blocks, and which child of each it is in.
+    /// Blocks from the root to the level above the leaf, and the child index in each.
     path: Vec<(Arc<Block>, usize)>,
     leaf: Option<OpenLeaf>,
-    ahead: Ahead,
-    /// What is known of the current key: the leaf's prefix and the head.
+    ahead: ReadAheadBlocks,
+    /// Known part of the current key: the leaf's prefix and the head.
     key: Vec<u8>,
-    /// The rest of the current entry: merges ask for it many times.
-    current: Current,
+    /// Rest of the current entry, cached because merges request it often.
+    current: CurrentEntry,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Current {
+struct CurrentEntry {
     hash: u64,
     position: LogPosition,
     is_delete: bool,
-    goes_on: bool,
+    continues: bool,
 }
 
 #[derive(Debug)]
@@ -72,14 +73,14 @@ struct OpenLeaf {
 
 /// Blocks that were read ahead.
 #[derive(Debug)]
-struct Ahead {
+struct ReadAheadBlocks {
     first: BlockNumber,
     bytes: Vec<u8>,
-    /// How many to read the next time.
+    /// Number of blocks in the next read.
     next_count: u32,
 }
 
-impl Ahead {
+impl ReadAheadBlocks {
     fn block(&self, number: BlockNumber) -> Option<&[u8; BLOCK_SIZE_BYTES]> {
         let index = number.0.checked_sub(self.first.0)?;
         let (blocks, _) = self.bytes.as_chunks::<BLOCK_SIZE_BYTES>();
@@ -88,31 +89,31 @@ impl Ahead {
 }
 
 impl TreeCursor {
-    /// A cursor that is nowhere. Reads nothing.
+    /// Creates a cursor that is nowhere. Reads nothing.
     pub fn new(tree: Arc<Tree>, read_ahead: ReadAhead) -> Self {
         Self {
             tree,
             read_ahead,
             path: Vec::new(),
             leaf: None,
-            ahead: Ahead {
+            ahead: ReadAheadBlocks {
                 first: BlockNumber(0),
                 bytes: Vec::new(),
                 next_count: 1,
             },
             key: Vec::new(),
-            current: Current::default(),
+            current: CurrentEntry::default(),
         }
     }
 
-    /// The entry that it is on.
+    /// Returns the current entry.
     pub fn entry(&self) -> Option<Entry<'_>> {
         self.leaf.as_ref()?;
         let current = self.current;
         Some(Entry {
             key: KnownKey {
                 bytes: &self.key,
-                goes_on: current.goes_on,
+                continues: current.continues,
             },
             hash: current.hash,
             position: current.position,
@@ -120,32 +121,33 @@ impl TreeCursor {
         })
     }
 
-    /// Goes to the first entry. Reads a block for each level.
+    /// Moves to the first entry. Reads one block per level.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn seek_first(&mut self) -> Result<(), LsmError> {
         self.descend(|_| Ok(0))?;
         self.settle(0);
         Ok(())
     }
 
-    /// Goes to the last entry. Reads a block for each level.
+    /// Moves to the last entry. Reads one block per level.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn seek_last(&mut self) -> Result<(), LsmError> {
         self.descend(|inner| Ok(inner.count() - 1))?;
         self.settle_last();
         Ok(())
     }
 
-    /// Goes to the first entry whose key is not less than this one, or nowhere if there is none.
-    /// Reads a block for each level, sometimes one more, and keys from the log where what is known
-    /// of them does not tell: a few for one that goes on behind its head.
+    /// Moves to the first entry whose key is not less than this one, or nowhere if there is none.
+    ///
+    /// Reads one block per level, sometimes one more. Reads keys from the log if their known parts
+    /// do not decide: a few, if the key continues behind its head.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source and the log.
+    /// [`LsmError::CorruptTree`], and errors of the source and the log.
     pub fn seek(&mut self, key: &[u8], keys: &dyn KeySource) -> Result<(), LsmError> {
         let (index, _) = self.locate(key, keys)?;
         if self.settle(index) {
@@ -154,11 +156,11 @@ impl TreeCursor {
         self.next_leaf()
     }
 
-    /// Goes to the last entry whose key is not greater than this one, or nowhere if there is none.
-    /// Costs as [`Self::seek`] does.
+    /// Moves to the last entry whose key is not greater than this one, or nowhere if there is none.
+    /// Costs as much as [`Self::seek`].
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source and the log.
+    /// [`LsmError::CorruptTree`], and errors of the source and the log.
     pub fn seek_back(&mut self, key: &[u8], keys: &dyn KeySource) -> Result<(), LsmError> {
         match self.locate(key, keys)? {
             (index, true) => self.settle(index),
@@ -168,10 +170,10 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Goes to the next entry, or from the last one to nowhere. From nowhere it goes nowhere.
+    /// Moves to the next entry, or from the last one to nowhere. From nowhere, it stays there.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn advance(&mut self) -> Result<(), LsmError> {
         let Some(open) = &self.leaf else {
             return Ok(());
@@ -182,10 +184,10 @@ impl TreeCursor {
         self.next_leaf()
     }
 
-    /// Goes to the entry before, or from the first one to nowhere. From nowhere it goes nowhere.
+    /// Moves to the previous entry, or from the first one to nowhere. From nowhere, it stays there.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn retreat(&mut self) -> Result<(), LsmError> {
         let Some(open) = &self.leaf else {
             return Ok(());
@@ -199,7 +201,7 @@ impl TreeCursor {
         }
     }
 
-    /// Opens the leaf where a key belongs; where it belongs there, and whether it is there.
+    /// Opens the leaf for a key; returns the key's index there, and whether the key is present.
     fn locate(&mut self, key: &[u8], keys: &dyn KeySource) -> Result<(usize, bool), LsmError> {
         self.descend(|inner| inner.search(key, keys))?;
         let open = self.leaf.take().expect("it has descended to one");
@@ -208,7 +210,7 @@ impl TreeCursor {
         Ok(found)
     }
 
-    /// Goes to an entry of the open leaf, if it has it.
+    /// Moves to an entry of the open leaf; returns false if the leaf does not have it.
     fn settle(&mut self, index: usize) -> bool {
         let open = self.leaf.as_mut().expect("a leaf is open");
         let leaf = Leaf::of(&open.block);
@@ -220,23 +222,23 @@ impl TreeCursor {
         self.key.extend_from_slice(leaf.prefix());
         self.key.extend_from_slice(leaf.head(index).bytes);
         let pointer = leaf.pointer(index);
-        self.current = Current {
+        self.current = CurrentEntry {
             hash: leaf.hash(index),
             position: pointer.position,
             is_delete: pointer.is_delete,
-            goes_on: pointer.goes_on,
+            continues: pointer.continues,
         };
         true
     }
 
-    /// Goes to the last entry of the open leaf.
+    /// Moves to the last entry of the open leaf.
     fn settle_last(&mut self) {
         let open = self.leaf.as_ref().expect("a leaf is open");
         let index = Leaf::of(&open.block).count() - 1;
         self.settle(index);
     }
 
-    /// Opens a leaf from the root on; which child it takes, it is told.
+    /// Opens a leaf, starting at the root; a function chooses the child of each inner block.
     fn descend(
         &mut self,
         mut child: impl FnMut(&Inner<'_>) -> Result<usize, LsmError>,
@@ -279,7 +281,8 @@ impl TreeCursor {
 
     fn previous_leaf(&mut self) -> Result<(), LsmError> {
         if let Some((before, number)) = self.turn(false)? {
-            // As above: so no walk is longer than the tree, whatever its blocks say.
+            // As in `next_leaf`, this bounds the number of steps by the tree's size, whatever its
+            // blocks say.
             if number >= before {
                 return Err(damaged(self.tree.id(), number, "it is a leaf out of order"));
             }
@@ -294,8 +297,8 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Leaves the open leaf, and turns the path to the one beside it: the numbers of both, or
-    /// `None` at the end of the tree.
+    /// Closes the open leaf, and moves the path to the adjacent one. Returns the numbers of both,
+    /// or `None` at the end of the tree.
     fn turn(&mut self, is_forward: bool) -> Result<Option<(BlockNumber, BlockNumber)>, LsmError> {
         let Some(open) = self.leaf.take() else {
             return Ok(None);
@@ -326,7 +329,7 @@ impl TreeCursor {
         Ok(None)
     }
 
-    /// Opens a leaf that is reached going forward.
+    /// Opens the next leaf of a forward move.
     fn leaf_ahead(&mut self, number: BlockNumber) -> Result<Arc<Block>, LsmError> {
         let tree = Arc::clone(&self.tree);
         if self.read_ahead.fills_cache
@@ -369,7 +372,8 @@ impl TreeCursor {
     }
 }
 
-/// All entries of a tree, ascending, with the sizes of their records: what a merge takes.
+/// Entries of a whole tree in ascending order, with the sizes of their records: the input of a
+/// merge.
 #[derive(Debug)]
 pub struct TreeEntries {
     cursor: TreeCursor,
@@ -377,10 +381,11 @@ pub struct TreeEntries {
 }
 
 impl TreeEntries {
-    /// From the first entry on. Reads the references and a block for each level.
+    /// Creates the source, positioned on the first entry. Reads the references and one block per
+    /// level.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn new(tree: Arc<Tree>) -> Result<Self, LsmError> {
         let references = tree.references()?;
         let mut cursor = TreeCursor::new(tree, ReadAhead::MERGE);

@@ -1,10 +1,9 @@
-//! Filters: which hashes a tree does not have (LT4).
+//! Bloom filters over the hashes in a tree.
 //!
-//! Each block is a Bloom filter of its own, for as large a range of hashes as the others. A hash
-//! finds its block by its upper bits, and its bits in there by seven numbers drawn from all of it.
-//! A hash that the tree does not have passes with a chance of 0.9 %, however large the tree is:
-//! that another key has the very hash of one of n entries, with a chance of n / 2^48, does not
-//! count.
+//! Each block is a separate Bloom filter for an equal range of hashes. The upper bits of a hash
+//! choose its block, and seven numbers computed from all its bits choose its bits there. An absent
+//! hash passes with a probability of 0.9 %, whatever the tree's size is. An absent key that has the
+//! hash of one of n entries also passes; that probability, n / 2^48, is negligible.
 
 use std::ops::Range;
 
@@ -15,15 +14,16 @@ use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kin
 use crate::tree::hash::{HASH_BITS, mix};
 
 const BITS_PER_ENTRY: usize = 10;
-/// Bits that an entry sets: 10 times the logarithm of 2, rounded, lets the fewest others pass.
+/// Number of bits that an entry sets: 10 times the logarithm of 2, rounded, lets the fewest absent
+/// keys pass.
 const PROBE_COUNT: u16 = 7;
-/// No filter has more.
+/// Maximum number of bits that a filter may set per entry.
 const PROBE_COUNT_MAX: u16 = 32;
 const BIT_COUNT: u64 = BODY_SIZE_BYTES as u64 * 8;
-/// Entries for which one block is made.
+/// Number of entries per block for which a filter is built.
 const ENTRY_COUNT_PER_BLOCK: u64 = BIT_COUNT / BITS_PER_ENTRY as u64;
 
-/// Whether a block with this header is a filter that can be read.
+/// Checks that a block with this header is a valid filter block.
 pub(super) fn check(header: Header) -> Result<(), &'static str> {
     match header.count {
         1..=PROBE_COUNT_MAX => Ok(()),
@@ -31,12 +31,12 @@ pub(super) fn check(header: Header) -> Result<(), &'static str> {
     }
 }
 
-/// Which of a filter's blocks a hash is in.
+/// Returns the index of the filter block for a hash.
 fn block_index(hash: u64, block_count: u32) -> u32 {
     (u128::from(hash) * u128::from(block_count) >> HASH_BITS) as u32
 }
 
-/// The bits of a hash in its block, from the first bit of the body on.
+/// Returns the bits of a hash in its block, from the first bit of the body.
 fn bits(hash: u64, probe_count: u16) -> impl Iterator<Item = usize> {
     let word = mix(mix(hash));
     let (first, step) = (word as u32, (word >> 32) as u32 | 1);
@@ -46,13 +46,13 @@ fn bits(hash: u64, probe_count: u16) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The block of a filter that knows about a hash.
+/// Returns the filter block for a hash.
 pub(super) fn block_of(hash: u64, filter: BlockRange) -> BlockNumber {
     let index = block_index(hash, filter.count);
     BlockNumber(filter.first.0.saturating_add(index))
 }
 
-/// Whether the tree may have a hash; the block is the one of [`block_of`].
+/// Returns false if the tree does not have a hash, given the block from [`block_of`].
 pub(super) fn may_have(block: &Block, hash: u64) -> bool {
     let header = block.header();
     assert!(header.kind == Kind::Filter, "who loads it has looked");
@@ -60,13 +60,14 @@ pub(super) fn may_have(block: &Block, hash: u64) -> bool {
     bits(hash, header.count).all(|bit| body[bit / 8] >> (bit % 8) & 1 == 1)
 }
 
-/// A filter that is being made: 1.25 bytes of memory for each entry that it is made for.
+/// Filter that is being built: 1.25 bytes of memory per expected entry.
 pub(super) struct FilterBuilder {
     blocks: Vec<[u8; BLOCK_SIZE_BYTES]>,
 }
 
 impl FilterBuilder {
-    /// Of a tree with no more entries than these; with more, it lets more pass.
+    /// Creates a filter for a tree with at most this many entries; with more, more absent keys
+    /// pass.
     pub(super) fn new(entry_count_max: u64) -> Self {
         let block_count = entry_count_max.div_ceil(ENTRY_COUNT_PER_BLOCK).max(1);
         Self {
@@ -74,7 +75,7 @@ impl FilterBuilder {
         }
     }
 
-    /// The tree has this hash.
+    /// Adds a hash.
     pub(super) fn add(&mut self, hash: u64) {
         let index = block_index(hash, self.blocks.len() as u32);
         let body = &mut self.blocks[index as usize][HEADER_SIZE_BYTES..];
@@ -83,12 +84,12 @@ impl FilterBuilder {
         }
     }
 
-    /// How many blocks it has.
+    /// Returns the number of blocks.
     pub(super) fn block_count(&self) -> u32 {
         self.blocks.len() as u32
     }
 
-    /// Hands out some of its blocks, sealed, of a filter that begins with this one.
+    /// Seals and writes some of its blocks; `first` is the number of the filter's first block.
     pub(super) fn write(
         &mut self,
         (tree, first): (TreeId, BlockNumber),
@@ -135,7 +136,8 @@ mod tests {
         blocks
     }
 
-    /// Promise: what is in passes, and of what is not 1.2 % at the most, with one block and many.
+    /// Promise: all hashes that were added pass, and at most 1.2 % of others, with one block and
+    /// many.
     #[test]
     fn few_pass_that_are_not_there() {
         for count in [1_000_u64, 3_251, 50_000] {
@@ -159,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Promise: a filter has these bits, for ever.
+    /// Promise (format): a filter has exactly these bits.
     #[test]
     fn a_filter_has_these_bytes() {
         let blocks = blocks(&[0, 0x1234_5678_9abc], 2);

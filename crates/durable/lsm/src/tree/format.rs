@@ -1,4 +1,4 @@
-//! Blocks: the header that all have, and the checksum over it, the rest, and where it is (LT1).
+//! Blocks of trees: their common header, and the checksum over contents and place.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -6,11 +6,11 @@ use crate::error::LsmError;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
 use crate::tree::{filter, inner, leaf, references};
 
-/// Size of what every block begins with.
+/// Size of a block's header in bytes.
 pub(super) const HEADER_SIZE_BYTES: usize = 32;
-/// What a block has for its entries.
+/// Number of bytes in a block behind the header.
 pub(super) const BODY_SIZE_BYTES: usize = BLOCK_SIZE_BYTES - HEADER_SIZE_BYTES;
-/// Levels of inner blocks above the leaves: no tree of 2^32 blocks has more, see below.
+/// Maximum number of inner levels: no tree of 2^32 blocks has more, as asserted below.
 pub(super) const HEIGHT_MAX: u8 = 9;
 
 const CHECKSUM_SIZE_BYTES: usize = 4;
@@ -22,12 +22,12 @@ const HEAD_SIZE_OFFSET: usize = PLACE_OFFSET + 2;
 const ZEROS_OFFSET: usize = HEAD_SIZE_OFFSET + 1;
 
 const _: () = assert!(ZEROS_OFFSET == 11 && ZEROS_OFFSET < HEADER_SIZE_BYTES);
-// Places in a block, and one behind it, fit 16 bits.
+// Offsets in a block, and the one behind it, fit into 16 bits.
 const _: () = assert!(BLOCK_SIZE_BYTES <= u16::MAX as usize);
-// An inner block is closed when it has no room for another child, so with so many or more.
+// An inner block is closed when it has no space for another child, so it has at least this many.
 const _: () = assert!(inner::CHILD_COUNT_MIN.pow(HEIGHT_MAX as u32) as u64 >= 1 << 32);
 
-/// What a block holds.
+/// Kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -49,22 +49,22 @@ impl Kind {
     }
 }
 
-/// What a block's first bytes say.
+/// Decoded header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// Above the leaves.
+    /// Height above the leaves.
     pub(super) height: u8,
-    /// Entries; of a filter, probes.
+    /// Number of entries; in a filter, number of probes per hash.
     pub(super) count: u16,
-    /// Leaf: size of the prefix; inner: where the separators begin; else 0.
+    /// Leaf: size of the prefix in bytes. Inner block: offset of the separators. Otherwise 0.
     pub(super) place: u16,
-    /// Leaf: size of its heads; else 0.
+    /// Leaf: size of the heads in bytes. Otherwise 0.
     pub(super) head_size_bytes: u8,
 }
 
-/// A block of a tree that is as it was written: it has the right checksum, and whatever its entries
-/// say of places in it is in it. So who reads it needs no more checks.
+/// Verified block of a tree: its checksum is right, and all offsets in it are inside it. So readers
+/// need no more checks.
 pub struct Block {
     bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
     header: Header,
@@ -77,10 +77,10 @@ impl std::fmt::Debug for Block {
 }
 
 impl Block {
-    /// Checks bytes that were read as a block of a tree.
+    /// Verifies bytes that were read as a block of a tree.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`] if they are not what was written there.
+    /// [`LsmError::CorruptTree`] if they are not the bytes that were written there.
     pub(super) fn open(
         bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
         tree: TreeId,
@@ -90,7 +90,7 @@ impl Block {
         Ok(Self { bytes, header })
     }
 
-    /// As [`Self::open`], of bytes that are elsewhere.
+    /// Copies and verifies a block, like [`Self::open`].
     pub(super) fn open_copy(
         bytes: &[u8; BLOCK_SIZE_BYTES],
         tree: TreeId,
@@ -99,18 +99,18 @@ impl Block {
         Self::open(Box::new(*bytes), tree, number)
     }
 
-    /// All of it.
+    /// Returns all bytes of the block.
     pub(super) const fn bytes(&self) -> &[u8; BLOCK_SIZE_BYTES] {
         &self.bytes
     }
 
-    /// What its first bytes say.
+    /// Returns the decoded header.
     pub(super) const fn header(&self) -> Header {
         self.header
     }
 }
 
-/// Checks bytes as [`Block::open`] does, where they are.
+/// Verifies a block in place, like [`Block::open`].
 pub(super) fn check_block(
     bytes: &[u8; BLOCK_SIZE_BYTES],
     tree: TreeId,
@@ -119,16 +119,16 @@ pub(super) fn check_block(
     check(bytes, tree, number).map_err(|how| damaged(tree, number, how))
 }
 
-/// The error of a block that is not what it should be.
+/// Returns the error for an invalid block.
 pub(super) fn damaged(tree: TreeId, number: BlockNumber, how: &str) -> LsmError {
-    LsmError::DamagedTree {
+    LsmError::CorruptTree {
         tree,
         block: number.0,
         how: how.to_owned(),
     }
 }
 
-/// Writes the header of a block whose body is done, and the checksum.
+/// Writes the header and checksum of a block with a complete body.
 pub(super) fn seal(
     bytes: &mut [u8; BLOCK_SIZE_BYTES],
     header: Header,
@@ -144,7 +144,7 @@ pub(super) fn seal(
     stamp(bytes, tree, number);
 }
 
-/// Writes the checksum of a block that has all the rest.
+/// Writes the checksum of a block that is otherwise complete.
 pub(super) fn stamp(bytes: &mut [u8; BLOCK_SIZE_BYTES], tree: TreeId, number: BlockNumber) {
     let sum = checksum(bytes, tree, number);
     bytes[..CHECKSUM_SIZE_BYTES].copy_from_slice(&sum.to_le_bytes());
@@ -196,17 +196,17 @@ fn checksum(bytes: &[u8; BLOCK_SIZE_BYTES], tree: TreeId, number: BlockNumber) -
     digest.finalize() as u32
 }
 
-/// The 16 bits at a place that is in the bytes.
+/// Reads 16 bits at a valid offset.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, at))
 }
 
-/// The 32 bits at a place that is in the bytes.
+/// Reads 32 bits at a valid offset.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, at))
 }
 
-/// The 64 bits at a place that is in the bytes.
+/// Reads 64 bits at a valid offset.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }
@@ -238,7 +238,7 @@ mod tests {
         bytes
     }
 
-    /// Promise: the header is laid out as LT1 says, byte by byte, and has this very checksum.
+    /// Promise (format): the header has exactly these bytes and this checksum.
     #[test]
     fn a_header_has_these_bytes() {
         let bytes = sealed();
@@ -249,8 +249,7 @@ mod tests {
         assert_eq!(u32_at(&bytes, 0), 0x577a_bd76);
     }
 
-    /// Promise: a bit that is another one, anywhere, is found, and so is a block that is elsewhere
-    /// or another tree's.
+    /// Promise: any flipped bit is found, and so is a block at another place or of another tree.
     #[test]
     fn what_was_not_written_there_is_refused() {
         let bytes = sealed();

@@ -1,34 +1,34 @@
-//! The hash of a key that leaves have and filters are made of (LT2, LT4).
+//! Hash of a key, used by leaves and filters.
 
-/// Bits of a hash. With 32, of 100 million entries 2.3 % of all other keys would pass the filter
-/// because of their hashes alone; with so many, of 10 thousand million 0.004 % do.
+/// Size of a hash in bits. With 32 bits and 100 million entries, 2.3 % of all absent keys would
+/// pass the filter because of equal hashes. With 48 bits and 10 thousand million entries, 0.004 %
+/// do.
 pub(crate) const HASH_BITS: u32 = 48;
 
-/// An odd number without any pattern (the golden ratio's first 64 bits).
+/// Odd number without a pattern: the first 64 bits of the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Another one (of the square root of 2), so that a key of zeros does not stay zero.
+/// Another such number, from the square root of 2. It keeps a key of zeros from hashing to zero.
 const START: u64 = 0xb504_f333_f9de_6485;
 
-/// The hash of a key: 48 bits. It is part of the format: another one would make all trees
+/// Computes the 48-bit hash of a key. It is part of the format: another hash would make all trees
 /// unreadable.
 ///
-/// Eight bytes at a time are taken in by a multiplication to 128 bits whose halves are folded, as
-/// wyhash does it. It is no match for somebody who looks for keys of equal hashes: those cost
-/// reads of the log, and no wrong answers.
+/// Each 8 bytes are multiplied to 128 bits, whose halves are folded, as in wyhash. The hash does
+/// not resist deliberate collisions. Those cost reads of the log, but never give wrong results.
 pub fn key_hash(key: &[u8]) -> u64 {
     let mut state = START ^ key.len() as u64;
     let (words, rest) = key.as_chunks::<8>();
     for word in words {
         state = mix(state ^ u64::from_le_bytes(*word));
     }
-    // The size is in the state, so zeros behind the rest say nothing new.
+    // The size is in the state, so zeros behind the rest are unambiguous.
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     state = mix(state ^ u64::from_le_bytes(last));
     mix(state ^ START) >> (u64::BITS - HASH_BITS)
 }
 
-/// Spreads what is known in some bits over all 64.
+/// Spreads the information of some bits over all 64.
 pub(crate) const fn mix(word: u64) -> u64 {
     let product = word as u128 * MULTIPLIER as u128;
     (product as u64 ^ (product >> 64) as u64).wrapping_add(MULTIPLIER)
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise: the hashes are these, for ever.
+    /// Promise (format): hashes never change.
     #[test]
     fn hashes_stay() {
         let hashes = [&b""[..], b"a", b"\0", b"user00000000000000000042"].map(key_hash);
@@ -55,9 +55,9 @@ mod tests {
         );
     }
 
-    /// Promise: 200,000 keys that differ in few bits do not collide, as random numbers of 48 bits
-    /// would not (but for a chance of 1 in 14,000), and the upper bits (which choose filter blocks)
-    /// are even.
+    /// Promise: 200,000 keys that differ in few bits do not collide, like random numbers of 48 bits
+    /// (except for a chance of 1 in 14,000). The upper bits, which choose filter blocks, are evenly
+    /// distributed.
     #[test]
     fn hashes_spread() {
         let of_kinds: [fn(u64) -> Vec<u8>; 4] = [
@@ -88,8 +88,8 @@ mod tests {
         }
     }
 
-    /// Promise: whichever bit of a key is another one, each bit of the hash is in about half of
-    /// the keys.
+    /// Promise: if any bit of a key changes, each bit of the hash changes for about half of the
+    /// keys.
     #[test]
     fn each_bit_matters() {
         let mut changes = [0_u32; HASH_BITS as usize];

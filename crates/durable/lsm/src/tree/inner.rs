@@ -1,15 +1,16 @@
-//! Inner blocks: children, and the separators between them (LT1, LT3).
+//! Inner blocks: children, and the separators between them.
 //!
-//! Behind the header stand slots of 8 bytes, one for each child, from left to right; then the
-//! separators, in the same order, side by side:
+//! After the header, an inner block has one slot of 8 bytes for each child, from left to right. The
+//! separators follow in the same order, without gaps:
 //!
-//! | bytes of a slot | what |
+//! | bytes of a slot | contents |
 //! |---|---|
 //! | 0 to 3 | block number of the child |
-//! | 4, 5 | where its separator begins, in bytes from the block's start |
-//! | 6, 7 | size of the separator in bytes (15 bits); whether the position of a record follows, in 8 bytes, whose key tells the rest (1 bit) |
+//! | 4, 5 | offset of its separator in the block |
+//! | 6, 7 | size of the separator in bytes (15 bits), and whether it is incomplete (1 bit) |
 //!
-//! The first child's separator is empty: nothing is left of it here.
+//! An incomplete separator is followed by the position of a record (8 bytes), whose key is the
+//! whole separator. The first child's separator is empty.
 
 use std::cmp::Ordering;
 
@@ -25,14 +26,14 @@ const SLOT_SIZE_BYTES: usize = 8;
 const RECORD_SIZE_BYTES: usize = 8;
 const RECORD_BIT: u16 = 1 << 15;
 
-/// An inner block that has no room for another child has so many or more.
+/// Minimum number of children in an inner block that has no space for another one.
 pub(super) const CHILD_COUNT_MIN: usize =
     BODY_SIZE_BYTES / (SLOT_SIZE_BYTES + SEPARATOR_SIZE_BYTES_MAX + RECORD_SIZE_BYTES);
 
 const _: () = assert!(CHILD_COUNT_MIN == 14);
 
-/// Whether a block with this header is an inner block that can be read, and descended from: its
-/// children ascend and stand before it, so no path is endless.
+/// Checks that a block with this header is a valid inner block. Its children ascend and have lower
+/// numbers than the block, so no path is endless.
 pub(super) fn check(
     bytes: &[u8; BLOCK_SIZE_BYTES],
     header: Header,
@@ -91,7 +92,7 @@ fn slot(bytes: &[u8; BLOCK_SIZE_BYTES], index: usize) -> Slot {
     }
 }
 
-/// A block read as an inner block.
+/// Block read as an inner block.
 #[derive(Clone, Copy)]
 pub(super) struct Inner<'b> {
     bytes: &'b [u8; BLOCK_SIZE_BYTES],
@@ -99,7 +100,7 @@ pub(super) struct Inner<'b> {
 }
 
 impl<'b> Inner<'b> {
-    /// Of a block that is one.
+    /// Reads a block that is an inner block.
     pub(super) fn of(block: &'b Block) -> Self {
         let header = block.header();
         assert!(header.kind == Kind::Inner, "who loads it has looked");
@@ -109,24 +110,24 @@ impl<'b> Inner<'b> {
         }
     }
 
-    /// Its children: one or more.
+    /// Returns the number of children, at least one.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// The child at an index.
+    /// Returns the child at an index.
     pub(super) fn child(&self, index: usize) -> BlockNumber {
         assert!(index < self.count);
         slot(self.bytes, index).child
     }
 
-    /// The separator left of a child, and the record that tells the rest of it.
+    /// Returns the separator to the left of a child, and the record with its whole key.
     fn separator(&self, index: usize) -> (KnownKey<'b>, LogPosition) {
         let slot = slot(self.bytes, index);
         let end = slot.start + slot.size_bytes;
         let known = KnownKey {
             bytes: &self.bytes[slot.start..end],
-            goes_on: slot.has_record,
+            continues: slot.has_record,
         };
         let record = if slot.has_record {
             u64_at(self.bytes, end)
@@ -136,12 +137,12 @@ impl<'b> Inner<'b> {
         (known, LogPosition(record))
     }
 
-    /// The index of the child that a key is under, if it is there at all. Reads keys from the log
-    /// where this one begins with the 256 bytes of longer separators: of 14 of those, four.
+    /// Returns the index of the child whose range contains a key. Reads keys from the log if the
+    /// key begins with the first 256 bytes of longer separators: four keys for 14 such separators.
     pub(super) fn search(&self, key: &[u8], keys: &dyn KeySource) -> Result<usize, LsmError> {
         let (mut low, mut high) = (0, self.count - 1);
         let mut whole = Vec::new();
-        // The separator of `low` is not greater, those behind `high` are.
+        // The separator of `low` is not greater than the key; those from `high` on are.
         while low < high {
             let middle = (low + high).div_ceil(2);
             let (separator, position) = self.separator(middle);
@@ -161,24 +162,24 @@ impl<'b> Inner<'b> {
     }
 }
 
-/// An inner block that is being filled.
+/// Inner block that is being filled.
 #[derive(Default)]
 pub(super) struct InnerBuilder {
     slots: Vec<Slot>,
     separators: Vec<u8>,
-    /// What separates its first child from what is left of this block: for its parent.
+    /// Separator to the left of the first child; it goes to the parent.
     first: Separator,
 }
 
 impl InnerBuilder {
-    /// Whether another child fits.
-    pub(super) fn has_room_for(&self, separator: &Separator) -> bool {
+    /// Returns true if another child fits.
+    pub(super) fn fits_entry(&self, separator: &Separator) -> bool {
         let record = separator.record.map_or(0, |_| RECORD_SIZE_BYTES);
         let separators = self.separators.len() + separator.bytes.len() + record;
         (self.slots.len() + 1) * SLOT_SIZE_BYTES + separators <= BODY_SIZE_BYTES
     }
 
-    /// Takes a child that it has room for, with what separates it from the last one.
+    /// Adds a child that fits, with the separator to its left.
     pub(super) fn add(&mut self, child: BlockNumber, separator: Separator) {
         let inside = if self.slots.is_empty() {
             self.first = separator;
@@ -198,8 +199,8 @@ impl InnerBuilder {
         }
     }
 
-    /// Writes what it has into a block of zeros and begins anew; says how it is headed, and what
-    /// separates it from what is left of it.
+    /// Writes the collected children into a zeroed block and starts over; returns the header, and
+    /// the separator to the left of the block.
     pub(super) fn write(
         &mut self,
         block: &mut [u8; BLOCK_SIZE_BYTES],
@@ -257,7 +258,7 @@ mod tests {
         bytes
     }
 
-    /// Promise: an inner block is laid out as the table above says, byte by byte.
+    /// Promise (format): an inner block has exactly these bytes.
     #[test]
     fn an_inner_block_has_these_bytes() {
         let bytes = bytes(&MemoryLog::default());
@@ -271,7 +272,8 @@ mod tests {
         assert_eq!(u32_at(&bytes, 0), 0x7438_8a88);
     }
 
-    /// Promise: what leads out of the block, or not further down, is refused.
+    /// Promise: a block with offsets outside of it, or with children that are not below it, is
+    /// refused.
     #[test]
     fn what_leads_elsewhere_is_refused() {
         let refused = |at: usize, byte| {
@@ -306,7 +308,7 @@ mod tests {
                 bytes: vec![child as u8; 36],
                 record: None,
             };
-            assert!(builder.has_room_for(&separator));
+            assert!(builder.fits_entry(&separator));
             builder.add(BlockNumber(child), separator);
         }
         let (header, _) = builder.write(&mut bytes, 1);
@@ -320,8 +322,8 @@ mod tests {
         );
     }
 
-    /// Promise: a key is under the last child whose separator is not greater; the log is read only
-    /// for a key that begins as a longer separator does.
+    /// Promise: a key belongs to the last child whose separator is not greater. The log is read
+    /// only if the key begins like a longer separator.
     #[test]
     fn a_key_is_under_one_child() {
         let log = MemoryLog::default();

@@ -1,4 +1,4 @@
-//! Leaves: a prefix, heads, hashes, pointers, one array behind the other (LT2).
+//! Leaves: prefix, heads, hashes and pointers, as consecutive arrays.
 
 use std::cmp::Ordering;
 
@@ -9,26 +9,27 @@ use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kin
 use crate::tree::hash::HASH_BITS;
 use crate::tree::pointer::{POINTER_SIZE_BYTES, Pointer};
 
-/// Longest heads.
+/// Maximum size of a head in bytes.
 pub(super) const HEAD_SIZE_BYTES_MAX: usize = 20;
-/// Longest prefix that a leaf keeps.
+/// Maximum size of a leaf's prefix in bytes.
 pub(super) const PREFIX_SIZE_BYTES_MAX: usize = 1024;
-/// What a leaf can know of a key.
+/// Maximum number of bytes that a leaf knows of a key.
 pub(super) const KNOWN_SIZE_BYTES_MAX: usize = PREFIX_SIZE_BYTES_MAX + HEAD_SIZE_BYTES_MAX;
-/// Size of a hash.
+/// Size of a hash in bytes.
 const HASH_SIZE_BYTES: usize = 6;
-/// What an entry costs besides its head.
+/// Size of an entry in bytes, without its head.
 const ENTRY_REST_SIZE_BYTES: usize = HASH_SIZE_BYTES + POINTER_SIZE_BYTES;
-/// No leaf has more entries: so many are there with no heads at all.
+/// Maximum number of entries in a leaf, reached without heads.
 pub(super) const ENTRY_COUNT_MAX: usize = BODY_SIZE_BYTES / ENTRY_REST_SIZE_BYTES;
 
 const _: () = assert!(HASH_SIZE_BYTES as u32 * 8 == HASH_BITS);
 const _: () = assert!(ENTRY_REST_SIZE_BYTES == 14 && ENTRY_COUNT_MAX == 290);
-// What a leaf takes at the least: with the longest heads, and with the longest prefix, too.
+// Minimum number of entries in a full leaf with the longest heads: with a short prefix, and with
+// the longest one.
 const _: () = assert!(size_bytes(18, HEAD_SIZE_BYTES_MAX, 119) == BODY_SIZE_BYTES);
 const _: () = assert!(size_bytes(PREFIX_SIZE_BYTES_MAX, HEAD_SIZE_BYTES_MAX, 89) < BODY_SIZE_BYTES);
 
-/// What so many entries take, with a prefix and heads of these sizes.
+/// Returns the size in bytes of this many entries, with a prefix and heads of these sizes.
 pub(super) const fn size_bytes(
     prefix_size_bytes: usize,
     head_size_bytes: usize,
@@ -37,7 +38,7 @@ pub(super) const fn size_bytes(
     prefix_size_bytes + entry_count * (head_size_bytes + ENTRY_REST_SIZE_BYTES)
 }
 
-/// Whether so many entries with such a prefix and such heads fit a leaf.
+/// Returns true if this many entries, with such a prefix and heads, fit into a leaf.
 pub(super) const fn fits(
     prefix_size_bytes: usize,
     head_size_bytes: usize,
@@ -48,7 +49,7 @@ pub(super) const fn fits(
         && size_bytes(prefix_size_bytes, head_size_bytes, entry_count) <= BODY_SIZE_BYTES
 }
 
-/// Where the arrays of a leaf begin.
+/// Offsets of the arrays in a leaf.
 #[derive(Clone, Copy)]
 struct Places {
     heads: usize,
@@ -67,7 +68,7 @@ const fn places(header: Header) -> Places {
     }
 }
 
-/// Whether a block with this header is a leaf that can be read.
+/// Checks that a block with this header is a valid leaf.
 pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<(), &'static str> {
     let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
     let head_size_bytes = header.head_size_bytes as usize;
@@ -87,18 +88,18 @@ pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<()
     Ok(())
 }
 
-/// What an entry is written as: its key's part behind the prefix, hash, pointer.
-pub(super) struct Written<'k> {
+/// Entry to be written: the part of its key behind the prefix, hash, and pointer.
+pub(super) struct LeafEntry<'k> {
     pub(super) head: &'k [u8],
     pub(super) hash: u64,
     pub(super) pointer: Pointer,
 }
 
-/// Writes a leaf's body into a block of zeros, and says how it is headed.
+/// Writes a leaf's body into a zeroed block; returns its header.
 pub(super) fn write<'k>(
     block: &mut [u8; BLOCK_SIZE_BYTES],
     (prefix, head_size_bytes): (&[u8], usize),
-    entries: impl ExactSizeIterator<Item = Written<'k>>,
+    entries: impl ExactSizeIterator<Item = LeafEntry<'k>>,
 ) -> Header {
     assert!(
         fits(prefix.len(), head_size_bytes, entries.len()),
@@ -126,7 +127,7 @@ pub(super) fn write<'k>(
     header
 }
 
-/// A hash as it stands in a leaf.
+/// Encodes a hash for a leaf.
 fn hash_bytes(hash: u64) -> [u8; HASH_SIZE_BYTES] {
     assert!(hash >> HASH_BITS == 0, "no hash has more bits");
     let mut bytes = [0; HASH_SIZE_BYTES];
@@ -134,15 +135,15 @@ fn hash_bytes(hash: u64) -> [u8; HASH_SIZE_BYTES] {
     bytes
 }
 
-/// What an entry with a hash that is looked for says of a key.
+/// Entry with the requested hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) pointer: Pointer,
-    /// The whole key is known, and it is the one.
+    /// Whether the whole key is known, and matches.
     pub(super) is_certain: bool,
 }
 
-/// A block read as a leaf.
+/// Block read as a leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Leaf<'b> {
     bytes: &'b [u8; BLOCK_SIZE_BYTES],
@@ -153,7 +154,7 @@ pub(super) struct Leaf<'b> {
 }
 
 impl<'b> Leaf<'b> {
-    /// Of a block that is one.
+    /// Reads a block that is a leaf.
     pub(super) fn of(block: &'b Block) -> Self {
         let header = block.header();
         assert!(header.kind == Kind::Leaf, "who loads it has looked");
@@ -166,23 +167,23 @@ impl<'b> Leaf<'b> {
         }
     }
 
-    /// Its entries: one or more.
+    /// Returns the number of entries, at least one.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// What all its keys begin with.
+    /// Returns the common prefix of all keys.
     pub(super) fn prefix(&self) -> &'b [u8] {
         &self.bytes[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + self.prefix_size_bytes]
     }
 
-    /// What is known of a key behind the prefix.
+    /// Returns the known part of a key behind the prefix.
     pub(super) fn head(&self, index: usize) -> KnownKey<'b> {
         let pointer = self.pointer(index);
         let start = self.places.heads + index * self.head_size_bytes;
         KnownKey {
             bytes: &self.bytes[start..start + pointer.head_size_bytes],
-            goes_on: pointer.goes_on,
+            continues: pointer.continues,
         }
     }
 
@@ -202,8 +203,8 @@ impl<'b> Leaf<'b> {
         Pointer::unpack(word).expect("the block was checked")
     }
 
-    /// The entries that can be a key's, by their hashes and what is known of their keys: no order
-    /// is needed for that, so nothing is read from the log.
+    /// Returns the entries that may have a key, by their hashes and the known parts of their keys.
+    /// This needs no order, so it never reads the log.
     pub(super) fn matches(self, key: &[u8], hash: u64) -> impl Iterator<Item = Match> {
         let hashes = &self.bytes[self.places.hashes..self.places.pointers];
         let (hashes, _) = hashes.as_chunks::<HASH_SIZE_BYTES>();
@@ -227,9 +228,9 @@ impl<'b> Leaf<'b> {
         })
     }
 
-    /// The first entry whose key is not less than this one, or the count of entries if there is
-    /// none; and whether it is this one. Reads keys from the log where heads do not tell, eight of
-    /// 200 at the most.
+    /// Returns the index of the first entry whose key is not less than this one, or the number of
+    /// entries if there is none; and whether the keys are equal. Reads keys from the log if heads
+    /// do not decide, at most eight for 200 entries.
     pub(super) fn lower_bound(
         &self,
         key: &[u8],
@@ -237,7 +238,7 @@ impl<'b> Leaf<'b> {
     ) -> Result<(usize, bool), LsmError> {
         let rest = match key.strip_prefix(self.prefix()) {
             Some(rest) => rest,
-            // All keys are on the same side of one that begins otherwise.
+            // All keys are on the same side of a key without the prefix.
             None if self.prefix() < key => return Ok((self.count, false)),
             None => return Ok((0, false)),
         };
@@ -272,12 +273,12 @@ mod tests {
     const TREE: TreeId = TreeId(1);
     const NUMBER: BlockNumber = BlockNumber(0);
 
-    fn pointer(position: u64, head_size_bytes: usize, goes_on: bool) -> Pointer {
+    fn pointer(position: u64, head_size_bytes: usize, continues: bool) -> Pointer {
         Pointer {
             position: LogPosition(position),
             is_delete: false,
             head_size_bytes,
-            goes_on,
+            continues,
         }
     }
 
@@ -289,7 +290,7 @@ mod tests {
             (b"abcdefghijklmnop", 7, pointer(3, 16, true)),
             (b"b", 7, pointer(4, 1, false)),
         ];
-        let entries = entries.map(|(head, hash, pointer)| Written {
+        let entries = entries.map(|(head, hash, pointer)| LeafEntry {
             head,
             hash,
             pointer,
@@ -299,7 +300,7 @@ mod tests {
         bytes
     }
 
-    /// Promise: a leaf is laid out as LT1 and LT2 say, byte by byte.
+    /// Promise (format): a leaf has exactly these bytes.
     #[test]
     fn a_leaf_has_these_bytes() {
         let bytes = bytes();
@@ -316,7 +317,8 @@ mod tests {
         assert_eq!(u32_at(&bytes, 0), 0xa5db_2f40);
     }
 
-    /// Promise: matches are found by hash and head, and say whether they are certain.
+    /// Promise: matches are found by hash and head, and are certain only if the head has the whole
+    /// key.
     #[test]
     fn matches_are_as_certain_as_heads_are() {
         let block = Block::open_copy(&bytes(), TREE, NUMBER).unwrap();

@@ -1,4 +1,4 @@
-//! Many ascending sources of entries as one (LC2).
+//! Merging several sorted sources of entries into one.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,18 +7,19 @@ use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
 use crate::tree::{Entry, whole_key};
 
-/// Entries in ascending order of their keys, each key once.
+/// Source of entries in ascending order of keys, each key once.
 pub trait EntrySource {
-    /// The current one; `None` behind the last one.
+    /// Returns the current entry; `None` behind the last one.
     fn entry(&self) -> Option<Entry<'_>>;
 
-    /// Size of its record, as far as that is known ([`References`](crate::tree::References)).
+    /// Returns the size of its record in bytes, or an estimate
+    /// ([`References`](crate::tree::References)).
     fn record_size_bytes(&self) -> u64;
 
-    /// Goes to the next one.
+    /// Advances to the next entry.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The entry cannot be read.
     fn advance(&mut self) -> Result<(), LsmError>;
 }
 
@@ -36,39 +37,40 @@ impl<S: EntrySource + ?Sized> EntrySource for Box<S> {
     }
 }
 
-/// What becomes of deletes in a merge (LC2).
+/// Treatment of deletes in a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletes {
-    /// They stay: a level below may have what they delete.
-    Stay,
-    /// They go, with what they delete.
-    Go,
+    /// Keep deletes: a lower level may have values that they delete.
+    Keep,
+    /// Drop deletes, together with the values that they delete.
+    Omit,
 }
 
-/// Merges sources, of which each is newer than all behind it: of equal keys the newest stays.
+/// Merge of several sources, each newer than those behind it. Of equal keys, it keeps the newest.
 ///
-/// Keys are read from the log only where what is known of two of them does not tell which is less:
-/// such a key is read once, and from then on, also for whoever takes the entry, known whole. It has
-/// one entry of each source in memory.
+/// Keys are read from the log only if the known parts of two keys do not decide their order. Such a
+/// key is read once and then known completely, also to the user of the entry. The merge has one
+/// entry of each source in memory.
 pub struct Merge<S, K> {
-    sources: Vec<Input<S>>,
-    /// Those that have an entry, by its key; of equal ones the newer first.
+    sources: Vec<MergeInput<S>>,
+    /// Sources that have an entry, in the order of their keys; of equal keys, the newer source
+    /// first.
     order: Vec<usize>,
     deletes: Deletes,
-    /// The greatest key comes first.
+    /// Whether the greatest key is first.
     is_descending: bool,
     keys: K,
 }
 
-struct Input<S> {
+struct MergeInput<S> {
     entries: S,
-    /// The current key, if it was read from the log.
+    /// Whole current key, if it was read from the log.
     whole: Option<Vec<u8>>,
-    /// Of the current key: it tells most of them apart, and nobody has to be asked for it.
+    /// Number of the current key ([`KnownKey::number`]), cached: it decides most comparisons.
     number: Option<u128>,
 }
 
-impl<S: EntrySource> Input<S> {
+impl<S: EntrySource> MergeInput<S> {
     fn entry(&self) -> Option<Entry<'_>> {
         let mut entry = self.entries.entry()?;
         if let Some(whole) = &self.whole {
@@ -77,9 +79,9 @@ impl<S: EntrySource> Input<S> {
         Some(entry)
     }
 
-    fn learn(&mut self, keys: &dyn KeySource) -> Result<(), LsmError> {
+    fn read_whole_key(&mut self, keys: &dyn KeySource) -> Result<(), LsmError> {
         if let Some(entry) = self.entry()
-            && entry.key.goes_on
+            && entry.key.continues
         {
             let whole = whole_key(entry.key, entry.position, keys)?;
             self.whole = Some(whole);
@@ -100,18 +102,18 @@ impl<S: EntrySource, K: KeySource> fmt::Debug for Merge<S, K> {
 }
 
 impl<S: EntrySource, K: KeySource> Merge<S, K> {
-    /// Of these sources, the newest first. The first entry is the current one then.
+    /// Creates a merge of these sources, newest first, positioned on the first entry.
     ///
     /// # Errors
-    /// Those of the sources and the log.
+    /// Errors of the sources and the log.
     pub fn new(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
         Self::in_order(sources, deletes, (keys, false))
     }
 
-    /// Of sources that descend: so does the merge.
+    /// Creates a descending merge of descending sources.
     ///
     /// # Errors
-    /// Those of the sources and the log.
+    /// Errors of the sources and the log.
     pub fn descending(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
         Self::in_order(sources, deletes, (keys, true))
     }
@@ -121,7 +123,7 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
         deletes: Deletes,
         (keys, is_descending): (K, bool),
     ) -> Result<Self, LsmError> {
-        let inputs = sources.into_iter().map(|entries| Input {
+        let inputs = sources.into_iter().map(|entries| MergeInput {
             entries,
             whole: None,
             number: None,
@@ -140,14 +142,14 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
         Ok(merge)
     }
 
-    /// Puts a source where it belongs by its current entry, if it has one.
+    /// Inserts a source into the order by its current entry, if it has one.
     fn insert(&mut self, source: usize) -> Result<(), LsmError> {
         let input = &mut self.sources[source];
         let Some(entry) = input.entries.entry() else {
             return Ok(());
         };
         input.number = entry.key.number();
-        // From the front: mostly it is the next one again, or the second.
+        // From the front: the source mostly stays first or becomes second.
         let mut place = 0;
         while let Some(other) = self.order.get(place).copied() {
             let mut by_key = self.compare(other, source)?;
@@ -179,13 +181,13 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
             if let Some(order) = key.compare(other_key) {
                 return Ok(order);
             }
-            // Only keys that go on leave it open, so this is done twice at the most.
-            self.sources[one].learn(&self.keys)?;
-            self.sources[other].learn(&self.keys)?;
+            // Only keys that continue leave the order open, so this happens at most twice.
+            self.sources[one].read_whole_key(&self.keys)?;
+            self.sources[other].read_whole_key(&self.keys)?;
         }
     }
 
-    /// Goes on from the current entry, and past all of the same key.
+    /// Advances past the current entry and all others of the same key.
     fn step(&mut self) -> Result<(), LsmError> {
         if self.order.is_empty() {
             return Ok(());
@@ -209,7 +211,7 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
     }
 
     fn pass_deletes(&mut self) -> Result<(), LsmError> {
-        while self.deletes == Deletes::Go && self.entry().is_some_and(|it| it.is_delete) {
+        while self.deletes == Deletes::Omit && self.entry().is_some_and(|it| it.is_delete) {
             self.step()?;
         }
         Ok(())
@@ -226,10 +228,10 @@ impl<S: EntrySource, K: KeySource> EntrySource for Merge<S, K> {
         first.map_or(0, |it| self.sources[*it].entries.record_size_bytes())
     }
 
-    /// Goes to the next key.
+    /// Advances to the next key.
     ///
     /// # Errors
-    /// Those of the sources and the log: the merge is of no use then.
+    /// Errors of the sources and the log; the merge is unusable afterwards.
     fn advance(&mut self) -> Result<(), LsmError> {
         self.step()?;
         self.pass_deletes()

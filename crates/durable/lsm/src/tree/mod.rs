@@ -1,23 +1,25 @@
-//! Trees: immutable B+-trees of heads of keys and places in the log (LT1 to LT5).
+//! Trees: immutable B+-trees of key heads and log positions.
 //!
-//! A tree is written once, from left to right, by a [`TreeBuilder`] into a [`BlockSink`]; from then
-//! on a [`Tree`] reads it from a [`BlockSource`], through a cache. Where its blocks are is not this
-//! module's business: a tree knows its blocks by their numbers, and keys that are longer than what
-//! it has of them by a [`KeySource`].
+//! A [`TreeBuilder`] writes a tree once, from left to right, into a [`BlockSink`]. A [`Tree`] then
+//! reads it from a [`BlockSource`] through a cache. The place of its blocks is the caller's
+//! business: a tree refers to them by number. A [`KeySource`] provides keys that are longer than
+//! the tree knows.
 //!
-//! | module | what it holds |
+//! `docs/explanation/lsm.md` describes the format under *Trees*.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `format` | the header and checksum of all blocks |
-//! | `leaf`, `pointer` | leaves as they are read and written |
-//! | `leaf_builder` | the leaf that is being filled, and when it is full |
-//! | `separator`, `inner` | what stands between two children, and the blocks of those |
-//! | `filter`, `hash` | which keys are not there |
-//! | `references` | which log segments a tree leads into |
-//! | `shape` | what the manifest keeps of a tree |
-//! | `builder` | writes a tree |
-//! | `reader` | one key of a tree |
-//! | `cursor` | all keys of a tree, in both directions |
-//! | `merge` | many sources of entries as one |
+//! | `format` | header and checksum of all blocks |
+//! | `leaf`, `pointer` | layout of leaves |
+//! | `leaf_builder` | the leaf being filled, and when it is full |
+//! | `separator`, `inner` | separators between children, and layout of inner blocks |
+//! | `filter`, `hash` | Bloom filters over the hashes of keys |
+//! | `references` | log segments to which a tree refers |
+//! | `shape` | description of a tree in the manifest |
+//! | `builder` | writing a tree |
+//! | `reader` | finding one key of a tree |
+//! | `cursor` | iterating over a tree, in both directions |
+//! | `merge` | merging several sources of entries |
 
 mod builder;
 mod cursor;
@@ -52,13 +54,13 @@ pub use shape::{BlockRange, TreeShape};
 #[cfg(test)]
 pub(crate) use tests::{block_for_tests, random_numbers};
 
-/// Where the blocks of a tree are written, one behind the other.
+/// Destination of a tree's blocks, written sequentially.
 pub trait BlockSink {
-    /// Appends blocks. A builder appends a whole segment each time, and what is left the last time:
-    /// no call has blocks of two segments. What is left in the buffer is cleared by the caller.
+    /// Appends blocks. A builder appends a whole segment each time, and the rest the last time: no
+    /// call has blocks of two segments. The caller clears what is left in the buffer.
     ///
     /// # Errors
-    /// They cannot be written: the tree will not be finished.
+    /// The blocks cannot be written. The tree will not be finished.
     fn append(&mut self, blocks: &mut Vec<u8>) -> Result<(), LsmError>;
 }
 
@@ -68,10 +70,10 @@ impl<S: BlockSink + ?Sized> BlockSink for &mut S {
     }
 }
 
-/// FO5: whether bytes are blocks of a tree, from this number on, by their checksums and headers.
+/// Checks that bytes are blocks of a tree from this number on, by their checksums and headers.
 ///
 /// # Errors
-/// [`LsmError::DamagedTree`]: which one is not.
+/// [`LsmError::CorruptTree`] names the first invalid block.
 pub fn check_blocks(tree: TreeId, first: BlockNumber, bytes: &[u8]) -> Result<(), LsmError> {
     for (number, block) in (first.0..).zip(bytes.chunks(BLOCK_SIZE_BYTES)) {
         let number = BlockNumber(number);
@@ -83,36 +85,36 @@ pub fn check_blocks(tree: TreeId, first: BlockNumber, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Where the blocks of a tree are read.
+/// Source of a tree's blocks.
 pub trait BlockSource: Send + Sync {
-    /// Fills a buffer with as many blocks as it is long, from this one on. Trees ask only for
-    /// blocks that they have, and never for blocks of two segments at a time.
+    /// Fills a buffer with consecutive blocks from this one. Trees request only blocks that they
+    /// have, and never blocks of two segments at a time.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The blocks cannot be read.
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), LsmError>;
 }
 
-/// An entry of a tree, as far as the tree knows it, or as it comes to one.
+/// Entry of a tree, or for one, with the known part of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'k> {
-    /// The key, as far as it is known.
+    /// Known part of the key.
     pub key: KnownKey<'k>,
-    /// The hash of all of it ([`key_hash`]).
+    /// Hash of the whole key ([`key_hash`]).
     pub hash: u64,
-    /// Where its record is.
+    /// Position of the record.
     pub position: LogPosition,
-    /// The record deletes it.
+    /// Whether the record is a delete.
     pub is_delete: bool,
 }
 
-/// Reads a key from the log if all of it is not known.
+/// Returns the whole key, reading it from the log if it is not known completely.
 fn whole_key(
     key: KnownKey<'_>,
     position: LogPosition,
     keys: &dyn KeySource,
 ) -> Result<Vec<u8>, LsmError> {
-    if !key.goes_on {
+    if !key.continues {
         return Ok(key.bytes.to_vec());
     }
     let mut whole = Vec::new();

@@ -1,9 +1,9 @@
-//! What a leaf has of an entry besides its head and hash, in 8 bytes (LT2).
+//! Pointers: 8 bytes per entry of a leaf, in addition to its head and hash.
 
 use crate::place::LogPosition;
 use crate::tree::leaf::HEAD_SIZE_BYTES_MAX;
 
-/// Size of a pointer in a leaf.
+/// Size of a pointer in bytes.
 pub(super) const POINTER_SIZE_BYTES: usize = 8;
 
 const POSITION_BITS: u32 = 54;
@@ -16,31 +16,31 @@ const _: () = assert!(LogPosition::MAX.0 == (1 << POSITION_BITS) - 1);
 const _: () = assert!(HEAD_SIZE_BYTES_MAX < 1 << HEAD_SIZE_BITS);
 const _: () = assert!(GOES_ON_SHIFT < 64);
 
-/// Where an entry leads to, and how its head is to be read.
+/// Log position of an entry, and how to read its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
-    /// Of the record.
+    /// Position of the record.
     pub(super) position: LogPosition,
-    /// The record deletes its key.
+    /// Whether the record is a delete.
     pub(super) is_delete: bool,
-    /// So many bytes of the head are the key's; behind them are zeros.
+    /// Number of the head's bytes that belong to the key; the others are zeros.
     pub(super) head_size_bytes: usize,
-    /// The key goes on behind those.
-    pub(super) goes_on: bool,
+    /// Whether the key continues behind the head.
+    pub(super) continues: bool,
 }
 
 impl Pointer {
-    /// As it stands in a leaf.
+    /// Encodes the pointer for a leaf.
     pub(super) const fn pack(self) -> u64 {
         assert!(self.position.0 <= LogPosition::MAX.0);
         assert!(self.head_size_bytes <= HEAD_SIZE_BYTES_MAX);
         self.position.0
             | (self.is_delete as u64) << DELETE_SHIFT
             | (self.head_size_bytes as u64) << HEAD_SIZE_SHIFT
-            | (self.goes_on as u64) << GOES_ON_SHIFT
+            | (self.continues as u64) << GOES_ON_SHIFT
     }
 
-    /// Reads one; `None` if it is not one that [`Self::pack`] makes.
+    /// Decodes a pointer; returns `None` if [`Self::pack`] cannot have made it.
     pub(super) const fn unpack(word: u64) -> Option<Self> {
         let head_size_bytes = (word >> HEAD_SIZE_SHIFT) as usize & ((1 << HEAD_SIZE_BITS) - 1);
         if word >> (GOES_ON_SHIFT + 1) != 0 || head_size_bytes > HEAD_SIZE_BYTES_MAX {
@@ -50,7 +50,7 @@ impl Pointer {
             position: LogPosition(word & LogPosition::MAX.0),
             is_delete: word >> DELETE_SHIFT & 1 == 1,
             head_size_bytes,
-            goes_on: word >> GOES_ON_SHIFT & 1 == 1,
+            continues: word >> GOES_ON_SHIFT & 1 == 1,
         })
     }
 }
@@ -59,7 +59,8 @@ impl Pointer {
 mod tests {
     use super::*;
 
-    /// Promise: what is packed is unpacked, with all bits at their places, and nothing else is.
+    /// Promise: pointers survive encoding, with all bits at their places, and nothing else is
+    /// decoded.
     #[test]
     fn pointers_are_packed_and_unpacked() {
         for position in [
@@ -73,7 +74,7 @@ mod tests {
                         position,
                         is_delete: bits & 1 == 1,
                         head_size_bytes,
-                        goes_on: bits & 2 == 2,
+                        continues: bits & 2 == 2,
                     };
                     assert_eq!(Pointer::unpack(pointer.pack()), Some(pointer));
                 }
@@ -83,7 +84,7 @@ mod tests {
             position: LogPosition(0x20_0020),
             is_delete: true,
             head_size_bytes: 16,
-            goes_on: true,
+            continues: true,
         };
         assert_eq!(golden.pack(), 0x1840_0000_0020_0020);
         assert_eq!(Pointer::unpack(21 << 55), None);

@@ -1,4 +1,4 @@
-//! Reads a tree: one key of it, its references, single blocks through the cache.
+//! Reading a tree: one key, its references, and single blocks through the cache.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::tree::leaf::Leaf;
 use crate::tree::references::References;
 use crate::tree::{BlockSource, TreeShape, filter};
 
-/// What a tree answers to a get.
+/// Result of a get in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where the record is.
+    /// Position of the record.
     pub position: LogPosition,
-    /// It deletes the key.
+    /// Whether the record is a delete.
     pub is_delete: bool,
-    /// It is known to be the key's. If not, hash and head are the key's, and the record must be
-    /// read to see whether all of the key is: if it is not, the tree does not have the key.
+    /// Whether the entry certainly has the key. If not, hash and head match, and the caller must
+    /// read the record. If its key differs, the tree does not have the key.
     pub is_certain: bool,
 }
 
-/// A tree that was written.
+/// Finished tree.
 pub struct Tree {
     id: TreeId,
     shape: TreeShape,
@@ -40,7 +40,7 @@ impl fmt::Debug for Tree {
 }
 
 impl Tree {
-    /// Of what its builder has told. Reads nothing.
+    /// Creates a tree from its shape. Reads nothing.
     pub fn new(
         id: TreeId,
         shape: TreeShape,
@@ -55,23 +55,24 @@ impl Tree {
         }
     }
 
-    /// Its number.
+    /// Returns the id of the tree.
     pub const fn id(&self) -> TreeId {
         self.id
     }
 
-    /// What its builder has told.
+    /// Returns the shape of the tree.
     pub const fn shape(&self) -> TreeShape {
         self.shape
     }
 
-    /// Finds a key, with its hash ([`key_hash`](crate::tree::key_hash)). Costs one block (of the
-    /// filter) if the tree does not have it, but for one key in a hundred; else the height of the
-    /// tree and two more. The log is read only where a key begins as a separator of more than 256
-    /// bytes, or several entries have its hash and head.
+    /// Finds a key, given its hash ([`key_hash`](crate::tree::key_hash)).
+    ///
+    /// If the tree does not have the key, this costs one block (of the filter) for 99 % of keys.
+    /// Otherwise it costs the height of the tree and two more. The log is read only if the key
+    /// begins like a separator of more than 256 bytes, or several entries have its hash and head.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source and the log.
+    /// [`LsmError::CorruptTree`], and errors of the source and the log.
     pub fn get(
         &self,
         key: &[u8],
@@ -95,16 +96,17 @@ impl Tree {
         find_in(Leaf::of(&block), key, hash, keys)
     }
 
-    /// Reads which log segments it leads into: as many blocks as the shape says.
+    /// Reads the log segments to which the tree refers; costs as many blocks as the shape says.
     ///
     /// # Errors
-    /// [`LsmError::DamagedTree`], and those of the source.
+    /// [`LsmError::CorruptTree`], and errors of the source.
     pub fn references(&self) -> Result<References, LsmError> {
         let mut references = References::default();
         let range = self.shape.references;
         for index in 0..range.count {
             let number = BlockNumber(range.first.0.saturating_add(index));
-            // Read once, when the tree is opened or merged: not worth a place in the cache.
+            // These blocks are read once, when the tree is opened or merged, so they are not
+            // cached.
             let block = self.read(number)?;
             self.expect(&block, number, Kind::References, 0)?;
             let read = references.read(&block);
@@ -113,14 +115,14 @@ impl Tree {
         Ok(references)
     }
 
-    /// An inner block or leaf, which it is by its height, through the cache.
+    /// Returns an inner block or a leaf through the cache; the height tells which one it is.
     pub(super) fn node(&self, number: BlockNumber, height: u8) -> Result<Arc<Block>, LsmError> {
         let block = self.block(number)?;
         self.expect_node(&block, number, height)?;
         Ok(block)
     }
 
-    /// That a block is what its parent, or the shape, says.
+    /// Checks that a block is what its parent, or the shape, says.
     pub(super) fn expect_node(
         &self,
         block: &Block,
@@ -168,7 +170,7 @@ impl Tree {
         Block::open(bytes, self.id, number)
     }
 
-    /// Fills a buffer with blocks of one segment, past the cache and unchecked.
+    /// Fills a buffer with blocks of one segment, past the cache and unverified.
     pub(super) fn read_many(&self, first: BlockNumber, to: &mut [u8]) -> Result<(), LsmError> {
         let count = (to.len() / BLOCK_SIZE_BYTES) as u64;
         if u64::from(first.0) + count > u64::from(self.shape.block_count) {
@@ -186,7 +188,7 @@ impl Tree {
     }
 }
 
-/// The entry of a key in the leaf where it is if it is anywhere.
+/// Finds the entry of a key in the only leaf that can have it.
 fn find_in(
     leaf: Leaf<'_>,
     key: &[u8],
@@ -205,7 +207,7 @@ fn find_in(
     let Some(second) = matches.next() else {
         return Ok(Some(candidate(first.pointer, first.is_certain)));
     };
-    // The caller could verify one of them, not all.
+    // The caller could verify one candidate, but not several.
     let mut whole = Vec::new();
     for found in [first, second].into_iter().chain(matches) {
         if !found.is_certain {

@@ -1,7 +1,8 @@
-//! References: where in the log a tree leads to, and how much of it that is (LT5).
+//! References: number of entries and bytes that a tree has in each log segment.
 //!
-//! Behind the header stand rows of 24 bytes, ascending by log segment: its number (64 bits), how
-//! many entries of the tree lead to records that begin there (64), bytes of those records (64).
+//! After the header, a block has rows of 24 bytes in ascending order of log segments. A row has
+//! three 64-bit numbers: the segment, the number of entries whose records begin in it, and the
+//! bytes of those records.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +15,30 @@ use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kin
 
 const ROW_SIZE_BYTES: usize = 24;
 const ROW_COUNT_MAX: usize = BODY_SIZE_BYTES / ROW_SIZE_BYTES;
-/// What a log segment has for records, behind its header (VL1).
+/// Number of bytes in a log segment behind its header.
 const LOG_BODY_SIZE_BYTES: u64 = SEGMENT_SIZE_BYTES - 32;
-/// No record is larger: a row that says so is none, and does not name half of the log.
+/// Upper bound for the size of a record in bytes. Rows with larger records are invalid, so a row
+/// cannot name half of the log.
 const RECORD_SIZE_BYTES_MAX: u64 = 1 << 27;
 
 const _: () = assert!(VALUE_SIZE_BYTES_MAX + KEY_SIZE_BYTES_MAX + 12 <= 1 << 27);
 
-/// What a tree has in one log segment.
+/// Entries of a tree in one log segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
-    /// Entries that lead to records which begin there.
+    /// Number of entries whose records begin in the segment.
     pub entry_count: u64,
-    /// Bytes of those records. More than a segment has if it is one that goes on in the next ones.
+    /// Bytes of those records. A record that continues in the next segments exceeds the segment's
+    /// size.
     pub size_bytes: u64,
 }
 
-/// What a tree has in each log segment that it leads into.
+/// Entries and bytes that a tree has in each log segment.
 ///
-/// The sizes are sums of what the tree's builder was told. Trees do not say how large single
-/// records are, so trees that were made of trees add up the mean size of a segment's records: those
-/// sums are estimates if records of many sizes are in one segment, and some of them are gone. A
-/// record that goes on in other segments is the only one that begins in its segment (VL3), so its
-/// size is right; so are the counts of entries.
+/// Sizes are sums of those passed to the builder. Trees do not store sizes of single records, so a
+/// tree made from trees adds the mean record size of each segment. Such sums are estimates if a
+/// segment has records of different sizes, some of which are gone. A record larger than a segment
+/// is the only one that begins in its segment, so its size is exact. Entry counts are always exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     rows: BTreeMap<LogNumber, Reference>,
@@ -54,23 +56,22 @@ impl References {
         row.size_bytes = row.size_bytes.saturating_add(record_size_bytes);
     }
 
-    /// The log segments in which records begin that the tree leads to, ascending.
+    /// Returns the log segments in which the tree's records begin, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (LogNumber, Reference)> {
         self.rows.iter().map(|(number, row)| (*number, *row))
     }
 
-    /// The first log segment of this number or a later one in which records begin that the tree
-    /// leads to.
+    /// Returns the first log segment, at or behind this one, in which records of the tree begin.
     pub(crate) fn next_from(&self, number: LogNumber) -> Option<LogNumber> {
         self.rows.range(number..).next().map(|(number, _)| *number)
     }
 
-    /// The log segments that the tree needs, ascending, each once: those in which its records
-    /// begin, and those in which they go on (VL3).
+    /// Returns the log segments that the tree needs, ascending and without duplicates: those in
+    /// which its records begin or continue.
     pub fn needed(&self) -> impl Iterator<Item = LogNumber> {
         let mut next = 0;
         self.iter().flat_map(move |(number, row)| {
-            // A record that goes on elsewhere is the only one that begins where it does.
+            // A record that continues in other segments is the only one that begins in its own.
             let count = match row.entry_count {
                 1 => row.size_bytes.div_ceil(LOG_BODY_SIZE_BYTES).max(1),
                 _ => 1,
@@ -81,8 +82,8 @@ impl References {
         })
     }
 
-    /// How large a record of the tree is: what those that begin in its segment are on the average.
-    /// 0 if the tree leads to none there.
+    /// Returns the mean size of the tree's records that begin in a position's segment, in bytes; 0
+    /// if there are none.
     pub fn record_size_bytes(&self, position: LogPosition) -> u64 {
         let Some(row) = self.rows.get(&position.number()) else {
             return 0;
@@ -91,12 +92,12 @@ impl References {
         row.size_bytes.saturating_add(count / 2) / count
     }
 
-    /// How many blocks they fill.
+    /// Returns the number of blocks for the rows.
     pub(super) fn block_count(&self) -> u32 {
         self.rows.len().div_ceil(ROW_COUNT_MAX) as u32
     }
 
-    /// Hands out their blocks, sealed, as those from this one on.
+    /// Seals and writes the blocks, numbered from this one on.
     pub(super) fn write(
         &self,
         tree: TreeId,
@@ -127,7 +128,7 @@ impl References {
         Ok(())
     }
 
-    /// Takes in one of their blocks.
+    /// Adds the rows of one block.
     pub(super) fn read(&mut self, block: &Block) -> Result<(), &'static str> {
         let header = block.header();
         assert!(header.kind == Kind::References, "who loads it has looked");
@@ -153,7 +154,7 @@ impl References {
     }
 }
 
-/// Whether a block with this header is one of references that can be read.
+/// Checks that a block with this header is a valid block of references.
 pub(super) fn check(header: Header) -> Result<(), &'static str> {
     match header.count as usize {
         1..=ROW_COUNT_MAX => Ok(()),
@@ -181,7 +182,7 @@ mod tests {
         read
     }
 
-    /// Promise: rows are added up, written and read again, in one block and in many.
+    /// Promise: rows are added up, and survive writing and reading, in one block and in many.
     #[test]
     fn references_are_read_as_written() {
         for segment_count in [1, 169, 170, 1000] {
@@ -204,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Promise: a record that goes on in other segments needs them all, and no segment is named
+    /// Promise: a record larger than a segment needs all its segments, and no segment is returned
     /// twice.
     #[test]
     fn a_long_record_needs_all_its_segments() {
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(needed, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
-    /// Promise: rows have these bytes, and what is no row is refused.
+    /// Promise (format): rows have exactly these bytes, and invalid rows are refused.
     #[test]
     fn references_have_these_bytes() {
         let mut references = References::default();

@@ -1,4 +1,4 @@
-//! Separators: what an inner block has between two children (LT3).
+//! Separators between two children of an inner block.
 
 use std::cmp::Ordering;
 
@@ -8,27 +8,27 @@ use crate::place::LogPosition;
 use crate::tree::leaf_builder::shared_size_bytes;
 use crate::tree::whole_key;
 
-/// So much of a separator is in the inner block.
+/// Maximum size in bytes of the part of a separator that is in the inner block.
 pub(super) const SEPARATOR_SIZE_BYTES_MAX: usize = 256;
 
-/// A string that is greater than all keys to its left and not greater than those to its right.
+/// String that is greater than all keys to its left and not greater than those to its right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Separator {
-    /// It, or its first bytes.
+    /// First bytes of the separator, or all of it.
     pub(super) bytes: Vec<u8>,
-    /// It is longer than what an inner block keeps: it is the key of this record.
+    /// Record whose key is the whole separator, if that is longer than an inner block stores.
     pub(super) record: Option<LogPosition>,
 }
 
-/// A key as far as it is known, and the record that has all of it.
+/// Known part of a key, and the record with the whole key.
 #[derive(Clone, Copy)]
 pub(super) struct Neighbour<'k> {
     pub(super) key: KnownKey<'k>,
     pub(super) position: LogPosition,
 }
 
-/// The shortest separator of two neighbours, or `None` if they are not ascending. Keys are read
-/// from the log only if what is known of them, or their first 256 bytes, are the same.
+/// Returns the shortest separator of two neighbors, or `None` if they are not ascending. Keys are
+/// read from the log only if their known parts, or their first 256 bytes, are equal.
 pub(super) fn between(
     left: Neighbour<'_>,
     right: Neighbour<'_>,
@@ -36,8 +36,8 @@ pub(super) fn between(
 ) -> Result<Option<Separator>, LsmError> {
     let shared = shared_size_bytes(left.key.bytes, right.key.bytes);
     if shared >= SEPARATOR_SIZE_BYTES_MAX {
-        // Whatever follows, the separator is longer than that. Who is less was said before, or is
-        // the business of whoever has brought them in this order.
+        // Whatever follows, the separator is longer than the limit. An earlier comparison, or the
+        // caller, ensures that the keys ascend.
         return Ok(Some(cut(right.key.bytes, shared, right.position)));
     }
     match left.key.compare(right.key) {
@@ -55,7 +55,8 @@ pub(super) fn between(
     }
 }
 
-/// The separator before a key that shares so many bytes with its left neighbour and is greater.
+/// Returns the separator before a key that is greater than its left neighbor and shares this many
+/// bytes with it.
 fn cut(right: &[u8], shared: usize, position: LogPosition) -> Separator {
     if shared >= SEPARATOR_SIZE_BYTES_MAX {
         return Separator {
@@ -65,7 +66,8 @@ fn cut(right: &[u8], shared: usize, position: LogPosition) -> Separator {
     }
     let mut bytes = right[..right.len().min(shared + 1)].to_vec();
     if bytes.len() == shared {
-        // All that is known of the right key is the left one, so it goes on, with a zero or more.
+        // The known part of the right key is the whole left key, so the right one continues, with a
+        // zero byte or more.
         bytes.push(0);
     }
     Separator {
@@ -82,11 +84,11 @@ mod tests {
     fn head(bytes: &[u8]) -> KnownKey<'_> {
         KnownKey {
             bytes,
-            goes_on: true,
+            continues: true,
         }
     }
 
-    /// Promise: separators are the shortest there are, and come from known bytes where those tell.
+    /// Promise: separators are as short as possible, and made from known bytes where those decide.
     #[test]
     fn separators_are_the_shortest() {
         let log = MemoryLog::default();
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(log.read_count(), 0);
     }
 
-    /// Promise: what known bytes do not tell, the log does, also that they do not ascend.
+    /// Promise: where known bytes do not decide, the log does, also for keys that do not ascend.
     #[test]
     fn separators_of_equal_heads_are_read() {
         let log = MemoryLog::default();

@@ -1,4 +1,4 @@
-//! What the manifest keeps of a tree, and whether it can be one's.
+//! Shape: description of a tree in the manifest, and its check.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,48 +6,48 @@ use crate::place::BlockNumber;
 use crate::tree::format::HEIGHT_MAX;
 use crate::tree::leaf::ENTRY_COUNT_MAX;
 
-/// Blocks of a tree, side by side.
+/// Consecutive blocks of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRange {
-    /// The first one.
+    /// First block.
     pub first: BlockNumber,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
 impl BlockRange {
-    /// The number behind the last one; wide enough for any.
+    /// Returns the number behind the last block; 64 bits hold any.
     const fn end(self) -> u64 {
         self.first.0 as u64 + self.count as u64
     }
 }
 
-/// What must be known of a tree to read it: what the manifest keeps.
+/// Description that is needed to read a tree; the manifest stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeShape {
-    /// The block from which all keys are found: the last one.
+    /// Root of the tree: its last block.
     pub root: BlockNumber,
-    /// Levels of inner blocks: 0 if the root is a leaf.
+    /// Number of inner levels: 0 if the root is a leaf.
     pub height: u8,
-    /// Entries, deletes among them: one or more.
+    /// Number of entries including deletes, at least one.
     pub entry_count: u64,
-    /// Blocks of all kinds: segments of 512, the last one in part.
+    /// Number of blocks of all kinds. They fill segments of 512, except the last one.
     pub block_count: u32,
-    /// The blocks of its filter (LT4).
+    /// Blocks of the filter.
     pub filter: BlockRange,
-    /// The blocks of its references (LT5).
+    /// Blocks of the references.
     pub references: BlockRange,
 }
 
 impl TreeShape {
-    /// Whether a builder can have told this (LT1): the blocks are within the tree and in the order
-    /// in which they are written, and the entries fit its leaves. So what is made room for because
-    /// of it is no more than the tree is large.
+    /// Checks that a builder can have made this shape. The blocks are within the tree and in the
+    /// order of writing, and the entries fit its leaves. So memory allocated for the shape is
+    /// bounded by the tree's size.
     ///
     /// # Errors
-    /// It cannot be, and why.
+    /// Returns the reason why no builder makes this shape.
     pub fn check(&self) -> Result<(), &'static str> {
         let block_count = u64::from(self.block_count);
         if u64::from(self.root.0) + 1 != block_count {
@@ -63,7 +63,7 @@ impl TreeShape {
         if self.filter.end() != u64::from(self.references.first.0) || behind >= block_count {
             return Err("its filter and references do not lie where they belong");
         }
-        // The last leaf, and what leads to it, come last.
+        // The last leaf and the inner blocks above it are last.
         if behind + u64::from(self.height) + 1 > block_count {
             return Err("it has not as many blocks as it is high");
         }
@@ -95,8 +95,7 @@ mod tests {
         }
     }
 
-    /// Promise: a shape that no builder tells is refused, whatever its numbers are, and none is too
-    /// large to be looked at.
+    /// Promise: a shape that no builder makes is refused, whatever its numbers are.
     #[test]
     fn shapes_are_those_of_trees() {
         assert_eq!(shape().check(), Ok(()));

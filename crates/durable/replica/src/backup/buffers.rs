@@ -1,4 +1,4 @@
-//! A backup's buffers, for whoever writes what is in them to the device.
+//! A backup's log buffers, for the threads that write them to the device.
 
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
@@ -9,19 +9,19 @@ use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
 use super::failed_memory;
 use crate::error::ReplicaError;
-use crate::layout::{CLOSED_SIZE_WORDS, Layout, WISH_SIZE_WORDS, bytes_of};
+use crate::layout::{CLOSED_SIZE_WORDS, Layout, PRIMARY_SIZE_WORDS, bytes_of};
 use crate::receipt;
 
-/// How much of the log is taken.
+/// Part of the buffered log to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// One segment into which nothing more comes, if there is one.
+pub(super) enum WriteExtent {
+    /// One closed segment, if there is one.
     OneSegment,
-    /// Everything that is there.
+    /// Everything in the buffers.
     All,
 }
 
-/// A way to the buffers, with what it takes to read them.
+/// A connection to the buffers, with the state needed to read them.
 pub(super) struct Buffers<'b, E> {
     pub(super) near: &'b E,
     pub(super) layout: &'b Layout,
@@ -35,10 +35,12 @@ impl<E: Endpoint> Buffers<'_, E> {
         block_on(executed, self.near.completions()).map_err(|error| failed_memory(&error))
     }
 
-    /// Up to where the log is in the buffers, and is to be durable.
-    pub(super) fn wishes(&mut self) -> Result<(LogPosition, LogPosition), ReplicaError> {
+    /// Returns the end of the log in the buffers, and the position that is to be durable.
+    pub(super) fn primary_words(&mut self) -> Result<(LogPosition, LogPosition), ReplicaError> {
         self.batch.clear();
-        let slot = self.batch.read(self.layout.wishes(), WISH_SIZE_WORDS);
+        let slot = self
+            .batch
+            .read(self.layout.primary_words(), PRIMARY_SIZE_WORDS);
         self.execute()?;
         let [log_end, sync_wanted] = *self.batch.words(slot) else {
             unreachable!("so many were read");
@@ -46,23 +48,23 @@ impl<E: Endpoint> Buffers<'_, E> {
         Ok((LogPosition(log_end), LogPosition(sync_wanted)))
     }
 
-    /// Writes to the device what is in the buffers, and tells the primary; false: there was
-    /// nothing, or nobody follows any more.
+    /// Writes buffered log to the device and reports that to the primary. Returns false if there
+    /// was nothing to write, or if the backup is not following any more.
     pub(super) fn take(
         &mut self,
         intake: &LogIntake,
-        extent: Extent,
+        extent: WriteExtent,
     ) -> Result<bool, ReplicaError> {
         let Some(mut intake) = intake.begin() else {
             return Ok(false);
         };
-        let (log_end, _) = self.wishes()?;
+        let (log_end, _) = self.primary_words()?;
         let mut has_taken = false;
         loop {
             let at = intake.written_to();
             self.check_end(at, log_end)?;
             let is_closed = at.number() < log_end.number();
-            if !is_closed && (extent == Extent::OneSegment || at >= log_end) {
+            if !is_closed && (extent == WriteExtent::OneSegment || at >= log_end) {
                 return Ok(has_taken);
             }
             let end = if is_closed {
@@ -72,16 +74,16 @@ impl<E: Endpoint> Buffers<'_, E> {
             };
             self.take_part(&mut intake, end, is_closed)?;
             has_taken = true;
-            if extent == Extent::OneSegment {
+            if extent == WriteExtent::OneSegment {
                 return Ok(true);
             }
         }
     }
 
-    /// RP2: the primary's word leads into the buffers.
+    /// Checks that the primary's log end lies within the buffers (REPLICATION-2).
     fn check_end(&self, at: LogPosition, log_end: LogPosition) -> Result<(), ReplicaError> {
         let behind = LogNumber(at.number().0 + self.layout.slot_count()).start();
-        // Before the first record it is 0.
+        // The log end is 0 before the first record.
         if log_end <= behind {
             return Ok(());
         }
@@ -89,7 +91,7 @@ impl<E: Endpoint> Buffers<'_, E> {
         Err(LsmError::CannotFollow { how }.into())
     }
 
-    /// How many bytes a segment has into which nothing more comes, as its primary says (RP2).
+    /// Returns the length of a closed segment, as its primary reports it (REPLICATION-2).
     fn closed_end(&mut self, at: LogPosition) -> Result<usize, ReplicaError> {
         self.batch.clear();
         let closed = self.layout.closed(at.number());
@@ -110,8 +112,8 @@ impl<E: Endpoint> Buffers<'_, E> {
         Err(LsmError::CannotFollow { how }.into())
     }
 
-    /// Writes what a segment's buffer has from where it was written to, up to an offset, and tells
-    /// the primary how far it is written then.
+    /// Writes a segment's buffer from its written end to an offset, and reports the new written end
+    /// to the primary.
     fn take_part(
         &mut self,
         intake: &mut Intake<'_>,

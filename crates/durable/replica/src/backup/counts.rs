@@ -1,41 +1,40 @@
-//! What a backup has done, by part.
+//! Counters of a backup's work, by part.
 
 use std::time::Instant;
 
 use farleaf_lsm::engine::WorkCounts;
 
-/// What a backup has done since it was made.
+/// Work that a backup has done since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupCounts {
-    /// Bytes of the log that came into its buffers, and were taken from there;
+    /// Bytes of log that were received and read from the buffers.
     pub log_received_size_bytes: u64,
-    /// of trees, and of the base's log.
+    /// Bytes of trees and of the base's log that were received.
     pub index_received_size_bytes: u64,
-    /// Bytes of the base that it had already, and that did not come (RP14).
+    /// Bytes of the base that the backup already had, so that they were not sent (REPLICATION-14).
     pub kept_size_bytes: u64,
-    /// Requests that were answered.
+    /// Number of requests answered.
     pub request_count: u64,
-    /// Of them, refused.
+    /// Number of requests refused.
     pub refused_count: u64,
-    /// Edits that it was sent, and made.
+    /// Number of edits received and made.
     pub edit_count: u64,
-    /// Syncs of the log that its primary wished for.
+    /// Number of log syncs that the primary requested.
     pub sync_count: u64,
-    /// Time spent with the log; with requests, trees among them; and with its own flushes and
-    /// merges.
+    /// Time spent on the log, in nanoseconds.
     pub log_time_ns: u64,
-    /// Of the time with the log, what it took to put its records into an L0 of its own
-    /// (Build-Index).
+    /// Part of the log time spent on inserting records into the backup's own L0 (Build-Index), in
+    /// nanoseconds.
     pub feed_time_ns: u64,
-    /// See [`log_time_ns`](Self::log_time_ns).
+    /// Time spent on requests, including trees, in nanoseconds.
     pub request_time_ns: u64,
-    /// See there.
+    /// Time spent on the backup's own flushes and merges, in nanoseconds.
     pub maintain_time_ns: u64,
-    /// Flushes, merges, and what went from and to its devices.
+    /// Flushes, merges, and bytes read from and written to devices.
     pub work: WorkCounts,
 }
 
-/// Adds the time since a moment.
+/// Adds the time since `since`.
 pub(super) fn add_time(to: &mut u64, since: Instant) {
     *to += u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
 }

@@ -1,21 +1,21 @@
-//! The word that says whose a backup is (RP8, RP12).
+//! The epoch word in a backup's memory (REPLICATION-8, REPLICATION-12).
 
 use farleaf_fabric::Endpoint;
 
 use super::Backup;
 use crate::error::{Epoch, ReplicaError};
 
-/// What became of the word.
+/// Result of raising the epoch word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Swapped {
-    /// It says what it was to say, and said less before.
+pub(super) enum RaiseOutcome {
+    /// The word had a lower epoch and now has the requested one.
     Now,
-    /// It said so already, or more.
+    /// The word already had the requested epoch or a higher one.
     Before(Epoch),
 }
 
 impl<E: Endpoint> Backup<E> {
-    /// By CAS alone, as primaries look at it by CAS; what it was before.
+    /// Changes the word by CAS, since primaries use CAS on it, too. Returns its previous value.
     fn swap_epoch(&mut self, (from, to): (Epoch, Epoch)) -> Result<Epoch, ReplicaError> {
         self.batch.clear();
         let found = self.batch.compare_swap(self.layout.epoch(), from.0, to.0);
@@ -23,7 +23,7 @@ impl<E: Endpoint> Backup<E> {
         Ok(Epoch(self.batch.previous(found)))
     }
 
-    /// Of words that were zeroed.
+    /// Sets the first epoch in zeroed words.
     pub(super) fn begin_epoch(&mut self) -> Result<(), ReplicaError> {
         match self.swap_epoch((Epoch(0), self.epoch))? {
             Epoch(0) => Ok(()),
@@ -31,21 +31,21 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
-    /// Changes the word to a later epoch, from whichever it has: its primary may have raised it.
-    pub(super) fn swap_up_to(&mut self, to: Epoch) -> Result<Swapped, ReplicaError> {
+    /// Raises the word to a later epoch, whatever epoch it has: the primary may have raised it.
+    pub(super) fn swap_up_to(&mut self, to: Epoch) -> Result<RaiseOutcome, ReplicaError> {
         let mut from = self.epoch;
         loop {
             let found = self.swap_epoch((from, to))?;
             if found == from {
-                return Ok(Swapped::Now);
+                return Ok(RaiseOutcome::Now);
             }
             if found >= to {
-                return Ok(Swapped::Before(found));
+                return Ok(RaiseOutcome::Before(found));
             }
             if found < from {
                 return Err(self.fallen(found));
             }
-            // It rises with each turn, so there is an end.
+            // The epoch rises with each iteration, so the loop ends.
             from = found;
         }
     }
@@ -56,11 +56,11 @@ impl<E: Endpoint> Backup<E> {
                 "its memory says {found}, where it was to be {} or later",
                 self.epoch
             ),
-            is_no_room: false,
+            is_out_of_space: false,
         }
     }
 
-    /// Whose primary's it is: its primary may have raised the word (RP12).
+    /// Returns the epoch of the word, which the primary may have raised (REPLICATION-12).
     pub(super) fn current_epoch(&mut self) -> Result<Epoch, ReplicaError> {
         self.batch.clear();
         let slot = self.batch.read(self.layout.epoch(), 1);
@@ -69,16 +69,18 @@ impl<E: Endpoint> Backup<E> {
         Ok(self.epoch.max(Epoch(word.unwrap_or(0))))
     }
 
-    /// RP12: goes on at a later epoch, at which its primary goes on, too: keeps all that it has,
-    /// and from then on nothing that a primary of a lower epoch writes is acknowledged by that.
-    /// Whichever of the two is raised first: until both are, nothing is acknowledged. One CAS of
-    /// its own memory.
+    /// Continues at a later epoch of the same primary and keeps all data (REPLICATION-12).
     ///
-    /// It is for the same primary. For another one the sessions of this one are fenced (F6), and a
-    /// [`Backup::new`] begins, which that primary fills.
+    /// From then on, nothing that a primary of a lower epoch writes is acknowledged. Backup and
+    /// primary may be raised in either order; until both are, nothing is acknowledged. Costs one
+    /// CAS of the backup's own memory.
+    ///
+    /// For a different primary, the sessions of the old one must be fenced (FABRIC-6). The new
+    /// primary then fills a new [`Backup::new`].
     ///
     /// # Errors
-    /// [`ReplicaError::NotLater`]: nothing was changed. [`ReplicaError::Failed`]: its memory.
+    /// - [`ReplicaError::NotLater`]: nothing was changed.
+    /// - [`ReplicaError::Failed`]: the backup's memory failed.
     pub fn raise(&mut self, epoch: Epoch) -> Result<(), ReplicaError> {
         if epoch <= self.epoch {
             return Err(ReplicaError::NotLater {

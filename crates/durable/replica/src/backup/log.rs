@@ -1,4 +1,4 @@
-//! The log from a backup's buffers to its device (RP4).
+//! Writes the log from a backup's buffers to its device (REPLICATION-4).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,46 +8,48 @@ use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogPosition;
 
-use super::buffers::{Buffers, Extent};
+use super::buffers::{Buffers, WriteExtent};
 use super::counts::add_time;
-use super::{Backup, State, failed_memory};
+use super::{Backup, BackupState, failed_memory};
 use crate::error::ReplicaError;
 use crate::layout::STATUS_SIZE_WORDS;
 use crate::receipt;
 
 impl<E: Endpoint> Backup<E> {
-    /// What the primary has written of itself: up to where the log is in the buffers, and is to be
-    /// durable.
-    pub(super) fn wishes(&mut self) -> Result<(LogPosition, LogPosition), ReplicaError> {
+    /// Returns the words of the primary: the end of the log in the buffers, and the position that
+    /// is to be durable.
+    pub(super) fn primary_words(&mut self) -> Result<(LogPosition, LogPosition), ReplicaError> {
         let mut buffers = Buffers {
             near: &self.near,
             layout: &self.layout,
             batch: &mut self.batch,
             bytes: &mut self.bytes,
         };
-        buffers.wishes()
+        buffers.primary_words()
     }
 
-    /// Writes full segments, and syncs if that is wished for; false: there was nothing to do.
+    /// Writes full segments, and syncs if the primary requests it. Returns false if there was
+    /// nothing to do.
     pub(super) fn follow_log(&mut self) -> Result<bool, ReplicaError> {
-        let State::Following(follower) = &self.state else {
+        let BackupState::Following(follower) = &self.state else {
             return Ok(false);
         };
         let synced_to = follower.synced_to();
         let has_failed = follower.intake().has_failed();
-        let (_, sync_wanted) = self.wishes()?;
+        let (_, sync_wanted) = self.primary_words()?;
         if sync_wanted <= synced_to {
-            // What another thread could not write fails here, too, or can be written by now.
+            // After a failed write of another thread: the write fails here, too, or succeeds by
+            // now.
             let extent = if has_failed {
-                Extent::All
+                WriteExtent::All
             } else {
-                Extent::OneSegment
+                WriteExtent::OneSegment
             };
             return self.take_log(extent);
         }
-        self.take_log(Extent::All)?;
+        self.take_log(WriteExtent::All)?;
         let since = Instant::now();
-        if let State::Following(follower) = &mut self.state {
+        if let BackupState::Following(follower) = &mut self.state {
             if sync_wanted > follower.written_to() {
                 let how =
                     format!("the log is to be durable up to {sync_wanted}, which is not there");
@@ -57,13 +59,13 @@ impl<E: Endpoint> Backup<E> {
             self.counts.sync_count += 1;
         }
         add_time(&mut self.counts.log_time_ns, since);
-        self.tell()?;
+        self.report_progress()?;
         Ok(true)
     }
 
-    /// Writes to the device what is in the buffers; false: there was nothing.
-    pub(super) fn take_log(&mut self, extent: Extent) -> Result<bool, ReplicaError> {
-        let State::Following(follower) = &self.state else {
+    /// Writes buffered log to the device. Returns false if there was none.
+    pub(super) fn take_log(&mut self, extent: WriteExtent) -> Result<bool, ReplicaError> {
+        let BackupState::Following(follower) = &self.state else {
             return Ok(false);
         };
         let intake = Arc::clone(follower.intake());
@@ -81,14 +83,15 @@ impl<E: Endpoint> Backup<E> {
         Ok(has_taken)
     }
 
-    /// Tells the primary how far it is.
-    pub(super) fn tell(&mut self) -> Result<(), ReplicaError> {
-        let State::Following(follower) = &self.state else {
+    /// Reports the written and synced positions to the primary.
+    pub(super) fn report_progress(&mut self) -> Result<(), ReplicaError> {
+        let BackupState::Following(follower) = &self.state else {
             return Ok(());
         };
         let receipt = receipt::encode(follower.synced_sum());
         let intake = Arc::clone(follower.intake());
-        // Held, so that what another thread tells of a later place is not undone.
+        // Held during the report, so that it does not overwrite another thread's report of a later
+        // position.
         let Some(intake) = intake.begin() else {
             return Ok(());
         };
@@ -101,8 +104,8 @@ impl<E: Endpoint> Backup<E> {
         block_on(executed, self.near.completions()).map_err(|error| failed_memory(&error))
     }
 
-    /// RP6: tells the primary that it cannot go on.
-    pub(super) fn tell_failed(&mut self) -> Result<(), ReplicaError> {
+    /// Reports to the primary that the backup has failed (REPLICATION-6).
+    pub(super) fn report_failure(&mut self) -> Result<(), ReplicaError> {
         self.batch.clear();
         self.batch.write_word(self.layout.failed(), 1);
         self.execute()

@@ -1,13 +1,14 @@
-//! A backup: what its server does for one region (RP3, RP4, RP7).
+//! A backup: the server's side of one replicated region (REPLICATION-3, REPLICATION-4,
+//! REPLICATION-7).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `buffers` | its buffers, for whoever writes what is in them |
-//! | `log` | the log from its buffers to the device |
-//! | `tail` | the same from another thread, without a sync |
-//! | `epoch` | the word that says whose it is; a later one |
-//! | `serve` | what a primary asks by messages |
-//! | `counts` | what it has done |
+//! | `buffers` | the log buffers |
+//! | `log` | writes the log from the buffers to the device |
+//! | `tail` | does the same from another thread, without a sync |
+//! | `epoch` | the epoch word, and raising it |
+//! | `serve` | requests of the primary |
+//! | `counts` | counters of the backup's work |
 
 mod buffers;
 mod counts;
@@ -19,62 +20,62 @@ mod tail;
 use std::sync::Arc;
 
 use farleaf_executor::block_on;
+use farleaf_fabric::message::Mailbox;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_lsm::follow::{Filling, Follower, WriteFault};
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::scrub::{Scrub, ScrubCounts, Scrubbed};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
-use farleaf_message::Mailbox;
 
 pub use counts::BackupCounts;
 pub use tail::BackupTail;
 
-use self::buffers::Extent;
-use self::epoch::Swapped;
-use self::tail::Shared;
+use self::buffers::WriteExtent;
+use self::epoch::RaiseOutcome;
+use self::tail::SharedIntake;
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::Layout;
 
-/// How a backup works.
+/// Options of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
-    /// How it makes trees, where it is to make them (Build-Index); its id counts for nothing.
+    /// Engine options for building trees (Build-Index). The engine id in them is ignored.
     pub engine: EngineOptions,
-    /// What its directory has may be replaced, whoever made it. Without this, only an empty one, or
-    /// a backup's, is filled.
+    /// Whether any content of the directory may be replaced. Otherwise only an empty directory or
+    /// that of a backup is filled.
     pub replaces: bool,
-    /// RP14: the copy that is in force until this one is, in another directory; nobody has it open.
-    /// What it has of its primary's need not be sent. [`Backup::note_in_force`] tells when this one
-    /// has taken its place.
+    /// The copy in force, in another directory that is open nowhere (REPLICATION-14). Pieces that
+    /// it shares with the primary need not be sent. Call [`Backup::note_in_force`] when the new
+    /// copy has taken its place.
     pub previous: Option<Arc<dyn Storage>>,
-    /// A mistake that a test plants.
+    /// A fault that a test injects.
     #[doc(hidden)]
     pub write_fault: WriteFault,
 }
 
-/// How a backup is doing.
+/// Status of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupStatus {
-    /// Whose primary's it is: that, too, that its primary has raised it to (RP12).
+    /// Epoch of the backup, which its primary may have raised (REPLICATION-12).
     pub epoch: Epoch,
-    /// It has had everything, and can be promoted.
+    /// Whether the backup was filled, so that it can be promoted.
     pub is_filled: bool,
-    /// Why it cannot go on, if it cannot.
+    /// Reason why the backup has failed, if it has.
     pub failed: Option<String>,
-    /// It has the log up to there: of those that can be promoted, the one with the highest has the
-    /// newest.
+    /// End of the log that the backup has. The promotable backup with the highest value has the
+    /// newest data.
     pub log_end: LogPosition,
-    /// On the device, up to there;
+    /// Log position up to which the log is on the device.
     pub written_to: LogPosition,
-    /// and durable, up to there.
+    /// Log position up to which the log is durable.
     pub synced_to: LogPosition,
-    /// What scrubbing has done since it had everything, and found.
+    /// Progress and findings of scrubbing since the backup was filled.
     pub scrub: ScrubCounts,
 }
 
-/// The backup of one region, of one primary. Used by one thread; whoever has it calls
-/// [`serve`](Self::serve) as long as it is one.
+/// The backup of one region, for one primary. One thread uses it, and calls [`serve`](Self::serve)
+/// as long as it is a backup.
 pub struct Backup<E> {
     near: E,
     layout: Layout,
@@ -83,38 +84,38 @@ pub struct Backup<E> {
     options: BackupOptions,
     mailbox: Mailbox,
     batch: Batch,
-    /// What was read from buffers, where words have their bytes in another order.
+    /// Buffer for bytes read from the log buffers, on machines with another byte order.
     bytes: Vec<u8>,
-    state: State,
+    state: BackupState,
     failed: Option<Failed>,
-    /// RP8: the epoch at which nothing of its primary counts any more.
+    /// The epoch of a promotion, from which on nothing of the old primary counts (REPLICATION-8).
     promoted_to: Option<Epoch>,
     counts: BackupCounts,
     scrub: Scrub,
-    shared: Arc<Shared>,
+    shared: Arc<SharedIntake>,
 }
 
-/// Why a backup does not go on.
+/// Reason why a backup has failed.
 #[derive(Clone)]
 struct Failed {
     how: String,
-    /// Its disk may have lost what was written.
+    /// Whether the disk may have lost written data.
     is_disk: bool,
-    /// Its disk is full.
-    is_no_room: bool,
+    /// Whether the disk is full.
+    is_out_of_space: bool,
 }
 
 impl From<Failed> for ReplicaError {
     fn from(failed: Failed) -> Self {
         Self::Failed {
             how: failed.how,
-            is_no_room: failed.is_no_room,
+            is_out_of_space: failed.is_out_of_space,
         }
     }
 }
 
-enum State {
-    /// For a primary to come.
+enum BackupState {
+    /// Waiting for a primary.
     Waiting,
     Filling(Box<Filling>),
     Following(Box<Follower>),
@@ -127,18 +128,20 @@ impl<E> core::fmt::Debug for Backup<E> {
 }
 
 impl<E: Endpoint> Backup<E> {
-    /// A backup that waits for the primary of this epoch, which fills it. `near` leads to the
-    /// memory of this process in which it has its words; nobody else uses those: sessions of
-    /// earlier primaries, that did, are fenced (F6). Zeros control words and rings; touches no
-    /// file.
+    /// Creates a backup that waits for the primary of this epoch, which fills it. Zeros control
+    /// words and rings; accesses no file.
     ///
-    /// Both sides have atomics on the epoch (RP8), so those of `near` have to be the ones that the
-    /// primary's verbs are (F4): the processor's over `mem`, `shm` and `tcp`, and the device's,
-    /// through its [loopback](farleaf_fabric::verbs::VerbsNode::loopback), over `verbs`. Else an
-    /// old primary may acknowledge what a backup that was promoted has not.
+    /// `near` is an endpoint of this process's memory with the backup's words. Nothing else may use
+    /// these words: sessions of earlier primaries must be fenced (FABRIC-6).
+    ///
+    /// Both sides have atomics on the epoch (REPLICATION-8). So the atomics of `near` must be
+    /// executed by the same unit as the primary's verbs (FABRIC-4). This is the processor over
+    /// `mem`, `shm` and `tcp`, and the device, through its
+    /// [loopback](farleaf_fabric::verbs::VerbsNode::loopback), over `verbs`. Otherwise an old
+    /// primary may acknowledge writes that a promoted backup lacks.
     ///
     /// # Errors
-    /// The words are not all there.
+    /// If the memory does not contain all words of the layout.
     pub fn new(
         near: E,
         layout: Layout,
@@ -154,7 +157,7 @@ impl<E: Endpoint> Backup<E> {
             mailbox: Mailbox::new(layout.rings(), 0),
             batch: Batch::new(),
             bytes: Vec::new(),
-            state: State::Waiting,
+            state: BackupState::Waiting,
             failed: None,
             promoted_to: None,
             counts: BackupCounts::default(),
@@ -162,7 +165,7 @@ impl<E: Endpoint> Backup<E> {
             shared: Arc::default(),
         };
         backup.batch.clear();
-        // The last one ends where the words do.
+        // The last range ends at the end of the words.
         for (start, word_count) in layout.zeroed() {
             backup.batch.write(start, &vec![0; word_count]);
         }
@@ -171,24 +174,26 @@ impl<E: Endpoint> Backup<E> {
         Ok(backup)
     }
 
-    /// RP16: who writes the end of its log from another thread. `near` leads to the same memory as
-    /// the one that it was made with.
+    /// Returns a writer of the end of the log for another thread (REPLICATION-16). `near` must
+    /// access the same memory as the endpoint that the backup was created with.
     pub fn tail(&self, near: E) -> BackupTail<E> {
         BackupTail::new(near, self.layout, Arc::downgrade(&self.shared))
     }
 
-    /// Executes the batch on this backup's own memory.
+    /// Executes the batch on the backup's own memory.
     fn execute(&mut self) -> Result<(), ReplicaError> {
         let executed = self.near.execute(&mut self.batch);
         block_on(executed, self.near.completions()).map_err(|error| failed_memory(&error))
     }
 
-    /// Does what there is to do; false: nothing. Looks at words of its own memory, and then takes
-    /// one segment of the log, or one request, or does one step of background work.
+    /// Does one step of work. It polls words of its own memory, and then writes one segment of the
+    /// log, answers one request, or does one step of background work. Returns false if there was
+    /// nothing to do.
     ///
     /// # Errors
-    /// [`ReplicaError::Failed`]: its disk, its memory, or what came, and so from then on. It can
-    /// still be promoted if it was filled and its disk has not failed.
+    /// [`ReplicaError::Failed`]: the disk, the memory or the primary's input is at fault. All later
+    /// calls return this error, too. The backup can still be promoted if it was filled and its disk
+    /// has not failed.
     pub fn serve(&mut self) -> Result<bool, ReplicaError> {
         if let Some(failed) = self.failed.clone() {
             return Err(failed.into());
@@ -202,30 +207,31 @@ impl<E: Endpoint> Backup<E> {
             let failed = Failed {
                 how: error.to_string(),
                 is_disk,
-                is_no_room: error.is_no_room(),
+                is_out_of_space: error.is_out_of_space(),
             };
-            // RP6: its primary learns it with the next batch. If its own memory is gone, by that.
-            let _ = self.tell_failed();
+            // The primary finds this with its next batch (REPLICATION-6). If the backup's own
+            // memory failed, the batch fails.
+            let _ = self.report_failure();
             self.failed = Some(failed.clone());
             return Err(failed.into());
         }
         served
     }
 
-    /// How it is doing.
+    /// Returns the backup's status.
     ///
     /// # Errors
-    /// Its memory cannot be read.
+    /// If the backup's memory cannot be read.
     pub fn status(&mut self) -> Result<BackupStatus, ReplicaError> {
         let epoch = self.current_epoch()?;
-        let (log_end, _) = self.wishes()?;
+        let (log_end, _) = self.primary_words()?;
         let (written_to, synced_to) = match &self.state {
-            State::Following(it) => (it.written_to(), it.synced_to()),
+            BackupState::Following(it) => (it.written_to(), it.synced_to()),
             _ => (LogPosition(0), LogPosition(0)),
         };
         Ok(BackupStatus {
             epoch,
-            is_filled: matches!(self.state, State::Following(_)),
+            is_filled: matches!(self.state, BackupState::Following(_)),
             failed: self.failed.as_ref().map(|it| it.how.clone()),
             log_end: log_end.max(written_to),
             written_to,
@@ -234,62 +240,61 @@ impl<E: Endpoint> Backup<E> {
         })
     }
 
-    /// SC7: looks at the next 2 MiB at the most of its directory for bits that have flipped;
-    /// `None`: it does not have everything, or cannot go on. For when [`serve`](Self::serve) has
-    /// nothing to do, and as often as whoever has it likes.
+    /// Scrubs the next piece of the directory, at most 2 MiB. Returns `None` if the backup is not
+    /// filled or has failed. Call it when [`serve`](Self::serve) has nothing to do, at any rate.
     ///
     /// # Errors
-    /// [`ReplicaError::Engine`], of which the damage is [`LsmError::DamagedLog`] or
-    /// [`LsmError::DamagedTree`]: it goes on as a backup, and whoever keeps the map has it
-    /// replaced.
+    /// [`ReplicaError::Engine`]. Corruption is reported as [`LsmError::CorruptLog`] or
+    /// [`LsmError::CorruptTree`]. The backup then continues, and the control plane is expected to
+    /// replace it.
     pub fn scrub_step(&mut self) -> Result<Option<Scrubbed>, ReplicaError> {
         match &self.state {
-            State::Following(follower) if self.failed.is_none() => {
+            BackupState::Following(follower) if self.failed.is_none() => {
                 Ok(Some(follower.scrub(&mut self.scrub)?))
             }
             _ => Ok(None),
         }
     }
 
-    /// What scrubbing has done since it had everything, and found.
+    /// Returns progress and findings of scrubbing since the backup was filled.
     pub const fn scrub_counts(&self) -> ScrubCounts {
         self.scrub.counts()
     }
 
-    /// Which byte of which file a damage that [`scrub_step`](Self::scrub_step) has told is at, in
-    /// words, as far as that can be told.
-    pub fn place_of_damage(&self, error: &LsmError) -> Option<String> {
+    /// Describes file and byte of corruption that [`scrub_step`](Self::scrub_step) reported, if
+    /// they can be determined.
+    pub fn corruption_place(&self, error: &LsmError) -> Option<String> {
         match &self.state {
-            State::Following(follower) => follower.place_of_damage(error),
+            BackupState::Following(follower) => follower.corruption_place(error),
             _ => None,
         }
     }
 
-    /// Whether its log has a segment; `None`: it does not have everything.
+    /// Returns whether the log has a segment; `None` if the backup is not filled.
     pub fn has_log_segment(&self, number: LogNumber) -> Option<bool> {
         match &self.state {
-            State::Following(follower) => Some(follower.has_log_segment(number)),
+            BackupState::Following(follower) => Some(follower.has_log_segment(number)),
             _ => None,
         }
     }
 
-    /// RP14: what was filled is the copy in force, durably, and the one before counts for nothing
-    /// from now on: what that one alone had is free. Nothing happens if there is none.
+    /// Notes that the filled copy is durably in force (REPLICATION-14). Space that only the
+    /// previous copy used becomes free. Does nothing if there is no previous copy.
     ///
     /// # Errors
-    /// The disk: as those of [`Follower::release_previous`].
+    /// Disk errors, as of [`Follower::release_previous`].
     pub fn note_in_force(&mut self) -> Result<(), ReplicaError> {
-        if let State::Following(follower) = &mut self.state {
+        if let BackupState::Following(follower) = &mut self.state {
             follower.release_previous()?;
             self.options.previous = None;
         }
         Ok(())
     }
 
-    /// What it has done.
+    /// Returns counters of the work that the backup has done.
     pub fn counts(&self) -> BackupCounts {
         let mut counts = self.counts.clone();
-        if let State::Following(follower) = &self.state {
+        if let BackupState::Following(follower) = &self.state {
             counts.log_received_size_bytes += follower.intake().received_size_bytes();
             counts.work = follower.work();
             counts.feed_time_ns = follower.feed_time().as_nanos() as u64;
@@ -297,53 +302,56 @@ impl<E: Endpoint> Backup<E> {
         counts
     }
 
-    /// Ends with everything on the device that was in the buffers, durable: what is there is a
-    /// whole copy, for [`promote_directory`], if the backup was filled. The sessions of its primary
-    /// are fenced before (F6), so that nothing is acknowledged that comes later. One write, one
-    /// sync, and an edit that says so.
+    /// Closes the backup with everything from the buffers durable on the device. If the backup was
+    /// filled, the directory is then a complete copy for [`promote_directory`].
+    ///
+    /// The sessions of its primary must be fenced before (FABRIC-6), so that nothing is
+    /// acknowledged that arrives later. Costs one write, one sync, and an edit with the durable
+    /// end.
     ///
     /// # Errors
-    /// The log cannot be written, or is none.
+    /// If the log cannot be written, or is invalid.
     pub fn retire(mut self) -> Result<(), ReplicaError> {
-        self.take_log(Extent::All)?;
-        if let State::Following(follower) = &mut self.state {
+        self.take_log(WriteExtent::All)?;
+        if let BackupState::Following(follower) = &mut self.state {
             follower.sync_log()?;
-            // Nothing is lost without it (VL6).
-            if let Err(error) = follower.say_synced() {
+            // A failure here loses nothing: recovery finds the end of the log without it.
+            if let Err(error) = follower.record_durable_end() {
                 tracing::warn!(%error, "its manifest does not say how far a backup's log is durable");
             }
         }
         Ok(())
     }
 
-    /// RP7: becomes an engine that has everything its primary has acknowledged, and that primary
-    /// acknowledges nothing any more (RP8). What is in the buffers goes to the device, and the log
-    /// from the last flush on into L0.
+    /// Promotes the backup to an engine that has everything its primary has acknowledged
+    /// (REPLICATION-7). That primary acknowledges nothing any more (REPLICATION-8). Writes the
+    /// buffers to the device, and inserts the log since the last flush into L0.
     ///
-    /// RP14: it is the copy in force from then on.
-    ///
-    /// Its words are used again only when the sessions of the old primary are fenced (F6).
+    /// The directory is the copy in force from then on (REPLICATION-14). The backup's words may be
+    /// reused only when the sessions of the old primary are fenced (FABRIC-6).
     ///
     /// # Errors
-    /// [`ReplicaError::NotPromotable`]: nothing was changed. Others: of the disk; the directory is
-    /// a backup's still, for [`promote_directory`], or an engine's.
+    /// - [`ReplicaError::NotPromotable`]: nothing was changed.
+    /// - Disk errors: the directory is still a backup's, for [`promote_directory`], or already an
+    ///   engine's.
     pub fn promote(mut self, epoch: Epoch, options: EngineOptions) -> Result<Engine, ReplicaError> {
         self.prepare_promotion(epoch)?;
-        let State::Following(follower) = self.state else {
+        let BackupState::Following(follower) = self.state else {
             unreachable!("it was looked at");
         };
         Ok(follower.promote(options)?)
     }
 
-    /// The part of a [promotion](Self::promote) that needs this backup's memory: when it is done,
-    /// all that was acknowledged is on the device, durable. It can be done again, by `promote` as
-    /// well: where the disk was full, nothing is lost, and it goes on when there is room.
+    /// Executes the part of a [promotion](Self::promote) that needs the backup's memory. Afterwards
+    /// everything acknowledged is durable on the device. The call can be repeated, also by
+    /// `promote`. So a promotion that found the disk full loses nothing and continues when there is
+    /// space.
     ///
     /// # Errors
-    /// As those of [`promote`](Self::promote).
+    /// The errors of [`promote`](Self::promote).
     pub fn prepare_promotion(&mut self, epoch: Epoch) -> Result<(), ReplicaError> {
         let not = |how: String| Err(ReplicaError::NotPromotable { how });
-        if !matches!(self.state, State::Following(_)) {
+        if !matches!(self.state, BackupState::Following(_)) {
             return not("it was not filled".to_owned());
         }
         if let Some(Failed { how, .. }) = self.failed.as_ref().filter(|it| it.is_disk) {
@@ -354,25 +362,26 @@ impl<E: Endpoint> Backup<E> {
             if epoch <= self.epoch {
                 return is_not_later(self.epoch);
             }
-            // In this order: whoever has found an earlier epoch has written before.
-            if let Swapped::Before(found) = self.swap_up_to(epoch)? {
+            // In this order: a primary that found an earlier epoch has completed its writes before.
+            if let RaiseOutcome::Before(found) = self.swap_up_to(epoch)? {
                 return is_not_later(found);
             }
             self.promoted_to = Some(epoch);
         }
-        self.take_log(Extent::All)?;
-        if let State::Following(follower) = &mut self.state {
+        self.take_log(WriteExtent::All)?;
+        if let BackupState::Following(follower) = &mut self.state {
             follower.sync_log()?;
         }
         Ok(())
     }
 }
 
-/// RP7: makes the directory of a backup whose process has ended an engine's, with what is on the
-/// device: of what was acknowledged, what was as [`Sync`](farleaf_lsm::Durability::Sync).
+/// Turns the directory of a backup whose process has ended into an engine's (REPLICATION-7). The
+/// engine has what is on the device: of the acknowledged writes, those with
+/// [`Sync`](farleaf_lsm::Durability::Sync).
 ///
 /// # Errors
-/// As those of [`Follower::open`] and [`Follower::promote`].
+/// The errors of [`Follower::open`] and [`Follower::promote`].
 pub fn promote_directory(
     storage: Arc<dyn Storage>,
     options: EngineOptions,
@@ -383,6 +392,6 @@ pub fn promote_directory(
 fn failed_memory(error: &BatchError) -> ReplicaError {
     ReplicaError::Failed {
         how: format!("its own memory: {error}"),
-        is_no_room: false,
+        is_out_of_space: false,
     }
 }

@@ -1,4 +1,4 @@
-//! What a primary asks of a backup by messages (RP3).
+//! Requests from a primary to its backup (REPLICATION-3).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,18 +6,18 @@ use std::time::Instant;
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use farleaf_lsm::LsmError;
-use farleaf_lsm::follow::{BaseEnd, Filling, FollowOptions, IndexKind, InstalledEdit};
+use farleaf_lsm::follow::{BaseManifest, Filling, FollowOptions, IndexKind, InstalledEdit};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
 use farleaf_lsm::scrub::{PieceName, Scrub};
 use farleaf_lsm::written::WrittenSum;
 
-use super::buffers::Extent;
+use super::buffers::WriteExtent;
 use super::counts::add_time;
-use super::{Backup, State, failed_memory};
+use super::{Backup, BackupState, failed_memory};
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::bytes_of;
-use crate::request::{Reply, Request, VERSION};
+use crate::request::{ReplicationReply, ReplicationRequest, VERSION};
 
 impl<E: Endpoint> Backup<E> {
     pub(super) fn serve_one(&mut self) -> Result<bool, ReplicaError> {
@@ -27,7 +27,7 @@ impl<E: Endpoint> Backup<E> {
         if self.answer_one()? {
             return Ok(true);
         }
-        let State::Following(follower) = &mut self.state else {
+        let BackupState::Following(follower) = &mut self.state else {
             return Ok(false);
         };
         let since = Instant::now();
@@ -36,30 +36,30 @@ impl<E: Endpoint> Backup<E> {
         let has_synced = follower.synced_to() > synced_to;
         add_time(&mut self.counts.maintain_time_ns, since);
         if has_synced {
-            self.tell()?;
+            self.report_progress()?;
         }
         Ok(worked)
     }
 
-    /// Answers the next request, if there is one. What cannot be done is refused, and the primary
-    /// then does without this backup (RP6); a disk that fails is the end of it.
+    /// Answers the next request, if there is one. A request that cannot be executed is refused, and
+    /// the primary then loses this backup (REPLICATION-6). A disk error ends the backup.
     fn answer_one(&mut self) -> Result<bool, ReplicaError> {
         let next = self.mailbox.next(&self.near, &self.near, &mut self.batch);
         let next = block_on(next, self.near.completions());
         let next = next.map_err(|error| ReplicaError::Failed {
             how: format!("its primary's messages: {error}"),
-            is_no_room: false,
+            is_out_of_space: false,
         })?;
         let Some(asked) = next else {
             return Ok(false);
         };
         let since = Instant::now();
-        let mut done = match Request::decode(&asked.payload) {
+        let mut done = match ReplicationRequest::decode(&asked.payload) {
             Ok(request) => self.answer(request),
             Err(how) => Err(LsmError::CannotFollow { how }.into()),
         };
         let answer = done.as_mut().ok().and_then(Option::take);
-        let answer = answer.map(Reply::encode).unwrap_or_default();
+        let answer = answer.map(ReplicationReply::encode).unwrap_or_default();
         let (refused, failed) = match done {
             Ok(_) => (None, None),
             Err(error) if is_refusal(&error) => (Some(error.to_string()), None),
@@ -81,9 +81,12 @@ impl<E: Endpoint> Backup<E> {
         failed.map_or(Ok(true), Err)
     }
 
-    fn answer(&mut self, request: Request) -> Result<Option<Reply>, ReplicaError> {
+    fn answer(
+        &mut self,
+        request: ReplicationRequest,
+    ) -> Result<Option<ReplicationReply>, ReplicaError> {
         match request {
-            Request::Begin {
+            ReplicationRequest::Begin {
                 version,
                 epoch,
                 engine,
@@ -98,7 +101,7 @@ impl<E: Endpoint> Backup<E> {
                 }
                 return self.begin(engine, index).map(Some);
             }
-            Request::LogOffer {
+            ReplicationRequest::LogOffer {
                 number,
                 end,
                 size_bytes,
@@ -108,7 +111,7 @@ impl<E: Endpoint> Backup<E> {
                 let is_taken = filling.take_log((number, end), (size_bytes, sum))?;
                 return Ok(Some(self.note_offer(is_taken, size_bytes)));
             }
-            Request::TreeOffer {
+            ReplicationRequest::TreeOffer {
                 id,
                 index,
                 size_bytes,
@@ -118,7 +121,7 @@ impl<E: Endpoint> Backup<E> {
                 let is_taken = filling.take_tree_segment((id, index), (size_bytes, sum))?;
                 return Ok(Some(self.note_offer(is_taken, size_bytes)));
             }
-            Request::LogSegment {
+            ReplicationRequest::LogSegment {
                 number,
                 end,
                 size_bytes,
@@ -126,78 +129,90 @@ impl<E: Endpoint> Backup<E> {
                 let written = self.with_staged(size_bytes, |backup, bytes| {
                     Ok(backup.filling()?.put_log(number, end, bytes)?)
                 });
-                return Ok(Some(Reply::Written(written?)));
+                return Ok(Some(ReplicationReply::Written(written?)));
             }
-            Request::TreeSegment {
+            ReplicationRequest::TreeSegment {
                 id,
                 index,
                 size_bytes,
             } => {
                 let written =
                     self.with_staged(size_bytes, |backup, bytes| match &mut backup.state {
-                        State::Following(follower) => {
+                        BackupState::Following(follower) => {
                             Ok(follower.put_tree_segment(id, index, bytes)?)
                         }
                         _ => Ok(backup.filling()?.put_tree_segment(id, index, bytes)?),
                     });
-                return Ok(Some(Reply::Written(written?)));
+                return Ok(Some(ReplicationReply::Written(written?)));
             }
-            Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
-            Request::Finish(end) => self.finish(end)?,
-            Request::Edit(edit) => self.install(&edit)?,
-            Request::Piece { name, size_bytes } => {
+            ReplicationRequest::Tree { level, id, shape } => {
+                self.filling()?.put_tree(level, (id, shape))?;
+            }
+            ReplicationRequest::Finish(end) => self.finish(end)?,
+            ReplicationRequest::Edit(edit) => self.install(&edit)?,
+            ReplicationRequest::Piece { name, size_bytes } => {
                 return self.own_piece(name, size_bytes).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn finish(&mut self, end: BaseEnd) -> Result<(), ReplicaError> {
+    fn finish(&mut self, end: BaseManifest) -> Result<(), ReplicaError> {
         self.filling()?;
-        let filling = core::mem::replace(&mut self.state, State::Waiting);
-        let State::Filling(filling) = filling else {
+        let filling = core::mem::replace(&mut self.state, BackupState::Waiting);
+        let BackupState::Filling(filling) = filling else {
             unreachable!("it was looked at");
         };
         let follower = filling.finish(end)?;
         self.shared.set(follower.intake());
-        self.state = State::Following(Box::new(follower));
-        self.tell()
+        self.state = BackupState::Following(Box::new(follower));
+        self.report_progress()
     }
 
     fn install(&mut self, edit: &InstalledEdit) -> Result<(), ReplicaError> {
-        // What it leads to is in the buffers, if its primary is right.
-        self.take_log(Extent::All)?;
-        let State::Following(follower) = &mut self.state else {
+        // If the primary is correct, the log that the edit refers to is in the buffers.
+        self.take_log(WriteExtent::All)?;
+        let BackupState::Following(follower) = &mut self.state else {
             return Err(refusal("an edit comes, and the base has not".to_owned()));
         };
         follower.install(edit)?;
         self.counts.edit_count += 1;
-        self.tell()
+        self.report_progress()
     }
 
-    /// RP17: the checksum of a piece, as it is on this backup's disk. A full log segment that is in
-    /// the buffers still is written before.
-    fn own_piece(&mut self, name: PieceName, size_bytes: u32) -> Result<Reply, ReplicaError> {
+    /// Returns the checksum of a piece as it is on this backup's disk (REPLICATION-17). A full log
+    /// segment that is still in the buffers is written first.
+    fn own_piece(
+        &mut self,
+        name: PieceName,
+        size_bytes: u32,
+    ) -> Result<ReplicationReply, ReplicaError> {
         if let PieceName::Log { number } = name {
-            while let State::Following(follower) = &self.state
+            while let BackupState::Following(follower) = &self.state
                 && follower.written_to().number() <= number
-                && self.take_log(Extent::OneSegment)?
+                && self.take_log(WriteExtent::OneSegment)?
             {}
         }
-        let State::Following(follower) = &self.state else {
+        let BackupState::Following(follower) = &self.state else {
             return Err(refusal(format!(
                 "{name:?} is asked for before the base is whole"
             )));
         };
-        Ok(Reply::Piece(follower.own_piece(name, size_bytes)?))
+        Ok(ReplicationReply::Piece(
+            follower.own_piece(name, size_bytes)?,
+        ))
     }
 
-    fn begin(&mut self, engine: EngineId, index: IndexKind) -> Result<Reply, ReplicaError> {
-        if let State::Following(follower) = &self.state {
+    fn begin(
+        &mut self,
+        engine: EngineId,
+        index: IndexKind,
+    ) -> Result<ReplicationReply, ReplicaError> {
+        if let BackupState::Following(follower) = &self.state {
             self.counts.log_received_size_bytes += follower.intake().received_size_bytes();
         }
-        // Its directory is locked as long as it is open.
-        self.state = State::Waiting;
+        // The directory is locked as long as it is open.
+        self.state = BackupState::Waiting;
         self.scrub = Scrub::new();
         let options = FollowOptions {
             index,
@@ -208,20 +223,20 @@ impl<E: Endpoint> Backup<E> {
         };
         let filling = Filling::begin(Arc::clone(&self.storage), options, engine)?;
         let has_previous = filling.has_previous();
-        self.state = State::Filling(Box::new(filling));
-        Ok(Reply::Begun { has_previous })
+        self.state = BackupState::Filling(Box::new(filling));
+        Ok(ReplicationReply::Begun { has_previous })
     }
 
-    fn note_offer(&mut self, is_taken: bool, size_bytes: u32) -> Reply {
+    fn note_offer(&mut self, is_taken: bool, size_bytes: u32) -> ReplicationReply {
         if is_taken {
             self.counts.kept_size_bytes += u64::from(size_bytes);
         }
-        Reply::Taken(is_taken)
+        ReplicationReply::Taken(is_taken)
     }
 
     fn filling(&mut self) -> Result<&mut Filling, ReplicaError> {
         match &mut self.state {
-            State::Filling(filling) => Ok(filling),
+            BackupState::Filling(filling) => Ok(filling),
             _ => Err(LsmError::CannotFollow {
                 how: "a part of the base comes, and it was not begun, or is whole".to_owned(),
             }
@@ -229,7 +244,7 @@ impl<E: Endpoint> Backup<E> {
         }
     }
 
-    /// Takes what is in the buffer for trees.
+    /// Reads the buffer for trees and passes its bytes to the function.
     fn with_staged(
         &mut self,
         size_bytes: u32,
@@ -258,12 +273,12 @@ fn refusal(how: String) -> ReplicaError {
     LsmError::CannotFollow { how }.into()
 }
 
-/// Whether an error says that what was asked for cannot be, and nothing was changed.
+/// Returns whether an error means that the request was impossible and nothing was changed.
 fn is_refusal(error: &ReplicaError) -> bool {
     matches!(
         error,
         ReplicaError::Engine(
-            LsmError::CannotFollow { .. } | LsmError::DamagedTree { .. } | LsmError::Locked { .. }
+            LsmError::CannotFollow { .. } | LsmError::CorruptTree { .. } | LsmError::Locked { .. }
         )
     )
 }

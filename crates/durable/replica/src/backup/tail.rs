@@ -1,4 +1,5 @@
-//! The end of the log, on the device while the backup does something else (RP16).
+//! Writes the end of the log to the device while the backup's thread does something else
+//! (REPLICATION-16).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -6,15 +7,16 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_lsm::follow::LogIntake;
 use farleaf_lsm::place::LogPosition;
 
-use super::buffers::{Buffers, Extent};
+use super::buffers::{Buffers, WriteExtent};
 use crate::error::ReplicaError;
 use crate::layout::Layout;
 
-/// What a backup takes its log in with, for who writes its end; none before it has everything.
+/// The log intake of a filled backup, for the thread that writes the end of its log. Empty until
+/// the backup is filled.
 #[derive(Debug, Default)]
-pub(super) struct Shared(Mutex<Weak<LogIntake>>);
+pub(super) struct SharedIntake(Mutex<Weak<LogIntake>>);
 
-impl Shared {
+impl SharedIntake {
     fn intake(&self) -> MutexGuard<'_, Weak<LogIntake>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -24,12 +26,12 @@ impl Shared {
     }
 }
 
-/// Writes what is in a backup's buffers to its device, without a sync, from another thread than the
-/// backup's own, which may be at work with a sync or a tree for long.
+/// Writes a backup's buffers to its device, without a sync, from another thread than the backup's
+/// own. The backup's own thread may be busy for long with a sync or a tree.
 pub struct BackupTail<E> {
     near: E,
     layout: Layout,
-    shared: Weak<Shared>,
+    shared: Weak<SharedIntake>,
     batch: Batch,
     bytes: Vec<u8>,
 }
@@ -41,7 +43,7 @@ impl<E> core::fmt::Debug for BackupTail<E> {
 }
 
 impl<E: Endpoint> BackupTail<E> {
-    pub(super) fn new(near: E, layout: Layout, shared: Weak<Shared>) -> Self {
+    pub(super) fn new(near: E, layout: Layout, shared: Weak<SharedIntake>) -> Self {
         Self {
             near,
             layout,
@@ -51,22 +53,22 @@ impl<E: Endpoint> BackupTail<E> {
         }
     }
 
-    /// Whether the backup is gone, so that nothing more will ever be written.
+    /// Returns whether the backup is gone, so that nothing more will ever be written.
     pub fn is_over(&self) -> bool {
         self.shared.strong_count() == 0
     }
 
-    /// From where on the log is in the buffers alone, if any of it is. One batch on the backup's
-    /// own memory.
+    /// Returns the position from which on the log is only in the buffers, if any of it is. Costs
+    /// one batch on the backup's own memory.
     ///
     /// # Errors
-    /// Its memory cannot be read.
+    /// If the backup's memory cannot be read.
     pub fn unwritten_from(&mut self) -> Result<Option<LogPosition>, ReplicaError> {
         let Some(intake) = self.intake() else {
             return Ok(None);
         };
         let written_to = intake.written_to();
-        let (log_end, _) = self.buffers().wishes()?;
+        let (log_end, _) = self.buffers().primary_words()?;
         Ok((written_to < log_end).then_some(written_to))
     }
 
@@ -83,20 +85,20 @@ impl<E: Endpoint> BackupTail<E> {
         }
     }
 
-    /// Writes what has come and is not on the device yet, without a sync; false: there was nothing.
+    /// Writes buffered log to the device, without a sync. Returns false if there was none.
     ///
     /// # Errors
-    /// There is no room: what came stays in the buffers, and can be written when there is some; the
-    /// backup itself finds that when it is to sync, or the segment is full. Others, as those of
-    /// [`Backup::serve`](super::Backup::serve): that meets the same error when it is called next,
-    /// or writes what could not be written.
+    /// - Disk full: the log stays in the buffers and can be written when there is space. The backup
+    ///   itself reports the full disk at its next sync or when the segment is full.
+    /// - Others, as those of [`Backup::serve`](super::Backup::serve): the next call of `serve`
+    ///   returns the same error, or succeeds in writing.
     pub fn write(&mut self) -> Result<bool, ReplicaError> {
         let Some(intake) = self.intake() else {
             return Ok(false);
         };
-        let taken = self.buffers().take(&intake, Extent::All);
+        let taken = self.buffers().take(&intake, WriteExtent::All);
         taken.inspect_err(|error| {
-            if !error.is_no_room() {
+            if !error.is_out_of_space() {
                 intake.note_failed();
             }
         })

@@ -1,4 +1,4 @@
-//! Backups that keep what they have when another primary fills them (RP14).
+//! Backups that keep identical pieces when another primary fills them (REPLICATION-14).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::world::{
 
 fn work(primary: &Primary<TestEndpoint>, model: &mut Model, random: &mut Random, count: u64) {
     for _ in 0..count {
-        let number = random.next();
+        let number = random.bits();
         let (key, value) = (key_of(number >> 20), value_of(number));
         let put = primary.put(&key, &value, Durability::Memory);
         put.expect("no fault is set");
@@ -26,10 +26,10 @@ fn work(primary: &Primary<TestEndpoint>, model: &mut Model, random: &mut Random,
     }
 }
 
-/// A primary at epoch 2 that was the backup of another one, which has died; the other backup, whose
-/// copy in force has all, and which waits to be filled; and what was acknowledged.
-fn heir(seed: u64) -> (Primary<TestEndpoint>, Node, Model) {
-    let mut random = Random(seed);
+/// Returns a primary at epoch 2, promoted after the first one was lost; the other backup, whose
+/// copy in force is complete, waiting to be filled; and the acknowledged records.
+fn promoted_primary(seed: u64) -> (Primary<TestEndpoint>, Node, Model) {
+    let mut random = Random::new(seed);
     let nodes: Vec<Node> = (0..3).map(|it| Node::new(seed * 10 + it)).collect();
     let first = primary(
         opened(&nodes[0]),
@@ -44,27 +44,28 @@ fn heir(seed: u64) -> (Primary<TestEndpoint>, Node, Model) {
     let backup = nodes[2].backup().take().expect("it is one");
     backup.retire().expect("all of it is kept");
     let other = nodes[2].restarted(nodes[2].storage.clone());
-    let heir = Primary::new(engine, farleaf_replica::Epoch(2), options(IndexKind::Sent));
+    let promoted_primary =
+        Primary::new(engine, farleaf_replica::Epoch(2), options(IndexKind::Sent));
     other.become_backup(2);
-    (heir, other, model)
+    (promoted_primary, other, model)
 }
 
 fn link(primary: &Primary<TestEndpoint>) -> LinkStatus {
     primary.status().backups.remove(0)
 }
 
-/// Promise (RP14): of a backup that had everything hardly anything is sent, and of one that was the
-/// primary, and did not write meanwhile, neither; what differs is, and what is promoted then has
-/// everything.
+/// Hardly anything is sent to a backup that was complete, or to one that was the primary and did
+/// not write meanwhile. Differences are sent, and a promoted backup has everything
+/// (REPLICATION-14).
 #[test]
 fn only_what_differs_is_sent() {
-    let (primary, other, mut model) = heir(1);
+    let (primary, other, mut model) = promoted_primary(2);
     primary
-        .add_backup(BackupId(1), other.ways())
+        .add_backup(BackupId(1), other.connections())
         .expect("filled");
     other.put_in_force();
     let first = link(&primary);
-    // At the most the segment in which the log had ended.
+    // At most the segment in which the log had ended.
     assert!(first.index_size_bytes <= 2 << 20, "{first:?}");
     assert!(first.kept_size_bytes > 4 << 20, "{first:?}");
     let kept = other
@@ -74,16 +75,16 @@ fn only_what_differs_is_sent() {
         .counts()
         .kept_size_bytes;
     assert!(kept > 0 && kept <= first.kept_size_bytes, "{kept}");
-    work(&primary, &mut model, &mut Random(2), 40);
+    work(&primary, &mut model, &mut Random::new(2), 40);
     let backup = other.backup().take().expect("it is one");
     backup.retire().expect("all of it is kept");
     primary.remove_backup(BackupId(1)).expect("it was one");
-    // It misses some.
+    // The backup misses some writes.
     let again = other.restarted(other.storage.clone());
-    work(&primary, &mut model, &mut Random(3), 40);
+    work(&primary, &mut model, &mut Random::new(3), 40);
     again.become_backup(2);
     primary
-        .add_backup(BackupId(2), again.ways())
+        .add_backup(BackupId(2), again.connections())
         .expect("filled");
     let second = link(&primary);
     assert!(second.index_size_bytes > 0, "{second:?}");
@@ -95,15 +96,16 @@ fn only_what_differs_is_sent() {
     assert!(all(&again.promote(3).expect("promoted")) == model);
 }
 
-/// Promise (RP14, RS1): wherever the way to a backup ends that is filled with what it has, or that
-/// one stops serving, its copy in force has all that it had; if it was filled, the new one has all.
+/// A backup is filled with reuse of its previous copy, and the connection ends at any batch, or the
+/// backup stops serving at any step. Its copy in force stays complete; if it was filled, the new
+/// copy is complete (REPLICATION-14).
 #[test]
 fn adoption_can_fail_anywhere() {
     let mut counts = [0; 2];
-    for seed in 0..24 {
-        let (primary, other, mut model) = heir(seed % 4);
+    for seed in 0..40 {
+        let (primary, other, mut model) = promoted_primary(seed % 4);
         let before = model.clone();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let after = random.below(40) as i64;
         let faults = &other.faults;
         if random.below(3) == 0 {
@@ -111,7 +113,7 @@ fn adoption_can_fail_anywhere() {
         } else {
             faults.batches_left.store(after, Ordering::Release);
         }
-        let is_filled = primary.add_backup(BackupId(1), other.ways()).is_ok();
+        let is_filled = primary.add_backup(BackupId(1), other.connections()).is_ok();
         counts[usize::from(is_filled)] += 1;
         if is_filled {
             faults.steps_left.store(i64::MAX, Ordering::Release);
@@ -133,17 +135,17 @@ fn adoption_can_fail_anywhere() {
     assert!(counts.iter().all(|it| *it > 2), "{counts:?}");
 }
 
-/// Promise (RP14, RS1): wherever the power of a backup goes that is filled with what it has, or
-/// that puts it in force, one of the two copies has everything.
+/// A backup loses power at any operation while it is filled with reuse of its previous copy, or
+/// while the new copy is put in force. One of the two copies is complete (REPLICATION-14).
 #[test]
 fn adoption_survives_a_loss_of_power() {
     let mut counts = [0; 2];
     for seed in 0..20 {
-        let (primary, other, model) = heir(seed % 4);
-        let mut random = Random(seed);
+        let (primary, other, model) = promoted_primary(seed % 4);
+        let mut random = Random::new(seed);
         let at = other.storage.operation_count() + 1 + random.below(64);
         other.storage.cut_power_at(at);
-        let filled = primary.add_backup(BackupId(1), other.ways());
+        let filled = primary.add_backup(BackupId(1), other.connections());
         if filled.is_ok() {
             other.put_in_force();
         }

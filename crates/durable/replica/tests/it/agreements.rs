@@ -1,18 +1,18 @@
-//! Backups that do not write what their primary wrote (RP15).
+//! Backups that do not write what their primary wrote (REPLICATION-15).
 
 use farleaf_lsm::Durability;
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::{IndexKind, Mistake, WriteFault};
 use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
 use farleaf_replica::{BackupId, ComparedPart, LinkStatus, Mismatch, Primary, ReplicaError};
 
 use crate::world::{Model, Node, TestEndpoint, all, opened, primary};
 
-/// Bytes of a segment that its header, a record's header and a key of one byte take.
+/// Bytes of a segment taken by its header, a record's header and a key of one byte.
 const OVERHEAD_SIZE_BYTES: usize = 32 + 12 + 1;
 const KINDS: [IndexKind; 2] = [IndexKind::Sent, IndexKind::Built];
 
-/// A primary whose only backup makes a mistake, once; and what was written.
+/// A primary whose only backup makes one injected mistake, and the written records.
 struct Pair {
     primary: Primary<TestEndpoint>,
     backup: Node,
@@ -22,7 +22,7 @@ struct Pair {
 impl Pair {
     fn new(index: IndexKind, mistake: impl FnOnce(LogNumber) -> Mistake) -> Self {
         let mut backup = Node::new(2);
-        // The first segment of the log behind the base, which is of an empty engine.
+        // The first log segment after the base, which is of an empty engine.
         backup.write_fault = WriteFault::once(mistake(LogNumber(0)));
         let primary = primary(opened(&Node::new(1)), 1, index, &[&backup]);
         assert_eq!(primary.log_end(), LogNumber(0).start());
@@ -35,15 +35,15 @@ impl Pair {
 
     fn put(&mut self, number: u8, size_bytes: usize, how: Durability) -> Result<(), ReplicaError> {
         let (key, value) = (vec![number], vec![number; size_bytes]);
-        // What is not acknowledged is in the primary's log all the same, unless the loss of the
-        // backup was known before.
+        // A write that is not acknowledged is in the primary's log nevertheless, unless the loss of
+        // the backup was known before.
         if self.primary.check().is_ok() {
             self.model.insert(key.clone(), value.clone());
         }
         self.primary.put(&key, &value, how)
     }
 
-    /// Fills a segment with one record, but for so many bytes.
+    /// Fills a segment with one record, except for `left` bytes.
     fn fill_segment(&mut self, number: u8, left: usize) -> Result<(), ReplicaError> {
         let size_bytes = SEGMENT_SIZE_BYTES as usize - OVERHEAD_SIZE_BYTES - left;
         self.put(number, size_bytes, Durability::Memory)
@@ -53,7 +53,8 @@ impl Pair {
         self.primary.status().backups.remove(0)
     }
 
-    /// Nothing is acknowledged any more, and the status says why; what differs.
+    /// Checks that nothing is acknowledged any more and the status has the reason. Returns the
+    /// difference.
     fn mismatch(&mut self) -> Mismatch {
         for how in [Durability::Memory, Durability::Sync] {
             let put = self.put(200, 5, how);
@@ -62,17 +63,19 @@ impl Pair {
         }
         assert!(self.primary.sync().is_err());
         let link = self.link();
-        assert!(self.backup.write_fault.made_count() == 1 && link.lost.is_some());
+        assert!(self.backup.write_fault.injected_count() == 1 && link.lost.is_some());
         link.mismatch.expect("it is lost because of that")
     }
 
-    /// Fills the backup again, which has everything then, as a promotion shows.
+    /// Refills the backup and promotes it to show that it has everything.
     fn repair(mut self) {
         let is_empty = self.backup.backup().take().is_none();
         assert!(!is_empty);
         self.primary.remove_backup(BackupId(1)).expect("it was one");
         self.backup.become_backup(1);
-        let added = self.primary.add_backup(BackupId(2), self.backup.ways());
+        let added = self
+            .primary
+            .add_backup(BackupId(2), self.backup.connections());
         added.expect("it makes its mistake once");
         self.backup.put_in_force();
         self.put(201, 70, Durability::Sync).expect("acknowledged");
@@ -83,7 +86,7 @@ impl Pair {
     }
 }
 
-/// Promise (RP4): whatever the last record of a segment leaves, a backup has all records.
+/// A backup has all records, whatever space the last record leaves in a segment (REPLICATION-4).
 #[test]
 fn every_remainder_is_written() {
     for index in KINDS {
@@ -98,9 +101,9 @@ fn every_remainder_is_written() {
     }
 }
 
-/// Promise (RP15): a backup that writes nothing of the segment behind one that is full to its last
-/// byte, as commits 47a9ac76 to def9f513 did, is noticed before its buffer is used again; nothing
-/// is acknowledged as durable on that basis; filled again, it has everything.
+/// A backup that skips the segment after one that is full to its last byte, as commits 47a9ac76 to
+/// def9f513 did, is detected before its buffer is reused. Nothing is acknowledged as durable on
+/// that basis. After refilling, the backup has everything (REPLICATION-15).
 #[test]
 fn a_segment_that_is_skipped_is_noticed() {
     for index in KINDS {
@@ -120,15 +123,14 @@ fn a_segment_that_is_skipped_is_noticed() {
     }
 }
 
-/// Promise (RP15): a log segment into which nothing leads any more is freed when its checksum was
-/// compared, and not before.
+/// An unreferenced log segment is freed only after its checksum was compared (REPLICATION-15).
 #[test]
 fn a_segment_is_kept_until_it_is_compared() {
     let mut pair = Pair::new(IndexKind::Sent, |_| Mistake::FlipsBitOfTree);
     let has_first = |pair: &Pair| {
         let engine = pair.primary.engine();
         engine.freeze();
-        while engine.maintain().expect("there is room") != Worked::Nothing {}
+        while engine.maintain().expect("there is room") != WorkDone::Nothing {}
         engine.log().segments().has(LogNumber(0))
     };
     let away = pair.backup.backup().take();
@@ -141,8 +143,8 @@ fn a_segment_is_kept_until_it_is_compared() {
     assert!(!has_first(&pair), "nobody needs it");
 }
 
-/// Promise (RP15): so are segments in which a bit is another one, or of which a half is missing: by
-/// `memory` writes when the segment is closed, also where a record goes on in the next segments.
+/// Segments with a flipped bit, or a missing half, are detected by `memory` writes when the segment
+/// is closed, even if a record continues in the next segments (REPLICATION-15).
 #[test]
 fn a_segment_that_differs_is_noticed() {
     for index in KINDS {
@@ -166,8 +168,8 @@ fn a_segment_that_differs_is_noticed() {
     }
 }
 
-/// Promise (RP15): a `sync` write is not acknowledged if the backup did not write what of the open
-/// segment it has synced.
+/// A `sync` write is not acknowledged if the backup did not write the synced part of the open
+/// segment correctly (REPLICATION-15).
 #[test]
 fn an_open_segment_that_differs_is_noticed_by_a_sync() {
     for index in KINDS {
@@ -185,7 +187,7 @@ fn an_open_segment_that_differs_is_noticed_by_a_sync() {
     }
 }
 
-/// Promise (RP15): a tree that a backup did not write as it was sent is noticed when it is sent.
+/// A tree that a backup did not write as sent is detected during sending (REPLICATION-15).
 #[test]
 fn a_tree_that_differs_is_noticed() {
     let mut pair = Pair::new(IndexKind::Sent, |_| Mistake::FlipsBitOfTree);
@@ -208,8 +210,8 @@ fn a_tree_that_differs_is_noticed() {
     pair.repair();
 }
 
-/// Promise (RP15): a backup that does not write what it is filled with is not filled, and the
-/// primary goes on without it.
+/// A backup that does not write what it is filled with is not filled, and the primary continues
+/// without it (REPLICATION-15).
 #[test]
 fn what_it_is_filled_with_is_compared() {
     let mistakes = [Mistake::FlipsBit(LogNumber(0)), Mistake::FlipsBitOfTree];
@@ -226,7 +228,7 @@ fn what_it_is_filled_with_is_compared() {
         while primary.maintain().is_ok_and(|it| it != nothing()) {}
         backup.write_fault = WriteFault::once(mistake);
         backup.become_backup(1);
-        let failed = primary.add_backup(BackupId(1), backup.ways());
+        let failed = primary.add_backup(BackupId(1), backup.connections());
         let failed = failed.expect_err("it wrote something else");
         let ReplicaError::Mismatch { found, .. } = &failed else {
             panic!("{failed}");
@@ -235,7 +237,7 @@ fn what_it_is_filled_with_is_compared() {
         assert_eq!(is_tree, mistake == Mistake::FlipsBitOfTree);
         primary.put(b"on", b"", Durability::Sync).expect("alone");
         backup.become_backup(1);
-        let added = primary.add_backup(BackupId(2), backup.ways());
+        let added = primary.add_backup(BackupId(2), backup.connections());
         added.expect("it makes its mistake once");
         backup.put_in_force();
         drop(primary);
@@ -243,6 +245,6 @@ fn what_it_is_filled_with_is_compared() {
     }
 }
 
-fn nothing() -> farleaf_replica::PrimaryWorked {
-    farleaf_replica::PrimaryWorked::Engine(farleaf_lsm::engine::Worked::Nothing)
+fn nothing() -> farleaf_replica::PrimaryWorkDone {
+    farleaf_replica::PrimaryWorkDone::Engine(farleaf_lsm::engine::WorkDone::Nothing)
 }

@@ -1,4 +1,4 @@
-//! Backups lost, removed, filled while writes go on.
+//! Backups that are lost, removed, and filled during writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,23 +6,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::{Fault, FaultyStorage, Operation};
 use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::{
-    Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, PrimaryWorked, ReplicaError,
-    ReplicationOptions,
+    Backup, BackupConnections, BackupId, BackupOptions, Epoch, Primary, PrimaryWorkDone,
+    ReplicaError, ReplicationOptions,
 };
 
 use crate::world::{
     Hook, Model, Node, TestEndpoint, all, engine_options, layout, opened, primary, scanned,
 };
 
-const IDLE: PrimaryWorked = PrimaryWorked::Engine(Worked::Nothing);
+const IDLE: PrimaryWorkDone = PrimaryWorkDone::Engine(WorkDone::Nothing);
 
-/// Promise (RP6): writes are not acknowledged while a backup is lost, told as such each time, and
-/// are again when it is removed; what was refused may be there then.
+/// While a backup is lost, every write returns an error that says so. After its removal writes are
+/// acknowledged again, and refused ones may be present (REPLICATION-6).
 #[test]
 fn a_lost_backup_holds_up_writes_until_it_is_removed() {
     let nodes: Vec<Node> = (0..3).map(Node::new).collect();
@@ -55,7 +55,7 @@ fn a_lost_backup_holds_up_writes_until_it_is_removed() {
     assert!(all(&nodes[2].promote(2).expect("promoted")) == expected);
 }
 
-/// Puts keys of its own until it is over.
+/// Puts keys of its own until the test is over.
 fn write(
     primary: &Primary<TestEndpoint>,
     writer: u64,
@@ -72,8 +72,8 @@ fn write(
     }
 }
 
-/// Promise (RP10): a backup is filled while several threads write, and flush and merge, and has all
-/// of it when it is promoted; as the one has that was there before. For both kinds of index.
+/// A backup is filled while several threads write, flush and merge. When promoted, it has
+/// everything, and so has the backup that existed before. For both kinds of index (REPLICATION-10).
 #[test]
 fn a_backup_is_filled_while_writes_go_on() {
     for (seed, index) in [(1, IndexKind::Sent), (2, IndexKind::Built)] {
@@ -84,7 +84,7 @@ fn a_backup_is_filled_while_writes_go_on() {
             let from = served.load(Ordering::Relaxed);
             let start = Instant::now();
             while served.load(Ordering::Relaxed) < from + count {
-                // A writer that has failed has said why.
+                // A writer that failed has reported the reason.
                 if start.elapsed() > Duration::from_secs(50) {
                     is_over.store(true, Ordering::Release);
                     panic!("nothing is written any more");
@@ -99,10 +99,10 @@ fn a_backup_is_filled_while_writes_go_on() {
                 scope.spawn(move || write(primary, writer, of));
             }
             wait_for(1_000);
-            let twice = primary.add_backup(BackupId(1), nodes[3].ways());
+            let twice = primary.add_backup(BackupId(1), nodes[3].connections());
             let is_told = matches!(twice, Err(ReplicaError::WrongBackup { .. }));
             assert!(is_told, "{twice:?}");
-            let added = primary.add_backup(BackupId(2), nodes[2].ways());
+            let added = primary.add_backup(BackupId(2), nodes[2].connections());
             added.expect("filled");
             wait_for(100);
             is_over.store(true, Ordering::Release);
@@ -116,14 +116,13 @@ fn a_backup_is_filled_while_writes_go_on() {
     }
 }
 
-/// Promise (RP9, RP10, FO2): while a backup is filled, and everything is written anew, its primary
-/// flushes and merges as much as it likes, and nothing of the log is freed that the backup has
-/// still to get.
+/// While a backup is filled and everything is rewritten, its primary flushes and merges without
+/// limits, and no log segment is freed that the backup still needs (REPLICATION-9, REPLICATION-10).
 #[test]
 fn the_log_stays_for_a_backup_that_is_behind() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
-    // One key again and again: of most segments nothing lives when L0 is flushed.
+    // Always the same key: most segments have no live records when L0 is flushed.
     let write = |primary: &Primary<TestEndpoint>| {
         for _ in 0..30 {
             let put = primary.put(b"a", &vec![1; 1_500_000], Durability::Memory);
@@ -140,7 +139,7 @@ fn the_log_stays_for_a_backup_that_is_behind() {
     let mut call_count = 0;
     *hook.lock().expect("no panic") = Some(Box::new(move || {
         call_count += 1;
-        // Its first request has been answered, and not all of the base is there.
+        // The first request has been answered, but the base is incomplete.
         if call_count == 3 {
             write(&writer);
             let kept_count = write(&writer);
@@ -149,12 +148,14 @@ fn the_log_stays_for_a_backup_that_is_behind() {
             assert!(edit_count > 3, "{edit_count}: nothing waits for it");
         }
     }));
-    let ways = BackupWays {
+    let connections = BackupConnections {
         index: nodes[1].endpoint_with(&hook),
-        ..nodes[1].ways()
+        ..nodes[1].connections()
     };
-    primary.add_backup(BackupId(1), ways).expect("filled");
-    // What it has of the primary goes with it.
+    primary
+        .add_backup(BackupId(1), connections)
+        .expect("filled");
+    // The hook holds a reference to the primary.
     hook.lock().expect("no panic").take();
     let status = &primary.status().backups[0];
     assert!(
@@ -165,14 +166,14 @@ fn the_log_stays_for_a_backup_that_is_behind() {
     assert!(all(&nodes[1].promote(2).expect("promoted")) == expected);
 }
 
-/// Promise (RP5, FO2): what not all backups have is seen by nobody and becomes no tree, also when
-/// it is to be flushed: that fails, and can be tried again when the backup is removed.
+/// Data that a backup lacks are neither read nor flushed into a tree. A flush of them fails, and
+/// succeeds after the removal of the backup (REPLICATION-5).
 #[test]
 fn what_is_not_replicated_becomes_no_tree() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[&nodes[1]]);
     let engine = primary.engine();
-    // As of a writer that is about to replicate it.
+    // Like a writer that is about to replicate it.
     engine.append(b"a", Some(b"1")).expect("appended");
     nodes[1].faults.is_dead.store(true, Ordering::Release);
     engine.freeze();
@@ -182,27 +183,27 @@ fn what_is_not_replicated_becomes_no_tree() {
     assert_eq!(primary.get(b"a").expect("read"), None);
     assert!(scanned(&primary.snapshot().expect("it leads")).is_empty());
     primary.remove_backup(BackupId(1)).expect("it was one");
-    assert_eq!(engine.maintain().expect("alone"), Worked::Flushed);
+    assert_eq!(engine.maintain().expect("alone"), WorkDone::Flushed);
     let value = primary.get(b"a").expect("read");
     assert_eq!(value, Some(b"1".to_vec()));
 }
 
-/// Promise (RP6): a backup that hangs, and whose memory is there, takes writes as long as it has
-/// buffers, and then holds them up; when it is removed, those that wait end, and others go on.
+/// A backup that hangs with accessible memory takes writes as long as it has free buffers, and then
+/// blocks them. After its removal waiting writes end, and others continue (REPLICATION-6).
 #[test]
 fn a_backup_that_hangs_is_removed() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let primary = Primary::new(opened(&nodes[0]), Epoch(1), ReplicationOptions::new());
     nodes[1].become_backup(1);
-    let endpoint = || MappedEndpoint::new(Arc::clone(&nodes[1].region));
-    let ways = BackupWays {
+    let endpoint = || MappedEndpoint::new(Arc::clone(&nodes[1].memory));
+    let connections = BackupConnections {
         log: endpoint(),
         index: endpoint(),
         layout: layout(),
     };
     let put_count = AtomicU64::new(0);
     thread::scope(|scope| {
-        let filling = scope.spawn(|| primary.add_backup(BackupId(1), ways));
+        let filling = scope.spawn(|| primary.add_backup(BackupId(1), connections));
         while !filling.is_finished() {
             nodes[1].serve();
         }
@@ -217,7 +218,7 @@ fn a_backup_that_hangs_is_removed() {
                 put_count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Two buffers, of which each has room for two such records.
+        // Two buffers with space for two such records each.
         let start = Instant::now();
         while put_count.load(Ordering::Relaxed) < 4 && start.elapsed() < Duration::from_secs(50) {
             thread::yield_now();
@@ -232,19 +233,19 @@ fn a_backup_that_hangs_is_removed() {
     });
 }
 
-/// Promise (RP6): a backup whose disk fails says so: its primary learns it by the next write, goes
-/// on without it when it is removed, and it cannot be promoted.
+/// A backup whose disk fails reports that: the primary finds it with the next write, and continues
+/// after the removal of the backup. The backup cannot be promoted (REPLICATION-6).
 #[test]
 fn a_backup_whose_disk_fails_says_so() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let storage = FaultyStorage::new(nodes[1].shared_storage());
     let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
-    let near = MappedEndpoint::new(Arc::clone(&nodes[1].region));
+    let near = MappedEndpoint::new(Arc::clone(&nodes[1].memory));
     let of = (Arc::new(storage.clone()) as _, BackupOptions::default());
     let backup = Backup::new(near, layout(), Epoch(1), of).expect("its words are there");
     *nodes[1].backup() = Some(backup);
     primary
-        .add_backup(BackupId(1), nodes[1].ways())
+        .add_backup(BackupId(1), nodes[1].connections())
         .expect("filled");
     primary.put(b"a", b"1", Durability::Sync).expect("synced");
     storage.set(Fault::Fail {
@@ -263,8 +264,8 @@ fn a_backup_whose_disk_fails_says_so() {
     assert!(is_refused, "{promoted:?}");
 }
 
-/// Promise (RP10): a backup that is lost while it is filled, at any batch or step, is no harm: the
-/// primary goes on, and another one is filled. Its directory is no engine's.
+/// A backup that is lost during filling, at any batch or step, does no harm: the primary continues,
+/// and another backup is filled. The lost one's directory is not an engine's (REPLICATION-10).
 #[test]
 fn filling_can_fail_anywhere() {
     let mut failed_count = 0;
@@ -283,7 +284,7 @@ fn filling_can_fail_anywhere() {
         } else {
             faults.steps_left.store(after as i64 / 4, Ordering::Release);
         }
-        let added = primary.add_backup(BackupId(1), nodes[1].ways());
+        let added = primary.add_backup(BackupId(1), nodes[1].connections());
         if let Err(error) = added {
             assert!(matches!(error, ReplicaError::NotFilled { .. }), "{error}");
             failed_count += 1;
@@ -295,7 +296,7 @@ fn filling_can_fail_anywhere() {
         }
         nodes[2].become_backup(1);
         primary
-            .add_backup(BackupId(1), nodes[2].ways())
+            .add_backup(BackupId(1), nodes[2].connections())
             .expect("filled");
         primary.put(b"on", b"", Durability::Sync).expect("put");
         drop(primary);

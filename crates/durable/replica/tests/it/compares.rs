@@ -1,10 +1,10 @@
-//! The scrubber compares a primary's pieces with its backups' (RP17).
+//! Comparison of a primary's pieces with its backups' by the scrubber (REPLICATION-17).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use farleaf_lsm::Durability;
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::log::record::{
     EngineId, RecordKind, RecordSum, SEGMENT_HEADER_SIZE_BYTES, encode_record_header,
@@ -12,27 +12,30 @@ use farleaf_lsm::log::record::{
 };
 use farleaf_lsm::place::{LogNumber, SEGMENT_SIZE_BYTES};
 use farleaf_lsm::storage::Storage;
-use farleaf_replica::{BackupId, Primary, PrimaryWorked};
+use farleaf_replica::{BackupId, Primary, PrimaryWorkDone};
 
 use crate::world::{Node, Random, TestEndpoint, all, key_of, opened, primary, value_of};
 
-/// Steps until a round is over that began after now; none finds damage on the primary's disk.
+/// Scrubs until a round that began after the call is over; none of it finds corruption on the
+/// primary's disk.
 fn round(primary: &Primary<TestEndpoint>) {
     for _ in 0..2 {
         while !primary.scrub_step().expect("valid").is_round_over {}
     }
 }
 
-/// Does all background work, and brings all of it to the backups.
+/// Finishes all background work, and sends everything to the backups.
 fn settle(primary: &Primary<TestEndpoint>, nodes: &[Node]) {
     primary.sync().expect("synced");
-    while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing) {}
+    while primary.maintain().expect("no fault is set") != PrimaryWorkDone::Engine(WorkDone::Nothing)
+    {
+    }
     for node in nodes {
         while node.serve() {}
     }
 }
 
-/// A primary that has flushed and merged, and its two backups.
+/// Creates a primary that has flushed and merged, and its two backups.
 fn region(index: IndexKind) -> ([Node; 3], Primary<TestEndpoint>) {
     let nodes = [0, 1, 2].map(Node::new);
     let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
@@ -50,7 +53,7 @@ fn region(index: IndexKind) -> ([Node; 3], Primary<TestEndpoint>) {
     (nodes, primary)
 }
 
-/// Changes a file of a node, in each segment that it has.
+/// Changes a node's file in each of its segments.
 fn change(node: &Node, name: &str, change: impl Fn(&mut [u8])) {
     let file = node.storage.open(name).expect("there");
     let size_bytes = file.size().expect("known");
@@ -62,7 +65,7 @@ fn change(node: &Node, name: &str, change: impl Fn(&mut [u8])) {
     }
 }
 
-/// The first backup is in sync still, and the second one is lost, for this reason.
+/// Checks that the first backup is still in sync, and the second one is lost for this reason.
 fn is_found(primary: &Primary<TestEndpoint>, piece: &str) {
     round(primary);
     let status = primary.status();
@@ -79,7 +82,7 @@ fn is_found(primary: &Primary<TestEndpoint>, piece: &str) {
     put.expect("it goes on without it");
 }
 
-/// Ends each closed log segment behind its header, by a valid *end*.
+/// Ends each closed log segment after its header, with a valid *end* record.
 fn cut(bytes: &mut [u8], (engine, end): (EngineId, LogNumber)) {
     let header = bytes.first_chunk().expect("a whole segment");
     let Some(number) = segment_number(header, engine).filter(|number| *number < end) else {
@@ -91,8 +94,8 @@ fn cut(bytes: &mut [u8], (engine, end): (EngineId, LogNumber)) {
     bytes[SEGMENT_HEADER_SIZE_BYTES..][..record.len()].copy_from_slice(&record);
 }
 
-/// Promise (RP17): log segments of a backup that lack records, and whose own checksums are right,
-/// are found by comparing them with the primary's: the backup is lost, and no other one.
+/// Log segments of a backup that lack records, but have valid checksums, are found by comparison
+/// with the primary's. That backup is lost, and no other one (REPLICATION-17).
 #[test]
 fn records_that_are_missing_without_a_trace_are_found() {
     for index in [IndexKind::Sent, IndexKind::Built] {
@@ -109,8 +112,8 @@ fn records_that_are_missing_without_a_trace_are_found() {
     }
 }
 
-/// Promise (RP17): log segments that a backup has never written, and trees that differ, are found
-/// by comparing, before the backup looks at its own disk.
+/// Log segments that a backup has never written, and trees that differ, are found by comparison,
+/// before the backup scrubs its own disk (REPLICATION-17).
 #[test]
 fn holes_and_trees_that_differ_are_found() {
     let (nodes, primary) = region(IndexKind::Sent);
@@ -121,7 +124,8 @@ fn holes_and_trees_that_differ_are_found() {
     is_found(&primary, "segment ");
 }
 
-/// Promise (RP17): damage of the primary's own disk is its own: no backup is lost for it.
+/// Corruption of the primary's own disk is not a mismatch: no backup is lost because of it
+/// (REPLICATION-17).
 #[test]
 fn damage_of_the_primary_is_no_mismatch() {
     let (nodes, primary) = region(IndexKind::Sent);
@@ -141,9 +145,9 @@ fn damage_of_the_primary_is_no_mismatch() {
     assert!(status.backups.iter().all(|it| it.lost.is_none()));
 }
 
-/// Promise (RP17): log segments and trees that come, are merged and are reclaimed meanwhile, on
-/// either side, are no mismatches, whatever backups lack when they are asked; nor are records that
-/// are larger than a segment.
+/// Log segments and trees that are added, merged and reclaimed meanwhile, on either side, are not
+/// mismatches, whatever the backups lack during a comparison. Neither are records larger than a
+/// segment (REPLICATION-17).
 #[test]
 fn what_changes_meanwhile_is_no_mismatch() {
     let (mut equal_count, mut round_count) = (0, 0);
@@ -151,9 +155,9 @@ fn what_changes_meanwhile_is_no_mismatch() {
         let index = [IndexKind::Sent, IndexKind::Built][seed as usize % 2];
         let nodes = [0, 1, 2].map(Node::new);
         let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for _ in 0..800 {
-            let number = random.next();
+            let number = random.bits();
             match number % 8 {
                 0..=2 => {
                     let put = primary.put(&key_of(number), &value_of(number), Durability::Memory);
@@ -182,7 +186,7 @@ fn what_changes_meanwhile_is_no_mismatch() {
     );
 }
 
-/// Promise (RP17): the same while other threads write, flush and merge.
+/// Comparison finds no mismatches while other threads write, flush and merge (REPLICATION-17).
 #[test]
 fn threads_that_write_meanwhile_make_no_mismatch() {
     let nodes = [0, 1, 2].map(Node::new);
@@ -204,9 +208,9 @@ fn threads_that_write_meanwhile_make_no_mismatch() {
                 primary.scrub_step().expect("valid");
             }
         });
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for _ in 0..800 {
-            let number = random.next();
+            let number = random.bits();
             let put = primary.put(&key_of(number), &value_of(number), Durability::Memory);
             put.expect("acknowledged");
         }

@@ -1,4 +1,4 @@
-//! What the two kinds of index cost, and what a write does.
+//! Costs of the two kinds of index, and of a write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -6,13 +6,13 @@ use std::thread;
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::Durability;
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::IndexKind;
-use farleaf_replica::{BackupCounts, BackupId, BackupWays, Epoch, Primary, PrimaryWorked};
+use farleaf_replica::{BackupConnections, BackupCounts, BackupId, Epoch, Primary, PrimaryWorkDone};
 
 use crate::world::{Node, all, layout, opened, options, primary};
 
-/// A primary with one backup, after some thousand writes, with all background work done.
+/// Runs a primary with one backup through some thousand writes and all background work.
 fn worked(index: IndexKind) -> (BackupCounts, u64, u64) {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1]]);
@@ -21,9 +21,9 @@ fn worked(index: IndexKind) -> (BackupCounts, u64, u64) {
         primary
             .put(&key, &[5; 8_000], Durability::Memory)
             .expect("put");
-        while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing)
-        {
-        }
+        while primary.maintain().expect("no fault is set")
+            != PrimaryWorkDone::Engine(WorkDone::Nothing)
+        {}
     }
     while nodes[1].serve() {}
     let counts = nodes[1].backup().as_ref().expect("it is one").counts();
@@ -37,9 +37,9 @@ fn worked(index: IndexKind) -> (BackupCounts, u64, u64) {
     (counts, trees, sent)
 }
 
-/// Promise (RP9, RP11): where trees are sent, a backup flushes and merges nothing and reads nothing
-/// to speak of: it writes the primary's trees once; where it makes them itself, no tree is sent,
-/// and it does all of that work again.
+/// With sent trees, a backup flushes and merges nothing, reads almost nothing, and writes the
+/// primary's trees once. With built trees, no tree is sent, and the backup does all of that work
+/// again (REPLICATION-9, REPLICATION-11).
 #[test]
 fn backups_do_no_compaction_where_trees_are_sent() {
     let (sent, trees, sent_size_bytes) = worked(IndexKind::Sent);
@@ -48,7 +48,7 @@ fn backups_do_no_compaction_where_trees_are_sent() {
     assert_eq!(sent_size_bytes, trees, "each tree once");
     assert_eq!(sent.index_received_size_bytes, trees);
     assert_eq!(sent.work.trees.written, trees);
-    // The references of each tree, to see that what they lead to is there.
+    // Only the references of each tree, to check that their targets exist.
     assert!(sent.work.trees.read < trees / 2, "{sent:?}");
 
     let (built, _, sent_size_bytes) = worked(IndexKind::Built);
@@ -61,10 +61,10 @@ fn backups_do_no_compaction_where_trees_are_sent() {
     assert_eq!(built.edit_count, 0);
 }
 
-/// Promise (RP4, RP10): what is behind the last record of a log segment is not written by backups
-/// either: values of which one fits into a segment take no more of their devices than of the
-/// primary's, whether they came one by one or with all that there was. (A backup wrote whole
-/// segments: twice as much.)
+/// Backups do not write the space after the last record of a log segment. So values of which one
+/// fits into a segment take no more space on their devices than on the primary's, whether they were
+/// sent individually or with a base. Backups once wrote whole segments, twice as much
+/// (REPLICATION-4, REPLICATION-10).
 #[test]
 fn backups_write_no_more_of_the_log_than_primaries() {
     let written = |node: &Node| {
@@ -87,7 +87,7 @@ fn backups_write_no_more_of_the_log_than_primaries() {
         let by_backup = written(&nodes[1]);
         assert!(by_backup < by_primary + 10_000, "{by_backup}, {by_primary}");
         drop(before);
-        // One that is opened again does not know from memory where its segments end.
+        // A reopened primary does not know from memory where its segments end.
         let again = primary(opened(&nodes[0]), 2, IndexKind::Sent, &[&nodes[2]]);
         let by_filled = written(&nodes[2]);
         assert!(by_filled < by_primary + 10_000, "{by_filled}, {by_primary}");
@@ -97,8 +97,8 @@ fn backups_write_no_more_of_the_log_than_primaries() {
     }
 }
 
-/// Promise (RP5): a write is one round trip to each backup, of four verbs, in which no processor of
-/// the backup takes part: its server does nothing meanwhile; and those who wait share it.
+/// A write is one round trip to each backup, of four verbs. No processor of the backup takes part:
+/// its server does nothing meanwhile. Waiting threads share the round trip (REPLICATION-5).
 #[test]
 fn a_write_is_one_round_trip() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
@@ -114,20 +114,20 @@ fn a_write_is_one_round_trip() {
     }
     let after = primary.status().backups[0].clone();
     assert_eq!(after.round_count - before.round_count, 100);
-    // Of a record of 40 bytes, no more than the word that it shares with the one before.
+    // Besides a record of 40 bytes, only the word that it shares with the previous one is sent.
     let size_bytes = after.log_size_bytes - before.log_size_bytes;
     assert!((4_000..4_800).contains(&size_bytes), "{size_bytes}");
     let steps_left = nodes[1].faults.steps_left.load(Ordering::Acquire);
     assert_eq!(steps_left, 0, "its server was not asked");
 }
 
-/// Promise (RP5): of many threads that write at once, several share a round trip.
+/// Many threads that write at once share round trips (REPLICATION-5).
 #[test]
 fn those_who_wait_share_a_round_trip() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     nodes[1].become_backup(1);
     let primary = Primary::new(opened(&nodes[0]), Epoch(1), options(IndexKind::Sent));
-    let endpoint = || Slow(MappedEndpoint::new(nodes[1].region.clone()));
+    let endpoint = || Slow(MappedEndpoint::new(nodes[1].memory.clone()));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -137,12 +137,14 @@ fn those_who_wait_share_a_round_trip() {
                 }
             }
         });
-        let ways = BackupWays {
+        let connections = BackupConnections {
             log: endpoint(),
             index: endpoint(),
             layout: layout(),
         };
-        primary.add_backup(BackupId(1), ways).expect("filled");
+        primary
+            .add_backup(BackupId(1), connections)
+            .expect("filled");
         let writers: Vec<_> = (0..8_u64)
             .map(|writer| {
                 let primary = &primary;
@@ -166,7 +168,7 @@ fn those_who_wait_share_a_round_trip() {
     );
 }
 
-/// A way that takes two milliseconds.
+/// An endpoint whose batches take two milliseconds.
 struct Slow(MappedEndpoint);
 
 impl Endpoint for Slow {
@@ -186,7 +188,7 @@ impl Endpoint for Slow {
         self.0.counters()
     }
 
-    fn region_word_count(&self, node: farleaf_types::NodeId) -> Option<u64> {
-        self.0.region_word_count(node)
+    fn memory_word_count(&self, node: farleaf_base::NodeId) -> Option<u64> {
+        self.0.memory_word_count(node)
     }
 }

@@ -1,4 +1,4 @@
-//! Random histories against a model; primaries that die at any verb.
+//! Random histories compared with a model; primaries that end at any verb.
 
 use std::sync::atomic::Ordering;
 
@@ -11,17 +11,17 @@ use crate::world::{
     scanned, value_of,
 };
 
-/// What a region must have: all that was acknowledged, and perhaps what was under way.
+/// Content that a region must have: everything acknowledged, and possibly writes in progress.
 struct History {
     acknowledged: Model,
     perhaps: Option<Model>,
-    /// The primary's.
+    /// Epoch of the primary.
     epoch: u64,
     raised_count: u64,
 }
 
 impl History {
-    /// Does one of many things; false: it was not acknowledged.
+    /// Does one random operation; returns false if it was not acknowledged.
     fn step(
         &mut self,
         primary: &Primary<TestEndpoint>,
@@ -31,7 +31,7 @@ impl History {
         if random.below(24) == 0 {
             return self.raise(primary, nodes, random).is_ok();
         }
-        let number = random.next();
+        let number = random.bits();
         let durability = match number >> 60 {
             0..=2 => Durability::Sync,
             _ => Durability::Memory,
@@ -69,8 +69,8 @@ impl History {
         self.perhaps.is_none()
     }
 
-    /// RP12: the primary goes on at the next epoch; some of the backups are raised before, some
-    /// later, some when the next epoch comes. RP13: at times it stops before.
+    /// Raises the primary to the next epoch (REPLICATION-12). Some backups are raised before, some
+    /// after, some with the next epoch. Sometimes the primary stops before (REPLICATION-13).
     fn raise(
         &mut self,
         primary: &Primary<TestEndpoint>,
@@ -86,14 +86,14 @@ impl History {
         let when: Vec<u64> = nodes[1..].iter().map(|_| random.below(3)).collect();
         let of_time = |time| nodes[1..].iter().zip(&when).filter(move |it| *it.1 == time);
         if random.below(3) == 0 {
-            primary.stop();
+            primary.stop(next);
             let refused = primary.put(b"stopped", b"never", Durability::Memory);
             assert!(matches!(refused, Err(ReplicaError::Stopped)), "{refused:?}");
         }
         of_time(0).for_each(|(node, _)| raise(node));
         if of_time(0).next().is_some() && random.below(2) == 0 {
             // It finds the later epoch, unless it has stopped, and is not acknowledged.
-            let (key, value) = (key_of(random.next()), value_of(random.next()));
+            let (key, value) = (key_of(random.bits()), value_of(random.bits()));
             let put = primary.put(&key, &value, Durability::Memory);
             let error = put.expect_err("a backup is of the next epoch");
             if !matches!(error, ReplicaError::Stopped) {
@@ -106,7 +106,7 @@ impl History {
         self.epoch += 1;
         assert_eq!(primary.status().epoch, next);
         of_time(1).for_each(|(node, _)| raise(node));
-        // What was not acknowledged is in the log, and is with this.
+        // Unacknowledged writes are in the log, and are replicated with this.
         let synced = primary.sync();
         if synced.is_ok() {
             self.acknowledged = self.perhaps.take().unwrap_or(self.acknowledged.clone());
@@ -117,7 +117,7 @@ impl History {
         synced
     }
 
-    /// What a reader has seen is there, whatever comes.
+    /// Data that a reader has seen stay, whatever happens.
     fn settle_seen(&mut self, seen: Model, context: &str) {
         if self.perhaps.as_ref() == Some(&seen) {
             self.acknowledged = seen;
@@ -127,7 +127,7 @@ impl History {
         }
     }
 
-    /// What is there now is what it comes to from now on.
+    /// The present content is the base from now on.
     fn settle(&mut self, found: Model, context: &str) {
         let is_right = found == self.acknowledged || self.perhaps.as_ref() == Some(&found);
         assert!(is_right, "{context}: {} keys", found.len());
@@ -136,7 +136,7 @@ impl History {
     }
 }
 
-/// Something that ends a primary, or the way to one of its backups, at any verb or step.
+/// Sets a fault that ends a primary, or the connection to one of its backups, at any verb or step.
 fn set_fault(nodes: &[Node], random: &mut Random) {
     let faults = &nodes[random.below(nodes.len() as u64) as usize].faults;
     let after = random.below(60) as i64;
@@ -147,8 +147,8 @@ fn set_fault(nodes: &[Node], random: &mut Random) {
     }
 }
 
-/// The backup that takes over, whichever it is: the first one mostly when both have the same.
-fn heir(nodes: &[Node], random: &mut Random) -> usize {
+/// Chooses the backup to promote: usually the first one if both have the same data.
+fn chosen_backup(nodes: &[Node], random: &mut Random) -> usize {
     let newest = |node: &Node| {
         let mut backup = node.backup();
         let backup = backup.as_mut().expect("it is one");
@@ -161,7 +161,7 @@ fn heir(nodes: &[Node], random: &mut Random) -> usize {
     }
 }
 
-/// Makes all of the log durable everywhere, and compares the files of all replicas.
+/// Makes the whole log durable on all replicas, and compares their files.
 fn assert_equal_at_rest(primary: &Primary<TestEndpoint>, nodes: &[Node], index: IndexKind) {
     let storages: Vec<_> = nodes.iter().map(Node::shared_storage).collect();
     assert_equal(primary, &storages[0], (&storages[1..], index));
@@ -170,7 +170,7 @@ fn assert_equal_at_rest(primary: &Primary<TestEndpoint>, nodes: &[Node], index: 
 fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
     let mut counts = [0; 5];
     for seed in seeds {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut nodes: Vec<Node> = (0..3).map(|it| Node::new(seed * 10 + it)).collect();
         let mut engine = opened(&nodes[0]);
         let mut history = History {
@@ -189,7 +189,7 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
             let context = format!("{index:?}, seed {seed}, generation {generation}");
             let mut lives = (0..length).all(|_| history.step(&primary, &nodes, &mut random));
             assert!(lives, "{context}: no fault is set");
-            // The others go on with what is not durable, or not in trees, yet.
+            // The other histories continue with data that are not durable, or not in trees, yet.
             if (seed + generation).is_multiple_of(2) {
                 assert_equal_at_rest(&primary, &nodes, index);
             }
@@ -199,15 +199,16 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
             }
             counts[0] += u64::from(!lives);
             let snapshot = primary.snapshot().expect("nobody has taken over");
-            // What was not acknowledged for want of a sync may be seen, and is there from then on.
+            // Writes that were not acknowledged because of a failed sync may be seen, and stay from
+            // then on.
             history.settle_seen(scanned(&snapshot), &context);
             drop(snapshot);
-            // The primary dies.
-            let which = heir(&nodes, &mut random);
+            // The primary is lost.
+            let which = chosen_backup(&nodes, &mut random);
             let is_zombie = random.below(2) == 0;
             let zombie = is_zombie.then(|| primary.clone());
             drop(primary);
-            // Some epochs are given to the old primary, which does not learn it in time.
+            // The old primary is given some epochs, but does not learn that in time.
             let missed = Epoch(history.epoch + 1);
             history.epoch += 1 + random.below(2);
             let promoted = nodes[which].promote(history.epoch).expect("promoted");
@@ -216,7 +217,7 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
             history.settle(found, &context);
             if let Some(zombie) = zombie {
                 if missed.0 < history.epoch {
-                    // It may not reach the one that was promoted.
+                    // It must not reach the epoch of the promoted replica.
                     let _ = zombie.raise(missed);
                 }
                 let put = zombie.put(b"late", b"never", Durability::Memory);
@@ -245,12 +246,14 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
     counts
 }
 
-/// Promise (RP5, RP7, RP8): wherever a primary dies, at any verb of a batch, or a backup between
-/// any two steps, and whichever backup is promoted, it has all that was acknowledged and at most
-/// what was under way, whole; what the primary had shown to readers is there; and an old primary
-/// that wakes up acknowledges nothing and changes nothing. RP14: also where what backups had is
-/// kept. RP12, RP13: also where primaries go on
-/// at later epochs, or stop and go on, whichever of the two sides is first. Trees are sent.
+/// A primary is lost at any verb of a batch, or a backup between any two steps, and any backup is
+/// promoted. It has everything acknowledged, and at most the complete writes in progress. What
+/// readers of the primary had seen is present. An old primary that wakes up acknowledges nothing
+/// and changes nothing (REPLICATION-5, REPLICATION-7, REPLICATION-8).
+///
+/// Histories include backups that keep pieces of their previous copies (REPLICATION-14), and
+/// primaries that continue at later epochs, or stop and continue, with either side first
+/// (REPLICATION-12, REPLICATION-13). Trees are sent.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_sent() {
     let [died, had_more, zombies, raised, kept] = live_and_die(IndexKind::Sent, 0..7);
@@ -260,7 +263,7 @@ fn what_is_acknowledged_is_there_with_trees_sent() {
     );
 }
 
-/// The same where backups make their trees themselves.
+/// Runs the same histories with backups that build their trees.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_built() {
     let [died, _, zombies, raised, _] = live_and_die(IndexKind::Built, 100..105);
@@ -270,8 +273,7 @@ fn what_is_acknowledged_is_there_with_trees_built() {
     );
 }
 
-/// The same, with many more histories: `cargo test --release -p farleaf-replica many_histories --
-/// --ignored`.
+/// Runs many more histories: `cargo test --release -p farleaf-replica many_histories -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn many_histories() {

@@ -1,26 +1,27 @@
-//! Memory and messages in which anything may stand.
+//! Memory and messages with arbitrary content.
 
+use farleaf_base::fuzzing::{EDGES, run};
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::fuzzing::{EDGES, run};
 use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::message::{CallError, Caller, CallerRings, Ring};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_lsm::Durability;
 use farleaf_lsm::follow::IndexKind;
-use farleaf_message::{CallError, Caller, Lines, Ring};
 use farleaf_replica::{Epoch, ReplicaError};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::world::{Node, all, engine_options, opened, primary};
 
-/// Where the words of these tests' backups begin, and their rings.
+/// First word of these tests' backups and their rings.
 const START: u64 = 128;
 
 fn at(index: u64) -> WordAddr {
     WordAddr::new(NodeId(0), START + index)
 }
 
-/// Promise (RP2): whatever stands in a backup's words, buffers and rings, it fails with an error or
-/// goes on; and what it is promoted to, if it can be, is whole, with all that its disk had before.
+/// With arbitrary content of a backup's words, buffers and rings, it returns an error or continues.
+/// If it can be promoted, the result is valid and has everything that its disk had before
+/// (REPLICATION-2).
 #[test]
 fn any_words_are_survived() {
     for (index, name) in [
@@ -29,7 +30,7 @@ fn any_words_are_survived() {
     ] {
         let [mut failed_count, mut promoted_count] = [0, 0];
         run(name, |random| {
-            let seed = random.next();
+            let seed = random.bits();
             let nodes: Vec<Node> = (0..2).map(|it| Node::new(seed ^ it)).collect();
             let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1]]);
             for number in 0..30_u64 {
@@ -42,11 +43,11 @@ fn any_words_are_survived() {
                     .put(&key, &[3; 90], Durability::Memory)
                     .expect("put");
             }
-            let near = MappedEndpoint::new(nodes[1].region.clone());
+            let near = MappedEndpoint::new(nodes[1].memory.clone());
             let mut batch = Batch::new();
             for _ in 0..=random.below(6) {
-                // The primary's words, both rings, the buffer for trees, those for the log, and
-                // what is noted of these.
+                // The primary's words, both rings, the buffer for trees, the log buffers, and their
+                // notes.
                 let index = match random.below(5) {
                     0 => 8 + random.below(2),
                     1 => 64 + random.below(9_300),
@@ -56,7 +57,7 @@ fn any_words_are_survived() {
                 };
                 let word = match random.below(3) {
                     0 => EDGES[random.index(EDGES.len())],
-                    1 => random.next(),
+                    1 => random.bits(),
                     _ => random.below(8) << 21 | random.below(5_000),
                 };
                 batch.write_word(at(index), word);
@@ -81,13 +82,13 @@ fn any_words_are_survived() {
     }
 }
 
-/// Promise (RP3): requests that are none, or come at the wrong time, are refused with a reason, and
-/// the backup waits for others.
+/// Invalid requests, and requests at the wrong time, are refused with a reason, and the backup
+/// waits for others (REPLICATION-3).
 #[test]
 fn requests_are_refused() {
     let node = Node::new(1);
     node.become_backup(3);
-    let lines = Lines::new((Ring::new(at(64), 512), Ring::new(at(64 + 8192), 64)));
+    let lines = CallerRings::new((Ring::new(at(64), 512), Ring::new(at(64 + 8192), 64)));
     let endpoint = node.endpoint();
     let ask = |request: &str| {
         let caller = Caller::new(&endpoint, &endpoint, &lines);

@@ -1,21 +1,21 @@
 //! Primaries and backups, over memory of this process, with faults, and over a network.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `world` | backups that are served when their primary waits, and an endpoint with faults |
-//! | `histories` | random histories against a model; primaries that die at any verb |
-//! | `power` | all lose their power |
+//! | `world` | backups that are served while their primary waits, and an endpoint with faults |
+//! | `histories` | random histories compared with a model; primaries that end at any verb |
+//! | `power` | power failure of all replicas |
 //! | `agreements` | backups that do not write what their primary wrote |
-//! | `adopts` | backups that keep what they have when another primary fills them |
-//! | `changes` | backups lost, removed, filled while writes go on |
+//! | `adopts` | backups that keep identical pieces when another primary fills them |
+//! | `changes` | backups that are lost, removed, and filled during writes |
 //! | `epochs` | old primaries that wake up |
-//! | `raises` | primaries that go on at a later epoch, or stop |
-//! | `hostile` | memory and messages in which anything may stand |
+//! | `raises` | primaries that continue at a later epoch, or stop |
+//! | `hostile` | memory and messages with arbitrary content |
 //! | `scrubs` | bits that flip on the devices of either side |
-//! | `compares` | the scrubber compares a primary's pieces with its backups' |
-//! | `counters` | what the two kinds of index cost, and what a write does |
-//! | `backends` | the same over plain `mem`, `tcp` and `shm` |
-//! | `over` | what those are, beside `tests/over_verbs` (in `tests/over`) |
+//! | `compares` | comparison of a primary's pieces with its backups' by the scrubber |
+//! | `counters` | costs of the two kinds of index, and of a write |
+//! | `backends` | replication over plain `mem`, `tcp` and `shm` |
+//! | `over` | the tests for `backends` and `tests/over_verbs` (in `tests/over`) |
 
 mod adopts;
 mod agreements;

@@ -1,4 +1,4 @@
-//! All lose their power.
+//! Power failure of all replicas.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use farleaf_replica::{BackupId, promote_directory};
 
 use crate::world::{Model, Node, Random, all, engine_options, key_of, opened, primary, value_of};
 
-/// Promise (RP7): when all replicas lose their power, at any moment, each of them has in its
-/// directory all that was acknowledged as `Sync`, and what it has was there at some moment; and it
-/// becomes the primary of the others.
+/// All replicas lose power at any moment. Each directory then has everything acknowledged as
+/// `Sync`, and a state that existed at some moment. It becomes the primary of the others
+/// (REPLICATION-7).
 #[test]
 fn what_is_synced_survives_the_loss_of_all() {
     let mut found_counts = [0; 3];
     for seed in 0..8 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
         let nodes: Vec<Node> = (0..3).map(|it| Node::new(seed * 10 + it)).collect();
         let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
         let cut = random.below(3) as usize;
         let at = nodes[cut].storage.operation_count() + 1 + random.below(90);
         nodes[cut].storage.cut_power_at(at);
-        // The states that it came through, from the last one that is durable everywhere on.
+        // States since the last one that is durable on all replicas.
         let mut states = vec![Model::new()];
         for _ in 0..160 {
-            let number = random.next();
+            let number = random.bits();
             let key = key_of(number >> 20);
             let mut model = states.last().expect("one is durable").clone();
             let durability = match number >> 60 {
@@ -47,7 +47,7 @@ fn what_is_synced_survives_the_loss_of_all() {
                     let _ = primary.maintain();
                     let node = &nodes[1 + (number >> 8) as usize % 2];
                     node.serve();
-                    // RP16: and what is not synced.
+                    // Also writes log without a sync (REPLICATION-16).
                     let _ = primary.engine().log().write_tail(&mut Vec::new());
                     let _ = node.tail().write();
                     continue;
@@ -88,9 +88,9 @@ fn what_is_synced_survives_the_loss_of_all() {
     );
 }
 
-/// Promise (RP16, VL10): what is in a backup's buffers is on its device when another thread has
-/// written it, although the backup does nothing itself, and the log is longer than all buffers.
-/// When the processes of both end then, each directory has everything.
+/// Another thread writes a backup's buffers to its device although the backup itself does nothing
+/// and the log is longer than all buffers. When the processes of both end then, each directory has
+/// everything (REPLICATION-16).
 #[test]
 fn the_end_of_the_log_outlives_all_processes() {
     for index in [IndexKind::Sent, IndexKind::Built] {
@@ -124,7 +124,7 @@ fn the_end_of_the_log_outlives_all_processes() {
     }
 }
 
-/// That an engine that was found is the primary of a backup, which has the same.
+/// Checks that a recovered engine becomes the primary of a backup, which has the same content.
 fn assert_goes_on(engine: Engine, which: usize, index: IndexKind, found: &Model, context: &str) {
     let backup = Node::new(which as u64);
     let primary = primary(engine, 2, index, &[&backup]);

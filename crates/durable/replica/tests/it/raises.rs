@@ -1,4 +1,4 @@
-//! Primaries that go on at a later epoch (RP12), or stop (RP13).
+//! Primaries that continue at a later epoch (REPLICATION-12), or stop (REPLICATION-13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::{Durability, Engine, LsmError};
-use farleaf_replica::{BackupId, BackupWays, Epoch, Primary, ReplicaError};
+use farleaf_replica::{BackupConnections, BackupId, Epoch, Primary, ReplicaError};
 
 use crate::world::{Hook, Node, all, engine_options, layout, opened, options, primary, scanned};
 
@@ -24,9 +24,9 @@ fn epoch_of(node: &Node) -> Epoch {
     status.expect("its memory is there").epoch
 }
 
-/// Promise (RP12): a primary goes on at a later epoch with the same backups, which are raised
-/// before, later, or never; epochs never fall, and what is refused changes nothing; what was
-/// written at any epoch is there when a backup is promoted, from whichever epoch its host knows.
+/// A primary continues at a later epoch with the same backups, which are raised before, after, or
+/// never. Epochs never fall, and refused operations change nothing. Writes of all epochs are
+/// present when a backup is promoted, from any epoch that its host knows (REPLICATION-12).
 #[test]
 fn a_primary_goes_on_at_a_later_epoch() {
     let nodes: Vec<Node> = (0..3).map(Node::new).collect();
@@ -79,9 +79,9 @@ fn a_primary_goes_on_at_a_later_epoch() {
     primary.get(b"4").expect_err("it is deposed");
 }
 
-/// Promise (RP12): an old primary whose backup was raised by its host for another primary is
-/// refused in all that it does; and so is the other one, until the backup has begun anew: then that
-/// one fills it, and nothing of the old one is there.
+/// An old primary whose backup was raised for another primary is refused in everything. So is the
+/// other primary, until the backup starts over. Then it fills the backup, which has nothing of the
+/// old one any more (REPLICATION-12).
 #[test]
 fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
     let nodes: Vec<Node> = (0..3).map(Node::new).collect();
@@ -95,7 +95,7 @@ fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
         old.put(b"a", b"old", Durability::Memory),
         old.confirm(),
         old.sync(),
-        old.add_backup(BackupId(2), nodes[1].ways()),
+        old.add_backup(BackupId(2), nodes[1].connections()),
         old.get(b"a").map(|_| ()),
     ] {
         let is_told = matches!(refused, Err(ReplicaError::Deposed { .. }));
@@ -105,11 +105,11 @@ fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
     let new = Node::new(3);
     new.become_backup(5);
     raise_backup(&new, 6);
-    let refused = fresh.add_backup(BackupId(1), new.ways());
+    let refused = fresh.add_backup(BackupId(1), new.connections());
     let text = refused.expect_err("of a lower epoch").to_string();
     assert!(text.contains("a primary of epoch 5"), "{text}");
     fresh.raise(Epoch(6)).expect("without backups");
-    let refused = fresh.add_backup(BackupId(1), nodes[1].ways());
+    let refused = fresh.add_backup(BackupId(1), nodes[1].connections());
     let text = refused
         .expect_err("with what is left of the old one")
         .to_string();
@@ -117,7 +117,7 @@ fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
     nodes[1].backup().take();
     nodes[1].become_backup(5);
     raise_backup(&nodes[1], 6);
-    let filled = fresh.add_backup(BackupId(1), nodes[1].ways());
+    let filled = fresh.add_backup(BackupId(1), nodes[1].connections());
     filled.expect("it is the primary of 6");
     fresh.put(b"a", b"new", Durability::Sync).expect("put");
     let found = all(&nodes[1].promote(7).expect("promoted"));
@@ -127,8 +127,8 @@ fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
     );
 }
 
-/// Promise (RP12): a backup that cannot be reached when its primary goes on is lost: writes wait at
-/// the new epoch until it is removed, and its word may say either epoch.
+/// A backup that cannot be reached when its primary continues is lost. Writes wait at the new epoch
+/// until it is removed, and its word may have either epoch (REPLICATION-12).
 #[test]
 fn a_backup_that_is_not_reached_is_lost() {
     for batches_left in [0, 1] {
@@ -148,15 +148,15 @@ fn a_backup_that_is_not_reached_is_lost() {
         assert!(all(&lost).contains_key(&b"a"[..]));
         primary.remove_backup(BackupId(1)).expect("it was one");
         primary.put(b"c", b"", Durability::Memory).expect("put");
-        // Of one that is known to be lost, nothing comes into the log.
+        // While a backup is known to be lost, nothing is added to the log.
         let count = 2 + batches_left as usize;
         assert_eq!(all(&nodes[2].promote(4).expect("promoted")).len(), count);
     }
 }
 
-/// Promise (RP10, RP12): a backup that is being filled when its primary goes on, at any batch of
-/// that, is filled and of the new epoch, or was not filled, which is told; the primary goes on.
-/// Whether its host raises it before the primary, after it, or not.
+/// A backup is being filled when its primary continues, at any batch of that, and its host raises
+/// it before the primary, after it, or not at all. It is then filled and at the new epoch, or an
+/// error says that it was not filled; the primary continues (REPLICATION-10, REPLICATION-12).
 #[test]
 fn filling_goes_on_or_fails_when_the_primary_does() {
     let mut counts = [0, 0];
@@ -178,7 +178,7 @@ fn filling_goes_on_or_fails_when_the_primary_does() {
                 if batch % 3 == 0 {
                     raise_backup(&host, 2);
                 }
-                // Behind a batch that has the ways it waits for itself.
+                // After a batch that holds the connections, `raise` waits for it.
                 raised.raise(Epoch(2)).expect("it is its own");
                 if batch % 3 == 1 {
                     raise_backup(&host, 2);
@@ -186,11 +186,11 @@ fn filling_goes_on_or_fails_when_the_primary_does() {
             }
             left = left.wrapping_sub(1);
         }));
-        let ways = BackupWays {
+        let connections = BackupConnections {
             index: nodes[2].endpoint_with(&hook),
-            ..nodes[2].ways()
+            ..nodes[2].connections()
         };
-        let added = primary.add_backup(BackupId(2), ways);
+        let added = primary.add_backup(BackupId(2), connections);
         hook.lock().expect("no panic").take();
         primary.put(b"last", b"", Durability::Memory).expect("put");
         if let Err(error) = added {
@@ -206,9 +206,9 @@ fn filling_goes_on_or_fails_when_the_primary_does() {
     assert!(counts[0] > 5 && counts[1] > 0, "{counts:?}");
 }
 
-fn mapped_ways(node: &Node) -> BackupWays<MappedEndpoint> {
-    let endpoint = || MappedEndpoint::new(Arc::clone(&node.region));
-    BackupWays {
+fn mapped_ways(node: &Node) -> BackupConnections<MappedEndpoint> {
+    let endpoint = || MappedEndpoint::new(Arc::clone(&node.memory));
+    BackupConnections {
         log: endpoint(),
         index: endpoint(),
         layout: layout(),
@@ -228,9 +228,9 @@ fn filled(primary: &Primary<MappedEndpoint>, node: &Node) {
     });
 }
 
-/// Promise (RP12): while threads write, their primary goes on at one epoch after the other, its
-/// backup first or last; all that they have acknowledged at any of them is there when the backup is
-/// promoted.
+/// While threads write, their primary continues at one epoch after another, its backup first or
+/// last. When the backup is promoted, all writes acknowledged at any of these epochs are present
+/// (REPLICATION-12).
 #[test]
 fn nothing_is_lost_when_epochs_rise_under_writes() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
@@ -245,7 +245,8 @@ fn nothing_is_lost_when_epochs_rise_under_writes() {
             scope.spawn(move || {
                 for number in (0_u64..).take_while(|_| !is_over.load(Ordering::Acquire)) {
                     let key = [writer.to_le_bytes(), number.to_le_bytes()].concat();
-                    // Until it is: what finds the backup's later epoch may be there or not.
+                    // Until the primary is raised, a write that finds the backup's later epoch may
+                    // be present or not.
                     while !is_over.load(Ordering::Acquire) {
                         match primary.put(&key, &[7; 40], Durability::Memory) {
                             Ok(()) => {
@@ -281,13 +282,13 @@ fn nothing_is_lost_when_epochs_rise_under_writes() {
                     primary.raise(Epoch(epoch)).expect("its own");
                 }
                 2 => {
-                    primary.stop();
+                    primary.stop(Epoch(epoch));
                     primary.raise(Epoch(epoch)).expect("its own");
                     raise_backup(&nodes[1], epoch);
                 }
                 _ => {
                     raise_backup(&nodes[1], epoch);
-                    primary.stop();
+                    primary.stop(Epoch(epoch));
                     primary.raise(Epoch(epoch)).expect("its own");
                 }
             }
@@ -305,9 +306,9 @@ fn nothing_is_lost_when_epochs_rise_under_writes() {
     }
 }
 
-/// Promise (RP13): a primary that was stopped acknowledges no write, sync or read, also none that
-/// was under way and waits for a backup that hangs; what it refuses changes nothing; and it goes on
-/// when it is raised.
+/// A stopped primary acknowledges no write, sync or read, not even one in progress that waits for a
+/// backup that hangs. Refused operations change nothing. The primary continues when it is raised
+/// (REPLICATION-13).
 #[test]
 fn a_primary_that_was_stopped_acknowledges_nothing() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
@@ -322,10 +323,10 @@ fn a_primary_that_was_stopped_acknowledges_nothing() {
                 }
             }
         });
-        // It waits for a buffer, since nobody serves the backup.
+        // The write waits for a buffer, since the backup is not served.
         thread::sleep(Duration::from_millis(60));
         assert!(!writing.is_finished());
-        primary.stop();
+        primary.stop(Epoch(2));
         let error = writing.join().expect("no panic");
         assert!(matches!(error, ReplicaError::Stopped), "{error}");
     });
@@ -356,19 +357,21 @@ fn a_primary_that_was_stopped_acknowledges_nothing() {
     });
 }
 
-/// Promise (RP13): what was read or written, and is looked at when the primary has stopped, is not
-/// acknowledged: a stop that comes between taking effect and the answer.
+/// A read or write that took effect before a stop, but is checked after it, is not acknowledged
+/// (REPLICATION-13).
 #[test]
 fn a_stop_under_way_holds() {
     let nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let primary = Primary::new(opened(&nodes[0]), Epoch(1), options(IndexKind::Sent));
     nodes[1].become_backup(1);
     let hook = Hook::default();
-    let ways = BackupWays {
+    let connections = BackupConnections {
         log: nodes[1].endpoint_with(&hook),
-        ..nodes[1].ways()
+        ..nodes[1].connections()
     };
-    primary.add_backup(BackupId(1), ways).expect("filled");
+    primary
+        .add_backup(BackupId(1), connections)
+        .expect("filled");
     for (epoch, act) in (2..).zip([
         |primary: &Primary<_>| primary.put(b"a", b"1", Durability::Memory),
         |primary: &Primary<_>| primary.delete(b"a", Durability::Sync),
@@ -377,7 +380,9 @@ fn a_stop_under_way_holds() {
     ]) {
         primary.put(b"b", b"", Durability::Memory).expect("put");
         let stopper = primary.clone();
-        *hook.lock().expect("no panic") = Some(Box::new(move || stopper.stop()));
+        *hook.lock().expect("no panic") = Some(Box::new(move || {
+            stopper.stop(Epoch(epoch));
+        }));
         let done = act(&primary);
         assert!(
             matches!(done, Err(ReplicaError::Stopped)),
@@ -388,9 +393,47 @@ fn a_stop_under_way_holds() {
     }
 }
 
-/// Promise: an engine is closed, and its directory can be opened again, when its primary, their
-/// clones, snapshots and workers are dropped; and not before. Neither backups nor edits that wait
-/// for them keep it.
+/// An order to stop for an epoch that is repeated while the primary is raised to that epoch, or
+/// afterwards, stops nothing. An order for a later epoch holds (REPLICATION-13).
+#[test]
+fn a_stop_that_is_repeated_stops_nothing() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let primary = Primary::new(opened(&nodes[0]), Epoch(1), options(IndexKind::Sent));
+    nodes[1].become_backup(1);
+    let hook = Hook::default();
+    let connections = BackupConnections {
+        log: nodes[1].endpoint_with(&hook),
+        ..nodes[1].connections()
+    };
+    primary
+        .add_backup(BackupId(1), connections)
+        .expect("filled");
+    let raise = |epoch: u64, stop: u64| {
+        primary.stop(Epoch(epoch));
+        let stopper = primary.clone();
+        let stops = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&stops);
+        *hook.lock().expect("no panic") = Some(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            stopper.stop(Epoch(stop));
+        }));
+        primary.raise(Epoch(epoch)).expect("it is its own");
+        hook.lock().expect("no panic").take();
+        assert_eq!(stops.load(Ordering::Relaxed), 1, "one batch");
+    };
+    raise(2, 2);
+    primary.stop(Epoch(2));
+    primary.put(b"a", b"", Durability::Memory).expect("put");
+    raise(3, 4);
+    let refused = primary.put(b"b", b"", Durability::Memory);
+    assert!(matches!(refused, Err(ReplicaError::Stopped)), "{refused:?}");
+    raise(4, 4);
+    primary.put(b"c", b"", Durability::Memory).expect("put");
+}
+
+/// An engine is closed, and its directory can be opened again, exactly when its primary and all
+/// clones, snapshots and workers are dropped. Neither backups nor edits that wait for them keep it
+/// open.
 #[test]
 fn a_primary_that_is_dropped_closes_its_engine() {
     let nodes: Vec<Node> = (0..3).map(Node::new).collect();
@@ -425,7 +468,7 @@ fn a_primary_that_is_dropped_closes_its_engine() {
         .expect("no panic")
         .expect("no fault is set");
     primary.sync().expect("synced");
-    primary.stop();
+    primary.stop(Epoch(2));
     drop(primary);
     assert!(is_locked(), "there are a worker and a snapshot");
     drop(worker);

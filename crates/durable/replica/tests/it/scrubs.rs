@@ -1,15 +1,15 @@
-//! Scrubbing primaries and backups (SC7).
+//! Scrubbing of primaries and backups.
 
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::scrub::{ScrubCounts, Scrubbed};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Durability, LsmError};
-use farleaf_replica::{PrimaryWorked, ReplicaError};
+use farleaf_replica::{PrimaryWorkDone, ReplicaError};
 
 use crate::world::{Node, all, opened, primary};
 
-/// Steps until a round is over; the damage that it has told of.
+/// Scrubs until a round is over; returns the corruption found.
 fn round(mut step: impl FnMut() -> Result<Scrubbed, ReplicaError>) -> Vec<LsmError> {
     let mut found = Vec::new();
     loop {
@@ -35,9 +35,8 @@ fn flip(node: &Node, name: &str, offset: u64) {
     file.write_at(&[byte[0] ^ 4], offset).expect("written");
 }
 
-/// Promise (SC7): a bit that flips on the primary's device, or a backup's, of either kind, is told
-/// by that one alone, and counted in its status, and both go on; a backup that does not have
-/// everything is not looked at.
+/// A bit flip on the device of a primary or backup, of either kind, is reported by that replica
+/// alone and counted in its status, and both continue. An incomplete backup is not scrubbed.
 #[test]
 fn damage_is_told_by_who_has_it() {
     for index in [IndexKind::Sent, IndexKind::Built] {
@@ -51,12 +50,12 @@ fn damage_is_told_by_who_has_it() {
             let put = primary.put(&key, &[5; 9_000], Durability::Memory);
             put.expect("acknowledged");
             let worked = primary.maintain().expect("no fault is set");
-            while worked == PrimaryWorked::Engine(Worked::Nothing) && nodes[1].serve() {}
+            while worked == PrimaryWorkDone::Engine(WorkDone::Nothing) && nodes[1].serve() {}
         }
         primary.sync().expect("synced");
-        while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing)
-        {
-        }
+        while primary.maintain().expect("no fault is set")
+            != PrimaryWorkDone::Engine(WorkDone::Nothing)
+        {}
         while nodes[1].serve() {}
         let step = || primary.scrub_step();
         assert!(round(step).is_empty() && round_of_backup(&nodes[1]).is_empty());
@@ -66,12 +65,12 @@ fn damage_is_told_by_who_has_it() {
                 file.size().expect("known")
             };
             for damaged in [0, 1] {
-                // In each segment: one of them at the least is in use.
+                // In each segment, since at least one of them is in use.
                 let offsets = (40..size_bytes(&nodes[damaged])).step_by(2 << 20);
                 offsets
                     .clone()
                     .for_each(|it| flip(&nodes[damaged], name, it));
-                // RP17: a primary that compares would lose its damaged backup.
+                // A primary that compares would lose its damaged backup (REPLICATION-17).
                 let of_primary = if damaged == 0 {
                     round(step)
                 } else {
@@ -82,8 +81,8 @@ fn damage_is_told_by_who_has_it() {
                 assert!(!found[damaged].is_empty(), "{index:?}, {name}, {damaged}");
                 assert!(found[1 - damaged].is_empty(), "{index:?}: {found:?}");
                 let is_right = |it: &LsmError| match name {
-                    "log" => matches!(it, LsmError::DamagedLog { .. }),
-                    _ => matches!(it, LsmError::DamagedTree { .. }),
+                    "log" => matches!(it, LsmError::CorruptLog { .. }),
+                    _ => matches!(it, LsmError::CorruptTree { .. }),
                 };
                 assert!(found[damaged].iter().all(is_right), "{found:?}");
             }

@@ -1,39 +1,22 @@
-//! Backups that are served when their primary waits, and an endpoint with faults.
+//! Backups that are served while their primary waits, and an endpoint with faults.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_base::NodeId;
+pub(crate) use farleaf_base::random::Random;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, VerbKind};
 use farleaf_lsm::Engine;
 use farleaf_lsm::follow::{IndexKind, WriteFault};
 use farleaf_lsm::manifest::Manifest;
 use farleaf_lsm::storage::{CrashStorage, Storage};
 use farleaf_replica::{
-    Backup, BackupId, BackupOptions, BackupTail, BackupWays, Epoch, Primary, ReplicaError,
+    Backup, BackupConnections, BackupId, BackupOptions, BackupTail, Epoch, Primary, ReplicaError,
 };
-use farleaf_types::NodeId;
 
-use crate::over::region;
+use crate::over::memory;
 pub(crate) use crate::over::{Model, assert_equal, engine_options, layout, options, scanned};
-
-/// `SplitMix64`.
-#[derive(Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 type Served = Arc<Mutex<Option<Backup<MappedEndpoint>>>>;
 
@@ -41,24 +24,24 @@ type Served = Arc<Mutex<Option<Backup<MappedEndpoint>>>>;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) storage: CrashStorage,
-    /// RS1: which of its directories is in force, and which one is being filled.
+    /// Numbers of the directory in force, and of the one being filled.
     in_force: Arc<AtomicU32>,
     filling: Arc<AtomicU32>,
-    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) backup: Served,
     pub(crate) faults: Arc<Faults>,
-    /// What its next backups do wrong, once.
+    /// Fault that its next backups inject once.
     pub(crate) write_fault: WriteFault,
 }
 
-/// What goes wrong on the way to a node.
+/// Faults of the connection to a node.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    /// It cannot be reached.
+    /// Whether the node cannot be reached.
     pub(crate) is_dead: AtomicBool,
-    /// After so many batches more, one is executed in part, and it is dead.
+    /// Number of batches until one is executed in part and the node becomes unreachable.
     pub(crate) batches_left: AtomicI64,
-    /// After so many steps more, it stops serving, and its memory is still there.
+    /// Number of steps until the node stops serving while its memory stays accessible.
     pub(crate) steps_left: AtomicI64,
     random: Mutex<u64>,
 }
@@ -69,7 +52,7 @@ impl Node {
             storage: CrashStorage::new(seed),
             in_force: Arc::default(),
             filling: Arc::default(),
-            region: region(),
+            memory: memory(),
             backup: Served::default(),
             write_fault: WriteFault::default(),
             faults: Arc::new(Faults {
@@ -81,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The same directory, in a process that has begun anew.
+    /// Returns a node with the same directory in a restarted process.
     pub(crate) fn restarted(&self, storage: CrashStorage) -> Self {
         let seed = *self.faults.random.lock().expect("no panic");
         Self {
@@ -91,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The directory that is in force.
+    /// Returns the directory in force.
     pub(crate) fn shared_storage(&self) -> Arc<dyn Storage> {
         Arc::new(self.directory(self.in_force.load(Ordering::Acquire)))
     }
@@ -100,7 +83,7 @@ impl Node {
         self.storage.beside(number)
     }
 
-    /// RS1: what was filled is in force, if it was; and what was before goes.
+    /// Puts the filled directory in force, if it was filled, and removes the previous one.
     pub(crate) fn put_in_force(&self) {
         let mut backup = self.backup();
         let Some(backup) = backup.as_mut() else {
@@ -121,8 +104,8 @@ impl Node {
         }
     }
 
-    /// It becomes a backup for the primary of an epoch: in another directory, if there is a copy in
-    /// the one that is in force.
+    /// Becomes a backup for the primary of an epoch: in another directory, if the one in force has
+    /// a copy.
     pub(crate) fn become_backup(&self, epoch: u64) {
         let has_copy = Manifest::is_there(&*self.shared_storage()).unwrap_or(false);
         let filling = self.in_force.load(Ordering::Acquire) + u32::from(has_copy);
@@ -133,7 +116,7 @@ impl Node {
             previous: has_copy.then(|| self.shared_storage()),
             write_fault: self.write_fault.clone(),
         };
-        let near = MappedEndpoint::new(Arc::clone(&self.region));
+        let near = MappedEndpoint::new(Arc::clone(&self.memory));
         let backup = Backup::new(
             near,
             layout(),
@@ -151,24 +134,25 @@ impl Node {
         self.endpoint_with(&Hook::default())
     }
 
-    /// The way to it, and what is done before each batch.
+    /// Returns an endpoint to the node, with a hook that runs before each batch.
     pub(crate) fn endpoint_with(&self, hook: &Hook) -> TestEndpoint {
         TestEndpoint {
-            inner: MappedEndpoint::new(Arc::clone(&self.region)),
+            inner: MappedEndpoint::new(Arc::clone(&self.memory)),
             node: self.clone(),
             hook: Arc::clone(hook),
         }
     }
 
-    pub(crate) fn ways(&self) -> BackupWays<TestEndpoint> {
-        BackupWays {
+    pub(crate) fn connections(&self) -> BackupConnections<TestEndpoint> {
+        BackupConnections {
             log: self.endpoint(),
             index: self.endpoint(),
             layout: layout(),
         }
     }
 
-    /// A step of its server; false: there was nothing to do, or it has stopped.
+    /// Does a step of the node's server; returns false if there was nothing to do, or it has
+    /// stopped.
     pub(crate) fn serve(&self) -> bool {
         if self.faults.steps_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
             self.faults.is_dead.store(true, Ordering::Release);
@@ -180,13 +164,13 @@ impl Node {
             .is_some_and(|backup| backup.serve().unwrap_or(false))
     }
 
-    /// Who writes the end of its backup's log from elsewhere.
+    /// Returns a writer of its backup's log for another thread.
     pub(crate) fn tail(&self) -> BackupTail<MappedEndpoint> {
-        let near = MappedEndpoint::new(Arc::clone(&self.region));
+        let near = MappedEndpoint::new(Arc::clone(&self.memory));
         self.backup().as_ref().expect("it is one").tail(near)
     }
 
-    /// Takes its backup, and makes it an engine.
+    /// Promotes its backup to an engine.
     pub(crate) fn promote(&self, epoch: u64) -> Result<Engine, ReplicaError> {
         self.put_in_force();
         let backup = self.backup().take().expect("it is one");
@@ -194,14 +178,14 @@ impl Node {
     }
 }
 
-/// The way to a node, in whose memory it writes; while it waits, the node is served.
+/// An endpoint to a node's memory; while it waits, the node is served.
 pub(crate) struct TestEndpoint {
     inner: MappedEndpoint,
     node: Node,
     hook: Hook,
 }
 
-/// What is done before each batch of an endpoint.
+/// Hook that runs before each batch of an endpoint.
 pub(crate) type Hook = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
 
 impl Endpoint for TestEndpoint {
@@ -222,8 +206,8 @@ impl Endpoint for TestEndpoint {
         }
         faults.is_dead.store(true, Ordering::Release);
         let mut seed = faults.random.lock().expect("no panic");
-        let mut random = Random(*seed);
-        *seed = random.next();
+        let mut random = Random::new(*seed);
+        *seed = random.bits();
         self.execute_in_part(batch, &mut random)
     }
 
@@ -235,13 +219,13 @@ impl Endpoint for TestEndpoint {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
 impl TestEndpoint {
-    /// F5: a prefix of what a batch changes, and any words of the next WRITE.
+    /// Executes a prefix of a batch's changes, and any words of the next WRITE (FABRIC-5).
     fn execute_in_part(&self, batch: &mut Batch, random: &mut Random) -> Result<(), BatchError> {
         let (verbs, words, _) = batch.parts_mut();
         let whole_count = random.below(verbs.len() as u64 + 1) as usize;
@@ -274,7 +258,7 @@ impl TestEndpoint {
     }
 }
 
-/// A primary in a directory of its own, with backups at nodes.
+/// Creates a primary in a directory of its own, with backups at nodes.
 pub(crate) fn primary(
     engine: Engine,
     epoch: u64,
@@ -284,7 +268,7 @@ pub(crate) fn primary(
     let primary = Primary::new(engine, Epoch(epoch), options(index));
     for (id, node) in (1..).zip(backups) {
         node.become_backup(epoch);
-        let added = primary.add_backup(BackupId(id), node.ways());
+        let added = primary.add_backup(BackupId(id), node.connections());
         added.expect("no fault is set");
         node.put_in_force();
     }
@@ -306,7 +290,7 @@ pub(crate) fn key_of(number: u64) -> Vec<u8> {
     }
 }
 
-/// Mostly small, some larger than half a segment, a few larger than one.
+/// Returns a value: usually small, some larger than half a segment, a few larger than one.
 pub(crate) fn value_of(number: u64) -> Vec<u8> {
     let size_bytes = match number >> 8 & 127 {
         0 => 5 << 20,
@@ -319,7 +303,7 @@ pub(crate) fn value_of(number: u64) -> Vec<u8> {
     value
 }
 
-/// All that an engine has, by a scan and by gets, which agree.
+/// Reads everything that an engine has, by a scan and by gets, which must agree.
 pub(crate) fn all(engine: &Engine) -> Model {
     let model = scanned(&engine.snapshot());
     for number in 0..KEY_COUNT {

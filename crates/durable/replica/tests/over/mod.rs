@@ -1,7 +1,7 @@
-//! Replication over whatever fabric: for the tests of `tests/it`, and for those of
-//! `tests/over_verbs`, which are a program of their own.
+//! Replication over any fabric: for the tests of `tests/it`, and for those of `tests/over_verbs`,
+//! which are a separate test binary.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `replicating` | a primary with writers, a backup on a thread, and its promotion |
 //! | `node` | a memory node with sessions, over `tcp`, and over `verbs` if it has a device |
@@ -14,16 +14,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_lsm::EngineOptions;
-use farleaf_lsm::engine::{Direction, Snapshot, Worked};
+use farleaf_lsm::engine::{Direction, Snapshot, WorkDone};
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::inspect::{Inspection, compare};
 use farleaf_lsm::log::record::EngineId;
 use farleaf_lsm::storage::Storage;
-use farleaf_replica::{Layout, Primary, PrimaryWorked, ReplicationOptions};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_replica::{Layout, Primary, PrimaryWorkDone, ReplicationOptions};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -45,28 +45,30 @@ pub(crate) const fn options(index: IndexKind) -> ReplicationOptions {
     }
 }
 
-/// Where the words of a backup begin: not where the region does.
+/// First word of a backup, different from the start of the memory.
 pub(crate) const FIRST_WORD: u64 = 128;
 
-/// Where the words of these tests' backups are.
+/// Returns the layout of these tests' backups.
 pub(crate) fn layout() -> Layout {
     Layout::new(WordAddr::new(NodeId(0), FIRST_WORD), 2).expect("two are enough")
 }
 
-/// What they take, and a little more.
-pub(crate) fn region_size_bytes() -> u64 {
+/// Returns slightly more than the size that they take.
+pub(crate) fn memory_size_bytes() -> u64 {
     (layout().word_count() + FIRST_WORD) * 8
 }
 
-/// Has a primary send what it has still to send, and compares its files with those of its backups,
-/// byte by byte. What may differ is in `farleaf_lsm::inspect::compare`; at rest, a backup has all
-/// trees, and all of the log but a mark that came with its last sync.
+/// Makes a primary send everything pending, and compares its files with those of its backups, byte
+/// by byte. `farleaf_lsm::inspect::compare` documents the permitted differences. At rest, a backup
+/// has all trees, and the whole log except for a mark that was added with its last sync.
 pub(crate) fn assert_equal<E: Endpoint + Send + 'static>(
     primary: &Primary<E>,
     own: &Arc<dyn Storage>,
     (backups, index): (&[Arc<dyn Storage>], IndexKind),
 ) {
-    while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing) {}
+    while primary.maintain().expect("no fault is set") != PrimaryWorkDone::Engine(WorkDone::Nothing)
+    {
+    }
     primary.sync().expect("no fault is set");
     let inspect = |storage| Inspection::read(storage).expect("its manifest is whole");
     let own = inspect(own);
@@ -76,8 +78,8 @@ pub(crate) fn assert_equal<E: Endpoint + Send + 'static>(
     }
 }
 
-pub(crate) fn region() -> Arc<MappedRegion> {
-    Arc::new(MappedRegion::anonymous(region_size_bytes()).expect("memory"))
+pub(crate) fn memory() -> Arc<MappedMemory> {
+    Arc::new(MappedMemory::anonymous(memory_size_bytes()).expect("memory"))
 }
 
 pub(crate) fn scanned(snapshot: &Snapshot) -> Model {

@@ -1,4 +1,4 @@
-//! A memory node with nothing but sessions.
+//! A memory node that only has sessions.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,19 +6,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
     Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService,
 };
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
 fn secret() -> Secret {
     Secret::from_text("the secret of these tests").expect("long enough")
 }
 
-/// How its clients connect.
+/// Returns the options of its clients.
 pub(crate) fn connect_options() -> TcpConnectOptions {
     TcpConnectOptions {
         secret: Some(secret()),
@@ -26,7 +26,7 @@ pub(crate) fn connect_options() -> TcpConnectOptions {
     }
 }
 
-/// A memory node until it is dropped, which fences its sessions (F6).
+/// A memory node; dropping it fences its sessions (FABRIC-6).
 pub(crate) struct Node {
     pub(crate) address: String,
     stop: StopSignal,
@@ -34,12 +34,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// One that listens on loopback, and serves by a device if there is one: then by that alone
-    /// (F4).
-    pub(crate) fn start(region: &Arc<MappedRegion>, device: Option<&Arc<VerbsNode>>) -> Self {
+    /// Starts a node that listens on loopback. If there is a device, only the device serves the
+    /// memory (FABRIC-4).
+    pub(crate) fn start(memory: &Arc<MappedMemory>, device: Option<&Arc<VerbsNode>>) -> Self {
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
-        let mut listener = TcpListener::bind(region, &options).expect("a free port");
+        let mut listener = TcpListener::bind(memory, &options).expect("a free port");
         if let Some(device) = device {
             listener.offer_verbs(Arc::clone(device));
         }

@@ -1,4 +1,4 @@
-//! A primary with writers, a backup on a thread, and its promotion, whatever is between them.
+//! A primary with writers, a backup on a thread, and its promotion, over any connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use farleaf_lsm::{Durability, Engine};
 use farleaf_replica::{
-    Backup, BackupCounts, BackupId, BackupOptions, BackupWays, Epoch, Primary, ReplicaError,
+    Backup, BackupConnections, BackupCounts, BackupId, BackupOptions, Epoch, Primary, ReplicaError,
 };
 
 use super::{Model, assert_equal, engine_options, layout, options, scanned};
 
 const WRITER_COUNT: u64 = 2;
-/// Of each writer. Every fiftieth is larger than a segment of the log; with the large ones the log
-/// goes through its two buffers several times.
+/// Number of records of each writer. Every fiftieth is larger than a log segment; with these the
+/// log passes through its two buffers several times.
 const RECORD_COUNT: u64 = 150;
 
-/// A backup's server, on a thread, until it is asked back.
+/// Thread that serves a backup until it is stopped.
 struct Server<N> {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Backup<N>>,
@@ -49,20 +49,20 @@ impl<N: Endpoint + Send + 'static> Server<N> {
         Self { is_over, thread }
     }
 
-    /// When there is nothing to do any more.
+    /// Stops when there is nothing more to do, and returns the backup.
     fn stop(self) -> Backup<N> {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().expect("no panic")
     }
 }
 
-/// Writes through a primary whose backup is reached by `way`, and has `near` to its own memory;
-/// then promotes that one, when the primary has been cut off, as far as it can be. What is promoted
-/// has all that was acknowledged. Returns how the old primary's next write was refused.
+/// Writes through a primary that reaches its backup by `connection`; the backup accesses its own
+/// memory by `near`. Then cuts the primary off as far as possible, and promotes the backup, which
+/// must have everything acknowledged. Returns the error of the old primary's next write.
 pub(crate) fn replicate<N, E>(
     index: IndexKind,
     near: N,
-    way: impl Fn() -> E,
+    connection: impl Fn() -> E,
     cut_off: impl FnOnce(),
 ) -> ReplicaError
 where
@@ -80,12 +80,14 @@ where
         .put(b"before", b"0", Durability::Memory)
         .expect("alone");
     let server = Server::start(near, Arc::clone(&other));
-    let ways = BackupWays {
-        log: way(),
-        index: way(),
+    let connections = BackupConnections {
+        log: connection(),
+        index: connection(),
         layout: layout(),
     };
-    primary.add_backup(BackupId(1), ways).expect("filled");
+    primary
+        .add_backup(BackupId(1), connections)
+        .expect("filled");
     thread::scope(|scope| {
         for writer in 0..WRITER_COUNT {
             let primary = &primary;
@@ -126,7 +128,7 @@ fn record(writer: u64, number: u64) -> (Vec<u8>, Vec<u8>) {
     (key, vec![(writer * 101 + number) as u8; size_bytes])
 }
 
-/// RP9, RP11: who has made the backup's trees.
+/// Checks which side has built the backup's trees (REPLICATION-9, REPLICATION-11).
 fn assert_index(index: IndexKind, counts: &BackupCounts) {
     let (is_sent, flush_count) = (counts.edit_count > 0, counts.work.flush_count);
     match index {
@@ -136,14 +138,14 @@ fn assert_index(index: IndexKind, counts: &BackupCounts) {
     assert_eq!(counts.refused_count, 0, "{counts:?}");
 }
 
-/// All that was acknowledged, and nothing else, by a scan and by gets.
+/// Checks that an engine has exactly the acknowledged records, by a scan and by gets.
 fn assert_whole(engine: &Engine) {
     let mut written = Model::from([(b"before".to_vec(), b"0".to_vec())]);
     for writer in 0..WRITER_COUNT {
         written.extend((0..RECORD_COUNT).map(|number| record(writer, number)));
     }
     let found = scanned(&engine.snapshot());
-    // Values of megabytes are of no use in a message.
+    // Values of megabytes are useless in a message.
     assert!(found.keys().eq(written.keys()), "{} keys", found.len());
     for (key, value) in &written {
         assert!(found[key] == *value, "the scan's value of {key:?}");

@@ -1,28 +1,29 @@
-//! The one word of a backup on which both sides use atomics (RP8, RP12).
+//! The word of a backup on which both sides use atomics (REPLICATION-8, REPLICATION-12).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::verbs::VerbsEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use farleaf_replica::{Backup, BackupOptions, Epoch, ReplicaError};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::memory::Memory;
 use crate::over::{FIRST_WORD, layout};
 
-/// Enough for a thousand epochs in a guest, or a fraction of them where much else is done.
+/// Duration: enough for a thousand epochs in a guest, or for a fraction of them on a busy machine.
 const TIME: Duration = Duration::from_secs(3);
-/// Looks of a batch: more than a primary's have, so that more of them are under way at a time.
-const LOOK_COUNT: usize = 16;
+/// Number of polls in a batch: more than a primary has, so that more of them are in progress at a
+/// time.
+const POLL_COUNT: usize = 16;
 
-/// Promise (F4, RP8, RP12): an epoch to which a backup was raised does not fall, though batches
-/// look at it all the time by a CAS from the one before to the same, as primaries' do. Of a backup
-/// that works by its processor one of some thousand epochs fell, over Soft-RoCE.
+/// The epoch of a raised backup does not fall, although batches constantly check it by a CAS from
+/// the previous epoch to the same, as primaries do. With a backup that used its processor, one of
+/// some thousand epochs fell, over Soft-RoCE (FABRIC-4, REPLICATION-8, REPLICATION-12).
 pub(crate) fn an_epoch_that_was_raised_does_not_fall() {
     let (_node, memory) = Memory::served();
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -32,10 +33,10 @@ pub(crate) fn an_epoch_that_was_raised_does_not_fall() {
     let backup = Backup::new(memory.near(), layout(), Epoch(1), of);
     let mut backup = backup.expect("its words are there");
     let (seen, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
-    let endpoint = memory.way();
+    let endpoint = memory.connection();
     let raised = thread::scope(|scope| {
         let (seen, is_over) = (&seen, &is_over);
-        scope.spawn(move || look(&endpoint, seen, is_over));
+        scope.spawn(move || poll(&endpoint, seen, is_over));
         let raised = raise(&mut backup, seen);
         is_over.store(true, Ordering::Release);
         raised
@@ -45,23 +46,23 @@ pub(crate) fn an_epoch_that_was_raised_does_not_fall() {
     assert!(raised > 10, "only {raised} epochs");
 }
 
-/// Looks at the epoch until it is over, and tells what it saw.
-fn look(endpoint: &VerbsEndpoint, seen: &AtomicU64, is_over: &AtomicBool) {
+/// Polls the epoch until the test is over, and publishes the value seen.
+fn poll(endpoint: &VerbsEndpoint, seen: &AtomicU64, is_over: &AtomicBool) {
     let word = WordAddr::new(NodeId(0), FIRST_WORD);
     let mut batch = Batch::new();
     let mut epoch = 1;
     while !is_over.load(Ordering::Acquire) {
         batch.clear();
-        let looks = [(); LOOK_COUNT].map(|()| batch.compare_swap(word, epoch, epoch));
+        let looks = [(); POLL_COUNT].map(|()| batch.compare_swap(word, epoch, epoch));
         let executed = endpoint.execute(&mut batch);
         block_on(executed, endpoint.completions()).expect("it is served");
-        epoch = batch.previous(looks[LOOK_COUNT - 1]);
+        epoch = batch.previous(looks[POLL_COUNT - 1]);
         seen.store(epoch, Ordering::Release);
     }
 }
 
-/// Raises the backup whenever its last epoch was seen, at any moment of the batch that is under way
-/// then. Returns the last epoch.
+/// Raises the backup whenever its last epoch was seen, at any moment of the batch in progress.
+/// Returns the last epoch.
 fn raise<E: Endpoint>(backup: &mut Backup<E>, seen: &AtomicU64) -> Result<u64, ReplicaError> {
     let until = Instant::now() + TIME;
     let mut epoch = 1;

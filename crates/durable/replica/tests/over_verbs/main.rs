@@ -1,5 +1,5 @@
-//! Replication over `verbs`, on the RDMA device of this host. Without one every test is skipped,
-//! and said so; the `guest` folder of the project starts a virtual machine that has two.
+//! Replication over `verbs`, on the RDMA device of this host. Without a device every test is
+//! skipped with a message. The `guest` folder of the project starts a virtual machine that has two.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -8,12 +8,12 @@
 //!
 //! Arguments are parts of names of tests to run; without one, all run.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `memory` | a backup's memory, which a device serves, and the ways to it |
+//! | `memory` | a backup's memory, which a device serves, and endpoints to it |
 //! | `promotions` | all of replication, until the backup is promoted |
-//! | `epochs` | the one word on which both sides use atomics |
-//! | `over` | what promotions are, over whatever fabric (in `tests/over`) |
+//! | `epochs` | the word on which both sides use atomics |
+//! | `over` | the tests for `promotions`, over any fabric (in `tests/over`) |
 
 mod epochs;
 mod memory;
@@ -25,7 +25,7 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// A test, and its name.
+/// Name and function of a test.
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[

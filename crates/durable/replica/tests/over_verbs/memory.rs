@@ -1,17 +1,17 @@
-//! A backup's memory, which a device serves, and the ways to it.
+//! A backup's memory, which a device serves, and endpoints to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farleaf_fabric::Control;
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::TcpConnectOptions;
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint, VerbsNode, VerbsOptions};
 
+use crate::over::memory;
 use crate::over::node::{Node, connect_options};
-use crate::over::region;
 
-/// The primary's device.
+/// Returns the options of the primary's device.
 fn primary_options() -> VerbsOptions {
     VerbsOptions {
         device: std::env::var("FARLEAF_RDMA_DEVICE").ok(),
@@ -19,7 +19,7 @@ fn primary_options() -> VerbsOptions {
     }
 }
 
-/// The backup's.
+/// Returns the options of the backup's device.
 fn backup_options() -> VerbsOptions {
     let device = std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok();
     VerbsOptions {
@@ -28,56 +28,56 @@ fn backup_options() -> VerbsOptions {
     }
 }
 
-/// Why there is no device to test with, if there is none.
+/// Returns why there is no device to test with, if there is none.
 pub(crate) fn missing_device() -> Option<String> {
-    let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
-    match VerbsNode::start(&region, &VerbsOptions::default()) {
+    let memory = Arc::new(MappedMemory::anonymous(1).expect("memory"));
+    match VerbsNode::start(&memory, &VerbsOptions::default()) {
         Err(error) if error.is_missing() => Some(error.to_string()),
         _ => None,
     }
 }
 
-/// The memory of one backup, registered with its device, and its primary's connection to the node.
+/// Memory of one backup, registered with its device, and its primary's connection to the node.
 pub(crate) struct Memory {
-    region: Arc<MappedRegion>,
+    mapped: Arc<MappedMemory>,
     device: Arc<VerbsNode>,
     client: VerbsClient,
 }
 
 impl Memory {
-    /// With the node that has it, and fences the primary's sessions when it is dropped.
+    /// Creates the memory with its node, which fences the primary's sessions when it is dropped.
     pub(crate) fn served() -> (Node, Self) {
-        let region = region();
-        let device = VerbsNode::start(&region, &backup_options()).expect("the backup's device");
+        let memory = memory();
+        let device = VerbsNode::start(&memory, &backup_options()).expect("the backup's device");
         let device = Arc::new(device);
-        let node = Node::start(&region, Some(&device));
+        let node = Node::start(&memory, Some(&device));
         let options = TcpConnectOptions {
             verbs: primary_options(),
             ..connect_options()
         };
         let client = VerbsClient::connect(&node.address, &options).expect("it listens");
         let memory = Self {
-            region,
+            mapped: memory,
             device,
             client,
         };
         (node, memory)
     }
 
-    /// The backup's own way: by its device, whose atomics the primary's batches have on its words
-    /// (F4).
+    /// Returns the backup's own endpoint, through its device, which also executes the atomics of
+    /// the primary's batches (FABRIC-4).
     pub(crate) fn near(&self) -> VerbsEndpoint {
         self.device.loopback().expect("a queue pair")
     }
 
-    /// One of the primary's ways: a session's queue pair.
-    pub(crate) fn way(&self) -> VerbsEndpoint {
+    /// Returns an endpoint of the primary: a session's queue pair.
+    pub(crate) fn connection(&self) -> VerbsEndpoint {
         let owner = self.client.register_session().expect("a session");
         self.client.endpoint(owner).expect("a queue pair")
     }
 
-    /// What a word is now.
+    /// Reads a word.
     pub(crate) fn word(&self, index: u64) -> u64 {
-        self.region.words()[index as usize].load(Ordering::SeqCst)
+        self.mapped.words()[index as usize].load(Ordering::SeqCst)
     }
 }

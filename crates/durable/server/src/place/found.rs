@@ -1,4 +1,4 @@
-//! The replicas' directories that a server finds on its disk.
+//! Replicas' directories that a server finds on its disk.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::path::Path;
 use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_cluster::ids::{ClusterId, RegionId, ReplicaNumber};
 use farleaf_cluster::record::UnusableCopy;
-use farleaf_lsm::storage::is_no_file;
+use farleaf_lsm::storage::is_missing_file;
 
-use super::{NO_NOTE, REMOVED, ReplicaPlace, remove_all};
+use super::{NO_NOTE, REMOVED, ReplicaStore, remove_all};
 use crate::directory::failed;
 use crate::error::ServerError;
 use crate::open_storage::OpenStorage;
 
-/// Goes on with removals that were cut short.
+/// Finishes interrupted removals.
 fn finish_removals(regions: &Path) -> Result<(), ServerError> {
     for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
         let entry = entry.map_err(failed("list", regions))?;
@@ -24,25 +24,25 @@ fn finish_removals(regions: &Path) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// ID1: replicas of an older version, in a directory of the same cluster, belong to the identifier
-/// that the cluster was given. What says another cluster stays as it is.
+/// Assigns replicas of an older version, in a directory of the same cluster, to the cluster's new
+/// identifier. Notes of another cluster stay unchanged.
 pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), ServerError> {
     if !regions.try_exists().map_err(failed("find", regions))? {
         return Ok(());
     }
     for id in found(regions)? {
-        let place = ReplicaPlace::new((regions, cluster), id, OpenStorage::default());
+        let place = ReplicaStore::new((regions, cluster), id, OpenStorage::default());
         match place.note_of_any() {
             Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
             Ok(_) => {}
-            // It cannot be used, and the others can.
+            // This one cannot be used, but the others can.
             Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
         }
     }
     Ok(())
 }
 
-/// The replicas that have a directory here.
+/// Returns the replicas that have a directory here.
 pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
@@ -58,20 +58,20 @@ pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, Se
     Ok(found)
 }
 
-/// Whether what is there is not what was written: no other try will read it.
-pub(crate) fn is_damage(error: &ServerError) -> bool {
+/// Returns whether the content is corrupted, so that no retry can read it.
+pub(crate) fn is_corruption(error: &ServerError) -> bool {
     use ServerError::{Damaged, Engine, File};
-    use farleaf_lsm::LsmError::{DamagedLog, DamagedManifest, DamagedTree, Storage};
+    use farleaf_lsm::LsmError::{CorruptLog, CorruptManifest, CorruptTree, Storage};
     match error {
         Damaged { .. }
-        | Engine(DamagedManifest { .. } | DamagedLog { .. } | DamagedTree { .. }) => true,
-        // A file that the manifest, or the note, counts on.
-        Engine(Storage { source, .. }) | File { source, .. } => is_no_file(source),
+        | Engine(CorruptManifest { .. } | CorruptLog { .. } | CorruptTree { .. }) => true,
+        // A missing file that the manifest or the note refers to.
+        Engine(Storage { source, .. }) | File { source, .. } => is_missing_file(source),
         _ => false,
     }
 }
 
-/// The copies on this disk, of replicas that nobody has open.
+/// Returns the copies on this disk of replicas that are not open.
 pub(crate) fn copies(
     (regions, cluster): (&Path, ClusterId),
     open_storage: &OpenStorage,
@@ -88,16 +88,16 @@ pub(crate) fn copies(
         }
     };
     for id in found {
-        let place = ReplicaPlace::new((regions, cluster), id, open_storage.clone());
+        let place = ReplicaStore::new((regions, cluster), id, open_storage.clone());
         match place.copy() {
             Ok(Some(copy)) => disk.copies.push(copy),
-            // It was never whole, or is none of this cluster's.
+            // The directory was never complete, or belongs to another cluster.
             Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
                 let lacks_note = place.lacks_note();
                 if let Err(error) = place.remove() {
                     tracing::warn!(%error, "what is left of a replica stays");
                 }
-                // CP18: as if the note were damaged.
+                // Treated like a damaged note (CONTROL-18).
                 disk.unusable.extend(lacks_note.then(|| UnusableCopy {
                     region: id.0,
                     replica: id.1,
@@ -110,7 +110,7 @@ pub(crate) fn copies(
                 disk.unusable.push(UnusableCopy {
                     region: id.0,
                     replica: id.1,
-                    is_damaged: is_damage(&error),
+                    is_damaged: is_corruption(&error),
                     how: error.to_string(),
                 });
             }

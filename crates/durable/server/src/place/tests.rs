@@ -7,17 +7,17 @@ use farleaf_lsm::{Durability, Engine, EngineOptions};
 const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
 const CLUSTER: ClusterId = ClusterId(7 << 64);
 
-/// As it is read.
-fn read(note: Note) -> Note {
-    Note {
+/// Returns a note as it is read back.
+fn read(note: ReplicaNote) -> ReplicaNote {
+    ReplicaNote {
         cluster: Some(CLUSTER),
         ..note
     }
 }
 
-fn place(scratch: &tempfile::TempDir) -> ReplicaPlace {
+fn place(scratch: &tempfile::TempDir) -> ReplicaStore {
     let regions = scratch.path().join("regions");
-    let place = ReplicaPlace::new((&regions, CLUSTER), (ID.1, ID.2), OpenStorage::default());
+    let place = ReplicaStore::new((&regions, CLUSTER), (ID.1, ID.2), OpenStorage::default());
     place.make().expect("made");
     place
 }
@@ -27,7 +27,8 @@ fn copies_in(scratch: &tempfile::TempDir) -> DiskCopies {
     copies((&regions, CLUSTER), &OpenStorage::default())
 }
 
-/// No copy is found; one that may have been one of this cluster's is damaged (CP18).
+/// Checks that no copy is found. One that may have been one of this cluster's counts as damaged
+/// (CONTROL-18).
 fn is_lost(scratch: &tempfile::TempDir, is_told: bool) {
     let disk = copies_in(scratch);
     let damaged = disk.unusable.iter().filter(|it| it.is_damaged).count();
@@ -38,20 +39,20 @@ fn is_lost(scratch: &tempfile::TempDir, is_told: bool) {
     );
 }
 
-/// Promise (ID3): a directory that is of another cluster, or of which nothing says whose it is,
-/// is neither removed nor begun anew: it is moved aside with all that it has. One that this
-/// cluster's server had begun, and never filled, goes.
+/// A directory of another cluster, or of an unknown one, is neither removed nor overwritten: it is
+/// moved aside with all its content. A directory that this cluster's server had begun, and never
+/// filled, is removed.
 #[test]
 fn what_is_not_known_to_be_garbage_is_moved_aside() {
-    let own = Note::new(ID, Epoch(9), 4);
+    let own = ReplicaNote::new(ID, Epoch(9), 4);
     let write = |scratch: &tempfile::TempDir, name: &str, bytes: &[u8]| {
         fs::write(scratch.path().join("regions/5-2").join(name), bytes).expect("written");
     };
-    let other = Note {
+    let other = ReplicaNote {
         cluster: Some(ClusterId(8 << 64)),
         ..own
     };
-    let legacy = Note { version: 1, ..own };
+    let legacy = ReplicaNote { version: 1, ..own };
     for note in [Some(other), Some(legacy), None] {
         for act in ["list", "remove", "make"] {
             let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -68,7 +69,7 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
                 _ if note.is_some() => {
                     let error = place.make().expect_err("it is another's").to_string();
                     let told = match note {
-                        Some(Note {
+                        Some(ReplicaNote {
                             cluster: Some(found),
                             ..
                         }) => format!("belongs to {found}, but this server belongs to {CLUSTER}"),
@@ -89,7 +90,7 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
     fs::create_dir(begun.data(4)).expect("made");
     assert_eq!(copies_in(&scratch), DiskCopies::default());
     assert!(!begun.path.exists() && !scratch.path().join("orphans").exists());
-    // One that was in force, and has lost its note.
+    // A copy that was in force, and has lost its note.
     begun.make().expect("made");
     begun.put_in_force(&own).expect("written");
     fs::remove_file(begun.path.join(NOTE)).expect("it was there");
@@ -97,8 +98,8 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
     assert!(scratch.path().join("orphans/5-2").exists());
 }
 
-/// Promise (CP18): a directory in another one's place is damage, whatever part of it was moved, and
-/// is not read; so is one that has lost its note.
+/// A directory in another one's place is damage, whatever part of it was moved, and is not read.
+/// The same holds for one that has lost its note (CONTROL-18).
 #[test]
 fn what_is_in_another_ones_place_is_not_used() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -108,11 +109,11 @@ fn what_is_in_another_ones_place_is_not_used() {
         (RegionId(6), ReplicaNumber(1)),
     ];
     let places = ids.map(|id| {
-        let place = ReplicaPlace::new((&regions, CLUSTER), id, OpenStorage::default());
+        let place = ReplicaStore::new((&regions, CLUSTER), id, OpenStorage::default());
         place.make().expect("made");
         let storage = place.storage(4).expect("it can be opened");
         drop(Engine::open(storage, EngineOptions::new()).expect("a new one"));
-        let note = Note::new((TableId(1), id.0, id.1), Epoch(9), 4);
+        let note = ReplicaNote::new((TableId(1), id.0, id.1), Epoch(9), 4);
         place.put_in_force(&note).expect("written");
         place
     });
@@ -158,8 +159,8 @@ fn what_is_in_another_ones_place_is_not_used() {
     found(1, ["no `REPLICA` note", ""]);
 }
 
-/// Promise (ID4): a copy of another table makes way for one that has its number, and is moved aside
-/// where it would be removed.
+/// A copy of another table makes way for a table with the same number, and is moved aside instead
+/// of removed.
 #[test]
 fn copies_of_other_tables_are_kept() {
     let of = [1, 2].map(|number| Some(TableIncarnation(number << 64)));
@@ -169,7 +170,7 @@ fn copies_of_other_tables_are_kept() {
             let before = place(&scratch).of_table(had);
             fs::create_dir(before.data(4)).expect("made");
             let note = before
-                .put_in_force(&Note::new(ID, Epoch(9), 4))
+                .put_in_force(&ReplicaNote::new(ID, Epoch(9), 4))
                 .expect("written");
             assert_eq!(note.incarnation, had);
             let place = before.of_table(has);
@@ -177,7 +178,9 @@ fn copies_of_other_tables_are_kept() {
             if removes {
                 place.remove().expect("it is gone from here");
             } else {
-                place.make_way().expect("it is moved, or stays");
+                place
+                    .move_other_table_aside()
+                    .expect("it is moved, or stays");
                 assert_eq!(place.data(4).exists(), !is_other);
             }
             let orphan = scratch.path().join("orphans/5-2/data-4");
@@ -186,16 +189,16 @@ fn copies_of_other_tables_are_kept() {
     }
 }
 
-/// Promise (RS14): a copy that was not verified is moved aside where another one would be removed.
+/// A copy that was not verified is moved aside instead of removed.
 #[test]
 fn what_was_not_verified_is_not_removed() {
     for is_verified in [true, false] {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let place = place(&scratch);
         fs::create_dir(place.data(4)).expect("made");
-        let note = Note {
+        let note = ReplicaNote {
             is_verified,
-            ..Note::new(ID, Epoch(9), 4)
+            ..ReplicaNote::new(ID, Epoch(9), 4)
         };
         place.put_in_force(&note).expect("written");
         place.remove().expect("it is gone from here");
@@ -205,7 +208,7 @@ fn what_was_not_verified_is_not_removed() {
     }
 }
 
-/// Promise (RS8): a copy that is set aside is all that it was: put back, it is the copy in force.
+/// A copy that is set aside is complete: put back, it is the copy in force.
 #[test]
 fn a_copy_that_is_set_aside_can_be_put_back() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -216,11 +219,11 @@ fn a_copy_that_is_set_aside_can_be_put_back() {
     };
     let put = engine().put(b"key", b"value", Durability::Sync);
     put.expect("there is room");
-    let note = Note::new(ID, Epoch(9), 4);
+    let note = ReplicaNote::new(ID, Epoch(9), 4);
     place.put_in_force(&note).expect("written");
     fs::create_dir(place.data(5)).expect("made");
     place.set_aside(&note).expect("moved");
-    let newer = Note::new(ID, Epoch(10), 5);
+    let newer = ReplicaNote::new(ID, Epoch(10), 5);
     place.put_in_force(&newer).expect("written");
     place.clear_but(Some(5)).expect("cleared");
     assert!(place.data(5).exists());
@@ -232,7 +235,7 @@ fn a_copy_that_is_set_aside_can_be_put_back() {
     assert_eq!(value.as_deref(), Some(&b"value"[..]));
 }
 
-/// Promise (ID1): notes of an older version become the cluster's, and no others do.
+/// Notes of an older version adopt the cluster's identifier, and no others do.
 #[test]
 fn notes_of_older_versions_are_adopted() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -252,8 +255,8 @@ fn notes_of_older_versions_are_adopted() {
     adopt_replicas(&scratch.path().join("none"), CLUSTER).expect("nothing to adopt");
 }
 
-/// Promise (ID1): notes that cannot be read, are damaged or too long keep no other one from being
-/// adopted, and stay as they are.
+/// Notes that cannot be read, are damaged or too long do not prevent the adoption of others, and
+/// stay unchanged.
 #[test]
 fn a_damaged_note_keeps_no_other_one_from_being_adopted() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -273,8 +276,8 @@ fn a_damaged_note_keeps_no_other_one_from_being_adopted() {
     assert_eq!(garbage.expect("it is there"), b"garbage");
 }
 
-/// Promise (ID3): a replica's directory that a server was about to begin when it ended is made
-/// anew, or goes; it is no orphan.
+/// A replica's directory that a server had not begun yet when it ended is created again or removed;
+/// it is not an orphan.
 #[test]
 fn a_directory_that_was_not_begun_is_no_orphan() {
     for is_made in [true, false] {
@@ -292,13 +295,13 @@ fn a_directory_that_was_not_begun_is_no_orphan() {
     }
 }
 
-/// The format: a later version that changes it must say so.
+/// Fixes the format: a change needs a new version.
 #[test]
 fn notes_are_golden() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let place = place(&scratch);
     assert_eq!(place.note().expect("it can be read"), None);
-    let note = Note::new(ID, Epoch(9), 3);
+    let note = ReplicaNote::new(ID, Epoch(9), 3);
     place.put_in_force(&note).expect("written");
     let text = fs::read_to_string(scratch.path().join("regions/5-2/REPLICA")).expect("there");
     let golden = concat!(
@@ -307,7 +310,7 @@ fn notes_are_golden() {
     );
     assert_eq!(text, golden);
     assert_eq!(place.note().expect("it can be read"), Some(read(note)));
-    let unverified = Note {
+    let unverified = ReplicaNote {
         is_verified: false,
         ..note
     };
@@ -331,8 +334,8 @@ fn notes_are_golden() {
     );
 }
 
-/// Promise: a file of a copy that is too short, too long, garbage, or a directory, is damage,
-/// and says which file, how, and what to do.
+/// A file of a copy that is too short, too long, garbage, or a directory, is damage. The error
+/// names the file, the problem and the remedy.
 #[test]
 fn wrong_lengths_are_damage() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -341,7 +344,7 @@ fn wrong_lengths_are_damage() {
     let engine = Engine::open(storage, EngineOptions::new()).expect("made");
     engine.put(b"k", b"v", Durability::Sync).expect("written");
     drop(engine);
-    let note = Note::new(ID, Epoch(9), 4);
+    let note = ReplicaNote::new(ID, Epoch(9), 4);
     place.put_in_force(&note).expect("written");
     assert!(place.copy().expect("it can be read").is_some());
     let directory = scratch.path().join("regions/5-2");
@@ -349,7 +352,7 @@ fn wrong_lengths_are_damage() {
         let file = directory.join(name);
         let good = fs::read(&file).expect("it is there");
         let long = [&good[..], &vec![b'x'; 100_000]].concat();
-        // The end of a manifest that was never whole is cut off (MF2).
+        // An incomplete last line of a manifest is cut off.
         let is_manifest = name.ends_with("MANIFEST-1");
         let short = good[..if is_manifest { 9 } else { good.len() / 2 }].to_vec();
         let mut bad = vec![Vec::new(), short, b"garbage\n".to_vec()];
@@ -358,7 +361,11 @@ fn wrong_lengths_are_damage() {
             fs::write(&file, &bytes).expect("written");
             let error = place.copy().expect_err("it is not what was written");
             let said = error.to_string();
-            assert!(is_damage(&error), "{name}, {} bytes: {said}", bytes.len());
+            assert!(
+                is_corruption(&error),
+                "{name}, {} bytes: {said}",
+                bytes.len()
+            );
             assert!(
                 said.contains("damaged") && said.contains("restore"),
                 "{said}"
@@ -367,20 +374,20 @@ fn wrong_lengths_are_damage() {
         fs::remove_file(&file).expect("it was there");
         fs::create_dir(&file).expect("made");
         let error = place.copy().expect_err("it is a directory");
-        assert!(is_damage(&error), "{error}");
+        assert!(is_corruption(&error), "{error}");
         fs::remove_dir(&file).expect("made");
         fs::write(&file, good).expect("written");
     }
     assert!(place.copy().expect("it can be read").is_some());
 }
 
-/// Promise: a copy in force whose directory has gone, or is empty, is no copy, also not an
-/// empty one; that is told, and nothing is made in its place.
+/// A copy in force whose directory is missing or empty is not a copy, not even an empty one. This
+/// is reported, and nothing is created in its place.
 #[test]
 fn copies_that_are_lost_are_not_made_anew() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let place = place(&scratch);
-    let note = Note::new(ID, Epoch(9), 4);
+    let note = ReplicaNote::new(ID, Epoch(9), 4);
     place.put_in_force(&note).expect("written");
     let lost = place.storage_in_force(&note).expect_err("it is not there");
     assert!(lost.to_string().contains("is not there"), "{lost}");
@@ -405,8 +412,8 @@ fn copies_that_are_lost_are_not_made_anew() {
     assert_eq!((unusable.region, unusable.replica), (ID.1, ID.2));
 }
 
-/// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
-/// note is no copy.
+/// The copy in force is reported and kept, others are removed, and a directory without a note is
+/// not a copy.
 #[test]
 fn copies_are_those_in_force() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -420,7 +427,7 @@ fn copies_are_those_in_force() {
         engine.put(b"k", b"v", Durability::Sync).expect("written");
     }
     place
-        .put_in_force(&Note::new(ID, Epoch(9), 4))
+        .put_in_force(&ReplicaNote::new(ID, Epoch(9), 4))
         .expect("written");
     let DiskCopies { copies, unusable } = copies_in(&scratch);
     assert_eq!((copies.len(), unusable.len()), (1, 0));

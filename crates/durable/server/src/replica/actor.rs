@@ -1,4 +1,4 @@
-//! The thread of a replica: brings about what is ordered, answers other servers, works (RS6).
+//! The thread of a replica: carries out orders, answers other servers, and does background work.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,69 +8,70 @@ use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::Engine;
 use farleaf_lsm::place::LogNumber;
 
-use super::backup::{BackupReplica, Opened, open_copy};
+use super::backup::{BackupReplica, OpenedCopy, open_copy};
 use super::primary::PrimaryReplica;
 use super::verification::BUSY_INTERVAL_COUNT;
-use super::{Board, Ending, Errand, PREPARING, Replica, Role, Wanted};
+use super::{Ending, OrderSlot, PREPARING, PeerCall, Replica, Role, Wanted};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};
-use crate::place::{Note, ReplicaPlace};
+use crate::place::{ReplicaNote, ReplicaStore};
 
-/// How long it rests when there is nothing to do: as long as there was something a while ago, and
-/// after a while.
+/// Sleeps when there is nothing to do: the next one applies when the replica has been idle for the
+/// corresponding time in `BUSY_TIME`.
 const REST: [Duration; 3] = [
     Duration::from_micros(200),
     Duration::from_millis(5),
     Duration::from_millis(25),
 ];
 const BUSY_TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-/// How often it shows how it is doing, while it works.
+/// Interval at which it updates its status while it works.
 const SHOW_INTERVAL: Duration = Duration::from_millis(20);
 
-/// RS10: after which it is tried again to open what found no room.
-const AGAIN_REST: Duration = Duration::from_secs(1);
+/// Time after which an opening that found the disk full is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// RS10: for how long a primary on a full disk keeps what it has when another one is to take over,
-/// and how often it looks for room.
-const STAY_PATIENCE: Duration = Duration::from_secs(1);
-const STAY_REST: Duration = Duration::from_millis(100);
+/// Time for which a primary on a full disk keeps its data when another replica is to take over.
+const KEEP_DATA_TIME: Duration = Duration::from_secs(1);
+/// Interval at which such a primary checks for space.
+const KEEP_DATA_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What came of an order to be primary.
+/// Result of an order to be primary.
 #[derive(PartialEq, Eq)]
-enum Became {
+enum PromotionOutcome {
     Primary,
-    /// It found no room, and is tried again.
+    /// The disk is full; the order is retried.
     Waits,
 }
 
-/// What is open.
-enum State {
+/// The replica's open engine or backup.
+enum ActorState {
     Nothing,
     Primary(Box<PrimaryReplica>),
     Backup(Box<BackupReplica>),
-    /// It does nothing any more, and waits to be closed.
+    /// The replica does nothing any more, and waits to be closed.
     Failed,
 }
 
 pub(super) struct Actor {
     replica: Arc<Replica>,
     context: Arc<Context>,
-    place: ReplicaPlace,
-    state: State,
-    /// Whose backup it is.
+    place: ReplicaStore,
+    state: ActorState,
+    /// Server of the primary, if this is a backup.
     primary: Option<ServerId>,
-    /// RS10: what could not be brought about for want of room, and when it is tried again.
+    /// Order that could not be carried out because the disk is full, and the time of the retry.
     again: Option<(Wanted, Instant)>,
-    /// RS10: since when it is to be a backup, and keeps what it has as primary.
-    stays_since: Option<Instant>,
+    /// Time since which it is to be a backup, but keeps its data as primary because the disk is
+    /// full.
+    keeps_data_since: Option<Instant>,
 }
 
 impl Actor {
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         let context = Arc::clone(&replica.context);
         let id = (replica.region, replica.number);
-        let place = ReplicaPlace::new(
+        let place = ReplicaStore::new(
             (&*context.regions, context.cluster()),
             id,
             context.open_storage.clone(),
@@ -80,10 +81,10 @@ impl Actor {
             replica,
             context,
             place,
-            state: State::Nothing,
+            state: ActorState::Nothing,
             primary: None,
             again: None,
-            stays_since: None,
+            keeps_data_since: None,
         }
     }
 
@@ -93,22 +94,22 @@ impl Actor {
         let mut scrubbed_at = worked_at;
         let mut shown_at = None;
         loop {
-            let Board {
+            let OrderSlot {
                 wanted,
                 ending,
-                errands,
-                is_nudged,
-            } = std::mem::take(&mut *self.replica.board());
+                peer_calls,
+                is_woken,
+            } = std::mem::take(&mut *self.replica.order_slot());
             if let Some(ending) = ending {
                 return self.end(ending);
             }
-            let has_orders = wanted.is_some() || is_nudged || !errands.is_empty();
-            if let Some(wanted) = wanted.or_else(|| self.due_again()) {
+            let has_orders = wanted.is_some() || is_woken || !peer_calls.is_empty();
+            if let Some(wanted) = wanted.or_else(|| self.due_retry()) {
                 let followed = self.follow(wanted);
                 self.note(followed);
             }
-            for errand in errands {
-                self.answer(&errand);
+            for peer_call in peer_calls {
+                self.answer(&peer_call);
             }
             let worked = self.work();
             let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
@@ -133,38 +134,38 @@ impl Actor {
         }
     }
 
-    /// RS10: what is to be tried again now.
-    fn due_again(&mut self) -> Option<Wanted> {
+    /// Returns the order that is to be retried now.
+    fn due_retry(&mut self) -> Option<Wanted> {
         let due = self.again.take_if(|(_, at)| *at <= Instant::now());
         due.map(|(wanted, _)| wanted)
     }
 
-    /// Waits, until a time or its end.
+    /// Waits until a time or the replica's end.
     fn wait_until(&self, time: Instant) {
-        let mut board = self.replica.board();
-        while board.ending.is_none() {
+        let mut order_slot = self.replica.order_slot();
+        while order_slot.ending.is_none() {
             let left = time.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.replica.changed.wait_timeout(board, left);
-            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.replica.changed.wait_timeout(order_slot, left);
+            order_slot = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn rest(&self, rest: Duration) {
-        let board = self.replica.board();
-        let is_idle = board.wanted.is_none()
-            && board.ending.is_none()
-            && board.errands.is_empty()
-            && !board.is_nudged;
+        let order_slot = self.replica.order_slot();
+        let is_idle = order_slot.wanted.is_none()
+            && order_slot.ending.is_none()
+            && order_slot.peer_calls.is_empty()
+            && !order_slot.is_woken;
         if is_idle {
-            // A wake-up that is missed costs a rest.
-            drop(self.replica.changed.wait_timeout(board, rest));
+            // A missed wake-up costs only one sleep.
+            drop(self.replica.changed.wait_timeout(order_slot, rest));
         }
     }
 
-    /// A failure is the end of the replica under this number (CP16).
+    /// Notes a failure, which is the end of the replica under this number (CONTROL-16).
     fn note(&mut self, done: Result<(), ReplicaFailure>) {
         let Err(failure) = done else {
             return;
@@ -172,8 +173,8 @@ impl Actor {
         let region = self.replica.region;
         tracing::error!("{region} fails on {}: {}", self.context.server, failure.how);
         self.replica.set_served(None);
-        let state = std::mem::replace(&mut self.state, State::Failed);
-        // What can be kept of it is.
+        let state = std::mem::replace(&mut self.state, ActorState::Failed);
+        // Keeps as much of its data as possible.
         if let Err(error) = self.close_state(state) {
             tracing::warn!(
                 "what {region} had last is not all on the disk: {}",
@@ -182,45 +183,45 @@ impl Actor {
         }
         let mut shown = self.replica.show();
         shown.failure.get_or_insert(failure);
-        shown.waits_for_room = false;
+        shown.waits_for_space = false;
         shown.primary = None;
     }
 
     fn work(&mut self) -> Result<bool, ReplicaFailure> {
         match &mut self.state {
-            State::Primary(primary) => Ok(primary.maintain()),
-            // RS10: nobody is its primary any more, and its disk is full.
-            State::Backup(_) if self.again.is_some() => Ok(false),
-            State::Backup(backup) => backup.serve(),
-            State::Nothing | State::Failed => Ok(false),
+            ActorState::Primary(primary) => Ok(primary.maintain()),
+            // It has no primary any more, and its disk is full.
+            ActorState::Backup(_) if self.again.is_some() => Ok(false),
+            ActorState::Backup(backup) => backup.serve(),
+            ActorState::Nothing | ActorState::Failed => Ok(false),
         }
     }
 
-    /// RS8, RS14: whether a part of the disk is to be read, so long after the last one.
+    /// Returns whether a part of the disk is to be read, at a time `since` the last one.
     fn scrub_is_due(&self, is_busy: bool, since: Duration) -> bool {
         let options = &self.context.options;
         let interval = options.scrub_interval;
-        if let State::Primary(primary) = &self.state
+        if let ActorState::Primary(primary) = &self.state
             && primary.verifies_first()
         {
-            // In this order: the turn is taken.
+            // In this order: the second check takes the server's turn.
             return since >= options.first_scrub_interval && self.context.may_verify();
         }
         let busy_interval = interval.saturating_mul(BUSY_INTERVAL_COUNT);
         since >= if is_busy { busy_interval } else { interval }
     }
 
-    /// RS8: looks for what the disk has lost.
+    /// Reads the next part of the disk to find corruption.
     fn scrub(&mut self) -> Result<(), ReplicaFailure> {
         match &mut self.state {
-            State::Primary(primary) => {
+            ActorState::Primary(primary) => {
                 if let Err(error) = primary.scrub() {
                     primary.served().note(&error);
                 }
                 Ok(())
             }
-            State::Backup(backup) => backup.scrub(self.replica.damage()),
-            State::Nothing | State::Failed => Ok(()),
+            ActorState::Backup(backup) => backup.scrub(self.replica.damage()),
+            ActorState::Nothing | ActorState::Failed => Ok(()),
         }
     }
 
@@ -230,7 +231,7 @@ impl Actor {
         let mut has_other = false;
         let verification;
         let (report, size_bytes, position_bytes) = match &mut self.state {
-            State::Primary(primary) => {
+            ActorState::Primary(primary) => {
                 verification = primary.verification();
                 if stage == PREPARING {
                     primary.prune();
@@ -244,13 +245,13 @@ impl Actor {
                 damage.note_collected(|number| segments.has(number));
                 (Some(report), primary.size_bytes(), primary.position_bytes())
             }
-            State::Backup(backup) => {
+            ActorState::Backup(backup) => {
                 verification = backup.verification();
                 let damage = self.replica.damage();
                 damage.note_collected(|number| backup.has_log_segment(number));
                 (None, 0, backup.position_bytes())
             }
-            State::Nothing | State::Failed => return,
+            ActorState::Nothing | ActorState::Failed => return,
         };
         let mut shown = self.replica.show();
         shown.primary = report;
@@ -264,34 +265,34 @@ impl Actor {
         }
     }
 
-    /// Brings about what is ordered.
+    /// Carries out an order.
     fn follow(&mut self, wanted: Wanted) -> Result<(), ReplicaFailure> {
         self.again = None;
-        if matches!(self.state, State::Failed) {
+        if matches!(self.state, ActorState::Failed) {
             return Ok(());
         }
         let before = wanted.clone();
         let Wanted { order, role } = wanted;
         match role {
             Role::Primary { backups, source } => {
-                self.stays_since = None;
+                self.keeps_data_since = None;
                 let has_other = backups.iter().any(|it| it.in_sync && !it.is_lost);
-                if self.become_primary(&order, (source, has_other))? == Became::Waits {
-                    self.again = Some((before, Instant::now() + AGAIN_REST));
+                if self.become_primary(&order, (source, has_other))? == PromotionOutcome::Waits {
+                    self.again = Some((before, Instant::now() + RETRY_INTERVAL));
                     return Ok(());
                 }
-                let State::Primary(primary) = &mut self.state else {
+                let ActorState::Primary(primary) = &mut self.state else {
                     unreachable!("it became one");
                 };
                 if has_other {
-                    // Before their links look at it, and those of the others.
+                    // Before its links, and those of the other replica, check it.
                     self.replica.show().has_other = true;
                 }
                 primary.set_backups((&self.replica, &self.context), &backups);
             }
             Role::Backup { primary, source } => {
-                if self.stays() {
-                    self.again = Some((before, Instant::now() + STAY_REST));
+                if self.keeps_data() {
+                    self.again = Some((before, Instant::now() + KEEP_DATA_POLL_INTERVAL));
                     return Ok(());
                 }
                 self.become_backup(&order, source)?;
@@ -300,20 +301,20 @@ impl Actor {
         }
         let mut shown = self.replica.show();
         shown.epoch = Some(order.epoch);
-        if std::mem::take(&mut shown.waits_for_room) {
+        if std::mem::take(&mut shown.waits_for_space) {
             tracing::info!("{} has room, and goes on", self.replica.region);
         }
         Ok(())
     }
 
-    /// RS10: without room it waits, if no other replica could take its place.
+    /// Becomes primary. If the disk is full and no other replica could take its place, it waits.
     fn become_primary(
         &mut self,
         order: &RegionOrder,
         (source, has_other): (Source, bool),
-    ) -> Result<Became, ReplicaFailure> {
-        let opened = match std::mem::replace(&mut self.state, State::Nothing) {
-            State::Primary(mut primary) => {
+    ) -> Result<PromotionOutcome, ReplicaFailure> {
+        let opened = match std::mem::replace(&mut self.state, ActorState::Nothing) {
+            ActorState::Primary(mut primary) => {
                 let is_later = primary.served().epoch() < order.epoch;
                 let raised = if is_later {
                     primary.raise(&self.replica, order)
@@ -323,33 +324,33 @@ impl Actor {
                 if is_later && raised.is_ok() {
                     self.replica.set_served(Some(Arc::clone(primary.served())));
                 }
-                self.state = State::Primary(primary);
+                self.state = ActorState::Primary(primary);
                 return match raised {
-                    Ok(()) => Ok(Became::Primary),
-                    Err(error) if error.is_no_room() => Ok(self.waits(&error)),
+                    Ok(()) => Ok(PromotionOutcome::Primary),
+                    Err(error) if error.is_out_of_space() => Ok(self.waits(&error)),
                     Err(error) => Err(error.into()),
                 };
             }
-            State::Backup(mut backup) => {
+            ActorState::Backup(mut backup) => {
                 let options = self.context.options.engine.clone();
                 match backup.promote(order, options) {
                     Ok(promoted) => promoted,
-                    Err(error) if error.is_no_room() && !has_other => {
-                        self.state = State::Backup(backup);
+                    Err(error) if error.is_out_of_space() && !has_other => {
+                        self.state = ActorState::Backup(backup);
                         return Ok(self.waits(&error));
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
-            State::Nothing => match self.open_engine(order, source) {
+            ActorState::Nothing => match self.open_engine(order, source) {
                 Ok(opened) => opened,
-                // RS10: its copy stays on the disk. Another one that has everything may have room.
-                Err(error) if error.is_no_room() && !has_other => {
+                // The copy remains on the disk. Another replica that has everything may have space.
+                Err(error) if error.is_out_of_space() && !has_other => {
                     return Ok(self.waits(&error));
                 }
                 Err(error) => return Err(error.into()),
             },
-            State::Failed => return Err("it has failed before".to_owned().into()),
+            ActorState::Failed => return Err("it has failed before".to_owned().into()),
         };
         let primary = PrimaryReplica::new(
             self.place.clone(),
@@ -358,27 +359,27 @@ impl Actor {
             order,
         );
         self.replica.set_served(Some(Arc::clone(primary.served())));
-        self.state = State::Primary(Box::new(primary));
-        Ok(Became::Primary)
+        self.state = ActorState::Primary(Box::new(primary));
+        Ok(PromotionOutcome::Primary)
     }
 
-    /// RS10: a primary that would be a backup, and cannot put what it has on its disk, keeps it for
-    /// a while: its successor may be broken by now, and the next one be this one.
-    fn stays(&mut self) -> bool {
-        let State::Primary(primary) = &self.state else {
+    /// Keeps a primary's data for a while if it is to be a backup and cannot write them to its full
+    /// disk. Its successor may break, and then this replica is the next primary.
+    fn keeps_data(&mut self) -> bool {
+        let ActorState::Primary(primary) = &self.state else {
             return false;
         };
-        if !primary.finds_no_room() {
+        if !primary.lacks_space() {
             return false;
         }
-        let since = self.stays_since.get_or_insert_with(Instant::now);
-        since.elapsed() < STAY_PATIENCE
+        let since = self.keeps_data_since.get_or_insert_with(Instant::now);
+        since.elapsed() < KEEP_DATA_TIME
     }
 
-    /// RS10: what an order is waited with for.
-    fn waits(&self, error: &ServerError) -> Became {
+    /// Notes that an order waits for free space.
+    fn waits(&self, error: &ServerError) -> PromotionOutcome {
         let (region, server) = (self.replica.region, self.context.server);
-        let was_told = std::mem::replace(&mut self.replica.show().waits_for_room, true);
+        let was_told = std::mem::replace(&mut self.replica.show().waits_for_space, true);
         if !was_told {
             tracing::error!(
                 "{region} waits for room on the disk of {server}, which is full: {error}; make \
@@ -386,28 +387,29 @@ impl Actor {
                  reads or writes it"
             );
         }
-        Became::Waits
+        PromotionOutcome::Waits
     }
 
-    /// RH5: the note is durable before the engine is served.
-    fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<Opened, ServerError> {
+    /// Opens the engine. The note is durable before the engine is served.
+    fn open_engine(&self, order: &RegionOrder, source: Source) -> Result<OpenedCopy, ServerError> {
         let no_copy = |how| Err(ServerError::NoCopy(how));
-        self.place.make_way()?;
+        self.place.move_other_table_aside()?;
         let options = self.context.options.engine.clone();
         match source {
             Source::Empty => {
-                // CP18: what is damaged was not reported, and is no reason to begin anew over it.
+                // A damaged copy was not reported, and must not be replaced by an empty one
+                // (CONTROL-18).
                 if self.place.note()?.is_some() {
                     return no_copy("its copy on this disk cannot be used; it is kept");
                 }
                 self.place.make()?;
                 let generation = self.place.clear_but(None)?;
                 let id = (order.table, order.region, order.replica);
-                let note = Note::new(id, order.epoch, generation);
+                let note = ReplicaNote::new(id, order.epoch, generation);
                 let storage = self.place.storage(generation)?;
                 let engine = Engine::open(storage, options)?;
                 let note = self.place.put_in_force(&note)?;
-                Ok(Opened {
+                Ok(OpenedCopy {
                     engine,
                     note,
                     reach: None,
@@ -420,12 +422,12 @@ impl Actor {
                 let unproven = Some(&note).filter(|_| order.is_unproven);
                 let reach = unproven.and_then(|note| self.place.reach(note));
                 let engine = open_copy(&self.place, &note, options)?;
-                let note = Note {
+                let note = ReplicaNote {
                     epoch: order.epoch,
                     ..note
                 };
                 let note = self.place.put_in_force(&note)?;
-                Ok(Opened {
+                Ok(OpenedCopy {
                     engine,
                     note,
                     reach,
@@ -437,32 +439,32 @@ impl Actor {
     }
 
     fn become_backup(&mut self, order: &RegionOrder, source: Source) -> Result<(), ReplicaFailure> {
-        let mut backup = match std::mem::replace(&mut self.state, State::Nothing) {
-            State::Backup(backup) => backup,
-            State::Primary(primary) => {
+        let mut backup = match std::mem::replace(&mut self.state, ActorState::Nothing) {
+            ActorState::Backup(backup) => backup,
+            ActorState::Primary(primary) => {
                 let note = primary.note;
                 primary.close(&self.replica)?;
                 Box::new(BackupReplica::new(self.place.clone(), Some(note)))
             }
-            State::Nothing => {
-                self.place.make_way()?;
+            ActorState::Nothing => {
+                self.place.move_other_table_aside()?;
                 let note = self.place.note()?;
-                // CP18: the record says that it has everything.
+                // The record lists this replica as complete (CONTROL-18).
                 if source == Source::Copy && note.is_none() {
                     let how = "there is no copy of it on this disk";
                     return Err(ServerError::NoCopy(how).into());
                 }
                 Box::new(BackupReplica::new(self.place.clone(), note))
             }
-            State::Failed => return Err("it has failed before".to_owned().into()),
+            ActorState::Failed => return Err("it has failed before".to_owned().into()),
         };
         let raised = backup.raise(order);
-        self.state = State::Backup(backup);
+        self.state = ActorState::Backup(backup);
         raised
     }
 
-    fn answer(&mut self, errand: &Errand) {
-        let reply = self.answer_to(&errand.request);
+    fn answer(&mut self, peer_call: &PeerCall) {
+        let reply = self.answer_to(&peer_call.request);
         let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => {
@@ -471,24 +473,24 @@ impl Actor {
                 PeerReply::Refused(how)
             }
         };
-        // Whoever asked may have given up.
-        let _ = errand.reply.send(reply);
+        // The requesting thread may have given up.
+        let _ = peer_call.reply.send(reply);
     }
 
-    /// `Err`: the replica cannot go on.
+    /// Answers a request of another server. `Err` means that the replica cannot continue.
     fn answer_to(&mut self, request: &PeerRequest) -> Result<PeerReply, ReplicaFailure> {
         let name = match request {
             PeerRequest::Attach { of: name, .. } | PeerRequest::Commit { of: name, .. } => *name,
-            // Whoever has the board of replicas answers it.
+            // `OpenReplicas` answers these requests.
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
                 return Ok(PeerReply::Refused("it is no replica's".to_owned()));
             }
         };
         let open_at = self.replica.show().epoch;
-        let State::Backup(backup) = &mut self.state else {
+        let ActorState::Backup(backup) = &mut self.state else {
             return Ok(PeerReply::NotYet("it is no backup".to_owned()));
         };
-        // RH3: nothing of an epoch below its own; and what it has not been told of, it waits for.
+        // Nothing of an epoch below its own is accepted, and a later epoch waits for the order.
         if open_at < Some(name.epoch) {
             return Ok(PeerReply::NotYet(
                 "it does not know of this epoch".to_owned(),
@@ -515,7 +517,7 @@ impl Actor {
                 ..
             } => {
                 let id = (self.replica.table, name.region, name.replica);
-                let reply = backup.commit(Note::new(id, name.epoch, 0), *attachment)?;
+                let reply = backup.commit(ReplicaNote::new(id, name.epoch, 0), *attachment)?;
                 if reply == PeerReply::Committed {
                     let damaged = damaged.iter().copied().map(LogNumber);
                     self.replica.damage().replace(damaged);
@@ -528,22 +530,22 @@ impl Actor {
         }
     }
 
-    fn close_state(&self, state: State) -> Result<(), ReplicaFailure> {
+    fn close_state(&self, state: ActorState) -> Result<(), ReplicaFailure> {
         match state {
-            State::Primary(primary) => Ok(primary.close(&self.replica)?),
-            State::Backup(mut backup) => backup.detach(),
-            State::Nothing | State::Failed => Ok(()),
+            ActorState::Primary(primary) => Ok(primary.close(&self.replica)?),
+            ActorState::Backup(mut backup) => backup.detach(),
+            ActorState::Nothing | ActorState::Failed => Ok(()),
         }
     }
 
     fn end(mut self, ending: Ending) {
-        let state = std::mem::replace(&mut self.state, State::Failed);
+        let state = std::mem::replace(&mut self.state, ActorState::Failed);
         let closed = self.close_state(state);
         let is_wanted = match ending {
             Ending::LifeOver => true,
             Ending::Closed(Closing::Removed) => false,
-            // One that never had all has nothing that anybody could need. Of others the agent says
-            // when nobody does (CP18).
+            // A replica that was never complete has nothing that could be needed. For others the
+            // agent decides when their data are no longer needed (CONTROL-18).
             Ending::Closed(Closing::Broken) => !matches!(self.place.note(), Ok(None)),
         };
         if !is_wanted {
@@ -559,7 +561,7 @@ impl Actor {
                 error.how
             );
         }
-        // RS1: what was being filled counts for nothing, and takes room.
+        // Copies that were being filled do not count, and take space.
         if let Ok(Some(note)) = self.place.note()
             && let Err(error) = self.place.clear_but(Some(note.generation))
         {

@@ -1,4 +1,4 @@
-//! A backup: the copy in force, and the one that its primary writes into (RS1, RS5, RS7).
+//! A backup: the copy in force, and the copy that its primary writes.
 
 use std::sync::Arc;
 
@@ -20,110 +20,114 @@ use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, ReplicaName};
-use crate::place::{Note, ReplicaPlace};
+use crate::place::{ReplicaNote, ReplicaStore};
 
-/// A replica that is no primary.
+/// A replica that is not primary.
 pub(super) struct BackupReplica {
-    place: ReplicaPlace,
-    /// RS1: what is in force; none: there is nothing yet.
-    pub(super) note: Option<Note>,
-    /// What its primary writes into.
-    live: Option<Live>,
+    place: ReplicaStore,
+    /// The note of the copy in force; `None` if there is none yet.
+    pub(super) note: Option<ReplicaNote>,
+    /// The copy that its primary writes.
+    attached: Option<AttachedCopy>,
     attachment_count: u64,
-    /// CP18: whether it says how far the log of the copy in force goes, as that may have lost what
-    /// others have.
+    /// Whether it reports the end of the log of the copy in force, since that copy may lack what
+    /// others have (CONTROL-18).
     is_unproven: bool,
     verification: Verification,
 }
 
 /// A copy that a primary writes.
-struct Live {
+struct AttachedCopy {
     attachment: u64,
     generation: u64,
     epoch: Epoch,
-    /// RS8: it may lack what the copy in force has, which is moved aside then, and not removed.
+    /// Whether the copy in force is moved aside instead of removed, because the new copy may lack
+    /// data that it has.
     keeps_copy: bool,
     backup: Backup<MappedEndpoint>,
-    /// Dropped behind the backup, whose words it has.
+    /// Memory with the backup's words, dropped after the backup.
     memory: BackupMemory,
 }
 
-/// A replication epoch is the control plane's.
+/// Converts an epoch of the control plane to one of replication.
 pub(super) const fn epoch_of(epoch: Epoch) -> farleaf_replica::Epoch {
     farleaf_replica::Epoch(epoch.0)
 }
 
 impl BackupReplica {
-    pub(super) fn new(place: ReplicaPlace, note: Option<Note>) -> Self {
+    pub(super) fn new(place: ReplicaStore, note: Option<ReplicaNote>) -> Self {
         Self {
             place,
             note,
-            live: None,
+            attached: None,
             attachment_count: 0,
             is_unproven: false,
-            // Where there is no copy yet, there is none to be verified.
+            // Without a copy there is nothing to verify.
             verification: Verification::new(note.is_none_or(|note| note.is_verified)),
         }
     }
 
-    /// Whether what its primary writes is the copy in force.
+    /// Returns whether the copy that the primary writes is in force.
     fn is_committed(&self) -> bool {
-        match (&self.live, &self.note) {
-            (Some(live), Some(note)) => live.generation == note.generation,
+        match (&self.attached, &self.note) {
+            (Some(attached), Some(note)) => attached.generation == note.generation,
             _ => false,
         }
     }
 
-    /// RS7: from now on nothing of an earlier epoch is taken. The primary may be the same, and go
-    /// on; or another one, which begins anew.
+    /// Raises the backup to the order's epoch: nothing of an earlier epoch is accepted from now on.
+    /// The primary may be the same one, which continues, or another one, which starts over.
     pub(super) fn raise(&mut self, order: &RegionOrder) -> Result<(), ReplicaFailure> {
         let epoch = order.epoch;
         self.is_unproven = order.is_unproven;
         if !self.is_committed() {
-            // It was never whole, and whoever fills it is of an epoch that is over.
-            self.live = None;
+            // It was never complete, and the primary that fills it is of an earlier epoch.
+            self.attached = None;
         }
-        if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
-            match live.backup.raise(epoch_of(epoch)) {
-                // Its primary was first, at this epoch, or at a later one that this order is not
-                // of.
-                Ok(()) | Err(ReplicaError::NotLater { .. }) => live.epoch = epoch,
+        if let Some(attached) = self
+            .attached
+            .as_mut()
+            .filter(|attached| attached.epoch < epoch)
+        {
+            match attached.backup.raise(epoch_of(epoch)) {
+                // The primary was first, at this epoch or at a later one than that of the order.
+                Ok(()) | Err(ReplicaError::NotLater { .. }) => attached.epoch = epoch,
                 Err(error) => return Err(ServerError::from(error).into()),
             }
         }
-        // RH5: nothing is acknowledged at the new epoch before a copy says that it was opened at
-        // it: this one, or the one that comes in its place.
+        // Nothing is acknowledged at the new epoch before a copy on disk names it: this copy, or
+        // the one that replaces it.
         match self.note {
-            Some(note) if note.epoch < epoch => self.put_in_force(Note { epoch, ..note }),
+            Some(note) if note.epoch < epoch => self.put_in_force(ReplicaNote { epoch, ..note }),
             _ => Ok(()),
         }
     }
 
-    fn put_in_force(&mut self, note: Note) -> Result<(), ReplicaFailure> {
+    fn put_in_force(&mut self, note: ReplicaNote) -> Result<(), ReplicaFailure> {
         self.note = Some(self.place.put_in_force(&note)?);
         Ok(())
     }
 
-    /// Ends what its primary writes. If that is the copy in force, all of it is on the disk then.
+    /// Ends the copy that the primary writes. If it is in force, all of it is then on the disk.
     pub(super) fn detach(&mut self) -> Result<(), ReplicaFailure> {
         let is_committed = self.is_committed();
-        let Some(mut live) = self.live.take() else {
+        let Some(mut attached) = self.attached.take() else {
             return Ok(());
         };
-        live.memory.fence();
+        attached.memory.fence();
         if !is_committed {
             return Ok(());
         }
-        let retired = live.backup.retire();
+        let retired = attached.backup.retire();
         retired.map_err(|error| ReplicaFailure {
             how: format!("what came last cannot be kept: {error}"),
-            lacked_room: error.is_no_room(),
+            lacked_room: error.is_out_of_space(),
             is_damaged: false,
         })
     }
 
-    /// Begins another copy, for the primary of this epoch. The one in force stays until that one
-    /// is (RS1).
+    /// Begins another copy, for the primary of this epoch. The copy in force stays until the new
+    /// one replaces it.
     pub(super) fn attach(
         &mut self,
         context: &Context,
@@ -163,7 +167,7 @@ impl BackupReplica {
             reach: reach.map(|it| it.0),
             damaged: replica.damage().all().iter().map(|it| it.0).collect(),
         };
-        self.live = Some(Live {
+        self.attached = Some(AttachedCopy {
             attachment: self.attachment_count,
             generation,
             epoch: name.epoch,
@@ -174,74 +178,79 @@ impl BackupReplica {
         Ok(reply)
     }
 
-    /// RP14: the copy in force, of which pieces are taken into the next one. One that cannot be
-    /// used is of no use here, either, and stays as it is.
+    /// Returns the copy in force, whose pieces can be reused for the next one (REPLICATION-14). A
+    /// copy that cannot be used supplies none, and stays unchanged.
     fn previous(&self) -> Option<Arc<dyn Storage>> {
         let storage = self.place.storage_in_force(self.note.as_ref()?);
         let unusable = |error: &_| tracing::warn!(%error, "nothing of a copy is kept");
         storage.inspect_err(unusable).ok()
     }
 
-    /// RS1: the copy that was filled is the one in force, if it is the one that is meant.
+    /// Puts the filled copy in force, if it is the one that the request names.
     pub(super) fn commit(
         &mut self,
-        note: Note,
+        note: ReplicaNote,
         attachment: u64,
     ) -> Result<PeerReply, ReplicaFailure> {
-        let Some(live) = self.live.as_mut().filter(|it| it.attachment == attachment) else {
+        let Some(attached) = self
+            .attached
+            .as_mut()
+            .filter(|it| it.attachment == attachment)
+        else {
             return Ok(PeerReply::Refused(
                 "another copy was begun since, or this one has ended".to_owned(),
             ));
         };
-        let status = live.backup.status().map_err(ServerError::from)?;
+        let status = attached.backup.status().map_err(ServerError::from)?;
         if !status.is_filled || status.failed.is_some() {
             return Ok(PeerReply::Refused("it was not filled".to_owned()));
         }
-        let generation = live.generation;
-        if let Some(kept) = self.note.filter(|_| live.keeps_copy) {
-            // Before: so a crash in between leaves both copies there, and neither in force.
+        let generation = attached.generation;
+        if let Some(kept) = self.note.filter(|_| attached.keeps_copy) {
+            // In this order: a crash in between leaves both copies on disk, and neither in force.
             self.place.set_aside(&kept)?;
         }
-        self.put_in_force(Note { generation, ..note })?;
-        // RS14: its primary has compared each piece of it, or has sent it.
+        self.put_in_force(ReplicaNote { generation, ..note })?;
+        // Its primary has compared or sent each piece of it, so it is verified.
         self.verification = Verification::new(true);
-        // RP14: not before. Nobody opens the other copy from now on.
-        if let Some(live) = &mut self.live {
-            let released = live.backup.note_in_force();
+        // Only now (REPLICATION-14): nothing opens the other copy from now on.
+        if let Some(attached) = &mut self.attached {
+            let released = attached.backup.note_in_force();
             released.map_err(ServerError::from)?;
         }
         self.place.clear_but(Some(generation))?;
         Ok(PeerReply::Committed)
     }
 
-    /// A step of what there is to do; false: nothing.
+    /// Does a step of the pending work; returns false if there is none.
     pub(super) fn serve(&mut self) -> Result<bool, ReplicaFailure> {
-        let Some(live) = &mut self.live else {
+        let Some(attached) = &mut self.attached else {
             return Ok(false);
         };
-        let served = live.backup.serve();
+        let served = attached.backup.serve();
         Ok(served.map_err(ServerError::from)?)
     }
 
-    /// RS8: reads a part of the disk; `Err`: it is damaged, and not as all copies are. Not before
-    /// its copy is in force, as what all have is told with that.
+    /// Reads a part of the disk. Returns `Err` if it is damaged, and not all copies have the same
+    /// damage. Does nothing before the copy is in force, since the shared damage is sent with that
+    /// request.
     pub(super) fn scrub(&mut self, damage: &SharedDamage) -> Result<(), ReplicaFailure> {
         if !self.is_committed() {
             return Ok(());
         }
-        let Some(live) = &mut self.live else {
+        let Some(attached) = &mut self.attached else {
             return Ok(());
         };
-        let stepped = live.backup.scrub_step();
+        let stepped = attached.backup.scrub_step();
         if let Some(stepped) = stepped.as_ref().map(Option::as_ref).transpose() {
             self.verification.note_step(stepped.copied());
         }
         match stepped {
             Err(ReplicaError::Engine(error)) if !damage.has(&error) => {
-                let place = live.backup.place_of_damage(&error);
+                let place = attached.backup.corruption_place(&error);
                 let place = place.map_or_else(String::new, |place| format!(" ({place})"));
                 Err(ReplicaFailure {
-                    is_damaged: error.is_damage(),
+                    is_damaged: error.is_corruption(),
                     ..format!("{error}{place}").into()
                 })
             }
@@ -250,61 +259,64 @@ impl BackupReplica {
         }
     }
 
-    /// Whether the log of what is in force has a segment, as far as is known: one that has been
-    /// collected it has not.
+    /// Returns whether the log of the copy in force has a segment, as far as is known; it does not
+    /// have collected segments.
     pub(super) fn has_log_segment(&self, number: LogNumber) -> bool {
-        let live = self.live.as_ref().filter(|_| self.is_committed());
-        let has = live.and_then(|live| live.backup.has_log_segment(number));
+        let attached = self.attached.as_ref().filter(|_| self.is_committed());
+        let has = attached.and_then(|attached| attached.backup.has_log_segment(number));
         has.unwrap_or(true)
     }
 
-    /// RS14: how far its files are verified.
+    /// Returns the progress of the verification of its files.
     pub(super) fn verification(&mut self) -> VerificationReport {
         let is_committed = self.is_committed();
-        let live = self.live.as_mut().filter(|_| is_committed);
-        let counts = live.map(|live| live.backup.scrub_counts());
+        let attached = self.attached.as_mut().filter(|_| is_committed);
+        let counts = attached.map(|attached| attached.backup.scrub_counts());
         self.verification.report(counts.unwrap_or_default())
     }
 
-    /// How far the log goes.
+    /// Returns the end of the log, in bytes.
     pub(super) fn position_bytes(&mut self) -> u64 {
-        let status = self.live.as_mut().map(|live| live.backup.status());
+        let status = self
+            .attached
+            .as_mut()
+            .map(|attached| attached.backup.status());
         match status {
             Some(Ok(status)) => status.log_end.0,
             _ => 0,
         }
     }
 
-    /// RS7: becomes an engine, at this epoch, which the note says before anybody is served. What
-    /// its primary has written is promoted if it is in force; else the copy is that was before:
-    /// nothing was acknowledged since without this replica.
+    /// Becomes an engine at this epoch, which the note names before anything is served. Promotes
+    /// the copy that its primary writes if it is in force, otherwise the previous copy: nothing was
+    /// acknowledged since without this replica.
     ///
-    /// RS10: if there is no room, it has all that it had, and can be promoted when there is.
+    /// If the disk is full, the backup keeps all its data, and can be promoted when there is space.
     pub(super) fn promote(
         &mut self,
         order: &RegionOrder,
         options: EngineOptions,
-    ) -> Result<Opened, ServerError> {
+    ) -> Result<OpenedCopy, ServerError> {
         let epoch = order.epoch;
         let Some(note) = self.note else {
             let how = "it never had all, so it cannot be primary";
             return Err(ServerError::NoCopy(how));
         };
         if !self.is_committed() {
-            self.live = None;
+            self.attached = None;
         }
-        if let Some(live) = &mut self.live {
-            live.backup.prepare_promotion(epoch_of(epoch))?;
+        if let Some(attached) = &mut self.attached {
+            attached.backup.prepare_promotion(epoch_of(epoch))?;
         }
         let unproven = Some(&note).filter(|_| order.is_unproven);
         let reach = unproven.and_then(|note| self.place.reach(note));
         // All of it is on the disk.
-        let engine = match self.live.take() {
-            Some(live) => live.backup.promote(epoch_of(epoch), options)?,
+        let engine = match self.attached.take() {
+            Some(attached) => attached.backup.promote(epoch_of(epoch), options)?,
             None => open_copy(&self.place, &note, options)?,
         };
-        let note = self.place.put_in_force(&Note { epoch, ..note })?;
-        Ok(Opened {
+        let note = self.place.put_in_force(&ReplicaNote { epoch, ..note })?;
+        Ok(OpenedCopy {
             engine,
             note,
             reach,
@@ -313,17 +325,17 @@ impl BackupReplica {
 }
 
 /// A copy that was opened as an engine.
-pub(super) struct Opened {
+pub(super) struct OpenedCopy {
     pub(super) engine: Engine,
-    pub(super) note: Note,
-    /// CP18: how far its log went when it was opened, if it may have lost what others have.
+    pub(super) note: ReplicaNote,
+    /// End of its log when it was opened, if it may lack what others have (CONTROL-18).
     pub(super) reach: Option<LogPosition>,
 }
 
-/// The engine of a copy: an engine's directory, or a backup's.
+/// Opens the engine of a copy: an engine's directory, or a backup's.
 pub(super) fn open_copy(
-    place: &ReplicaPlace,
-    note: &Note,
+    place: &ReplicaStore,
+    note: &ReplicaNote,
     options: EngineOptions,
 ) -> Result<Engine, ServerError> {
     let storage = place.storage_in_force(note)?;

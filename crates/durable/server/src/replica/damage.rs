@@ -1,5 +1,5 @@
-//! Damage that all copies of a region have, as far as is known (RS8): no replica gives up because
-//! of it, as the next one would meet the same.
+//! Corruption that all copies of a region have, as far as is known. No replica gives up because of
+//! it, since the next one would have the same corruption.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,26 +8,26 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogNumber;
 use farleaf_replica::BackupId;
 
-/// Which segments of the log are damaged wherever the region is. In memory alone: a replica that is
-/// opened again gives up once more, if there is another one, and the last one knows it then.
+/// Log segments that are damaged in all copies. The list is only in memory: a reopened replica
+/// gives up once more, if there is another one, until the last one has the list again.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDamage {
-    known: Mutex<Known>,
+    known: Mutex<KnownDamage>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    lists: Lists,
-    /// What was collected since: nothing is damaged there any more, which is what is told of it; a
-    /// read that began before may still meet it, and is no reason to give up.
+struct KnownDamage {
+    lists: DamageLists,
+    /// Damaged segments that were collected since, so that they are no longer reported. A read that
+    /// began before may still hit them, which is no reason to give up.
     collected: BTreeSet<LogNumber>,
 }
 
-/// What is damaged in each other copy: of a primary, in that of each backup; of a backup, under no
-/// number, in its primary's when it was filled.
-type Lists = BTreeMap<Option<BackupId>, BTreeSet<LogNumber>>;
+/// Damaged segments of each other copy. On a primary, those of each backup's copy; on a backup,
+/// under `None`, those of its primary's copy when it was filled.
+type DamageLists = BTreeMap<Option<BackupId>, BTreeSet<LogNumber>>;
 
-impl Known {
+impl KnownDamage {
     fn everywhere(&self) -> BTreeSet<LogNumber> {
         let mut lists = self.lists.values();
         let mut all = lists.next().cloned().unwrap_or_default();
@@ -39,61 +39,61 @@ impl Known {
 }
 
 impl SharedDamage {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownDamage> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a backup's copy has of it, as far as its primary knows.
+    /// Notes the damaged segments of a backup's copy.
     pub(crate) fn note(&self, backup: BackupId, segments: &BTreeSet<LogNumber>) {
         let lists = &mut self.known().lists;
         lists.remove(&None);
         lists.insert(Some(backup), segments.clone());
     }
 
-    /// A backup is there no more.
+    /// Removes the list of a backup that is gone.
     pub(crate) fn forget(&self, backup: BackupId) {
         self.known().lists.remove(&Some(backup));
     }
 
-    /// What its primary has told to a backup of what it has.
+    /// Replaces the list that a backup's primary has sent.
     pub(crate) fn replace(&self, segments: impl IntoIterator<Item = LogNumber>) {
-        *self.known() = Known {
+        *self.known() = KnownDamage {
             lists: [(None, segments.into_iter().collect())].into(),
             collected: BTreeSet::new(),
         };
     }
 
-    /// What is damaged in all other copies that are known, and is there still.
+    /// Returns the segments that are damaged in all other known copies and still exist.
     pub(crate) fn all(&self) -> BTreeSet<LogNumber> {
         let known = self.known();
         let everywhere = known.everywhere();
         everywhere.difference(&known.collected).copied().collect()
     }
 
-    /// Looks which of them the log has still. Costs little where nothing is damaged.
+    /// Notes which damaged segments the log no longer has. Costs little if nothing is damaged.
     pub(crate) fn note_collected(&self, has: impl Fn(LogNumber) -> bool) {
         let known = &mut *self.known();
         let gone = known.everywhere().into_iter().filter(|it| !has(*it));
         known.collected.extend(gone);
     }
 
-    /// Whether what was damaged there, everywhere, was collected since.
+    /// Returns whether a segment that was damaged in all copies was collected since.
     pub(crate) fn is_collected(&self, segment: Option<LogNumber>) -> bool {
         let known = self.known();
         segment.is_some_and(|it| known.collected.contains(&it) && known.everywhere().contains(&it))
     }
 
-    /// Whether what is damaged there is so everywhere.
+    /// Returns whether all copies have this damage.
     pub(crate) fn has(&self, error: &LsmError) -> bool {
         self.has_segment(segment_of(error))
     }
 
-    /// The same, of a failure that was noted.
+    /// Returns whether all copies have the damage of a failure that was noted.
     pub(crate) fn has_segment(&self, segment: Option<LogNumber>) -> bool {
         segment.is_some_and(|segment| self.known().everywhere().contains(&segment))
     }
 
-    /// In words, if there is any.
+    /// Describes the damage, if there is any.
     pub(crate) fn text(&self) -> Option<String> {
         let segments = self.all();
         let numbers: Vec<_> = segments.iter().map(|it| it.0.to_string()).collect();
@@ -108,10 +108,10 @@ impl SharedDamage {
     }
 }
 
-/// The segment of the log that is damaged, if it is the log's damage.
+/// Returns the damaged log segment, if the error is damage of the log.
 pub(crate) fn segment_of(error: &LsmError) -> Option<LogNumber> {
     match error {
-        LsmError::DamagedLog { position, .. } => Some(position.number()),
+        LsmError::CorruptLog { position, .. } => Some(position.number()),
         _ => None,
     }
 }
@@ -122,11 +122,11 @@ mod tests {
 
     use super::*;
 
-    /// Promise: damage is known to be everywhere by its segment of the log; that of trees never is.
+    /// Damage of all copies is identified by its log segment; damage of trees never counts as such.
     #[test]
     fn damage_is_known_by_its_segment() {
         let shared = SharedDamage::default();
-        let at = |position| LsmError::DamagedLog {
+        let at = |position| LsmError::CorruptLog {
             position: LogPosition(position),
             how: String::new(),
         };
@@ -134,7 +134,7 @@ mod tests {
         shared.replace([LogNumber(0)]);
         assert!(shared.has(&at(7)) && shared.has(&at(SEGMENT_SIZE_BYTES - 1)));
         assert!(!shared.has(&at(SEGMENT_SIZE_BYTES)));
-        let tree = LsmError::DamagedTree {
+        let tree = LsmError::CorruptTree {
             tree: TreeId(1),
             block: 0,
             how: String::new(),
@@ -146,8 +146,8 @@ mod tests {
         assert!(!shared.has(&at(7)));
     }
 
-    /// Promise: what one backup has whole is not damaged everywhere, in whatever order backups are
-    /// filled; when that one has gone, it is.
+    /// A segment that one backup has intact does not count as damaged in all copies, in any order
+    /// of filling; it does when that backup is gone.
     #[test]
     fn what_one_copy_has_whole_is_not_damaged_everywhere() {
         let [whole, damaged] = [BackupId(1), BackupId(2)];
@@ -166,8 +166,8 @@ mod tests {
         assert!(shared.all().is_empty());
     }
 
-    /// Promise: of a segment that was collected nothing is told any more, and what a late read met
-    /// in it is still no reason to give up; when segments are found anew, it counts for nothing.
+    /// Collected segments are no longer reported, and a late read that hits them is no reason to
+    /// give up. When the list is replaced, they do not count any more.
     #[test]
     fn what_was_collected_is_not_told() {
         let shared = SharedDamage::default();

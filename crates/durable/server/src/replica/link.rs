@@ -1,4 +1,5 @@
-//! A backup of a primary, from its side: attached, filled, put in force (RS5).
+//! A primary's backup, from the primary's side: attaching it, filling it, putting its copy in
+//! force.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -13,38 +14,38 @@ use farleaf_fabric::Control as _;
 use farleaf_fabric::tcp::{AgreementKey, AgreementSide, TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
-use farleaf_replica::{BackupId, BackupWays, LinkStatus, Primary, ReplicaError};
+use farleaf_replica::{BackupConnections, BackupId, LinkStatus, Primary, ReplicaError};
 
 use super::memory::layout;
 use super::{Replica, SharedDamage, segment_of};
 use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
-use crate::served::{Failure, Served};
+use crate::served::{EngineFailure, ServedRegion};
 
-/// Between two tries.
+/// Sleep between two attempts.
 const REST: Duration = Duration::from_millis(20);
 
-/// How far it is.
+/// Progress of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum LinkStage {
     Filling,
-    /// Writes wait for it, and its copy is in force.
+    /// Writes wait for the backup, and its copy is in force.
     InSync,
-    /// It cannot be reached, or does not take what it must.
+    /// The backup cannot be reached, or rejects what it must accept.
     Failed(String),
 }
 
-struct Shared {
-    stage: Mutex<Stage>,
+struct LinkShared {
+    stage: Mutex<LinkStage>,
     is_ended: AtomicBool,
-    /// As long as it is there, the sessions are.
+    /// Client whose sessions live as long as it does.
     client: Mutex<Option<Arc<TcpClient>>>,
 }
 
 /// A backup of a primary, and the thread that fills it.
 pub(super) struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     id: BackupId,
     server: ServerId,
     primary: Primary<TcpEndpoint>,
@@ -60,13 +61,13 @@ impl Link {
         (server, name): (ServerId, ReplicaName),
         (is_needed, reach): (bool, Option<LogPosition>),
     ) -> Self {
-        let shared = Arc::new(Shared {
-            stage: Mutex::new(Stage::Filling),
+        let shared = Arc::new(LinkShared {
+            stage: Mutex::new(LinkStage::Filling),
             is_ended: AtomicBool::new(false),
             client: Mutex::default(),
         });
         let id = BackupId(name.replica.0);
-        let work = Work {
+        let work = FillWork {
             replica: Arc::clone(replica),
             is_needed,
             reach,
@@ -83,12 +84,12 @@ impl Link {
         let thread = thread::Builder::new().name(format!("fill-{}", name.region.0));
         let spawned = thread.spawn(move || {
             work.run();
-            replica.nudge();
+            replica.wake();
         });
         let thread = match spawned {
             Ok(thread) => Some(thread),
             Err(error) => {
-                shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
+                shared.set(LinkStage::Failed(format!("no thread to fill it: {error}")));
                 None
             }
         };
@@ -102,30 +103,30 @@ impl Link {
         }
     }
 
-    /// Where the backup is.
+    /// Returns the backup's server.
     pub(super) const fn server(&self) -> ServerId {
         self.server
     }
 
-    /// How far it is, with what the primary knows of its backups.
-    pub(super) fn stage(&self, backups: &[LinkStatus]) -> Stage {
+    /// Returns the progress of the backup, using the primary's status of its backups.
+    pub(super) fn stage(&self, backups: &[LinkStatus]) -> LinkStage {
         let stage = self.shared.stage().clone();
-        if stage != Stage::InSync {
+        if stage != LinkStage::InSync {
             return stage;
         }
         let own = backups.iter().find(|it| it.backup == self.id);
         match own.and_then(|it| it.lost.clone()) {
-            Some(how) => Stage::Failed(how),
-            None => Stage::InSync,
+            Some(how) => LinkStage::Failed(how),
+            None => LinkStage::InSync,
         }
     }
 
-    /// Ends it: writes wait for it no more. The record does not name it any more (RP6), or the
-    /// primary has ended. Its thread may wait for another server: it sees that it has ended, and
-    /// leaves nothing.
+    /// Ends the link: writes no longer wait for the backup. The record does not name it any more
+    /// (REPLICATION-6), or the primary has ended. The link's thread may wait for another server; it
+    /// ends afterwards, and leaves nothing.
     pub(super) fn end(self) -> Option<JoinHandle<()>> {
         self.shared.is_ended.store(true, Ordering::Release);
-        // It is none of the primary's if it was not filled yet.
+        // A backup that was not filled yet is unknown to the primary.
         let _ = self.primary.remove_backup(self.id);
         self.damage.forget(self.id);
         if let Some(client) = self.shared.client().take() {
@@ -135,12 +136,12 @@ impl Link {
     }
 }
 
-impl Shared {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+impl LinkShared {
+    fn stage(&self) -> MutexGuard<'_, LinkStage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, stage: Stage) {
+    fn set(&self, stage: LinkStage) {
         *self.stage() = stage;
     }
 
@@ -153,52 +154,51 @@ impl Shared {
     }
 }
 
-/// Before this side's own disk is looked at again: at first, and at the most, as each time doubles
-/// it.
+/// First and longest sleep before the primary's own disk is checked again; each attempt doubles it.
 const DAMAGED_REST: (Duration, Duration) = (Duration::from_secs(3), Duration::from_mins(5));
 
-/// What the thread does.
-struct Work {
+/// State of the filling thread.
+struct FillWork {
     replica: Arc<Replica>,
-    /// The record says that the backup has everything.
+    /// Whether the record lists the backup as in sync.
     is_needed: bool,
-    /// CP18: how far the log of the primary's copy went, if it may have lost what others have.
+    /// End of the log of the primary's copy, if that copy may lack what others have (CONTROL-18).
     reach: Option<LogPosition>,
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     context: Arc<Context>,
     primary: Primary<TcpEndpoint>,
     id: BackupId,
     server: ServerId,
     name: ReplicaName,
-    /// RS8: this side's log is damaged, so the copy that the backup has is kept.
+    /// Whether the primary's log is damaged, so that the backup's present copy is kept.
     keeps_copy: Cell<bool>,
 }
 
-/// What came of a try.
-enum Tried {
+/// Result of an attempt.
+enum FillOutcome {
     Done,
-    /// The other server does not know of the order yet.
+    /// The other server has not received the order yet.
     NotYet(String),
     Failed(String),
-    /// This side cannot read what it has.
-    OwnFailed(Failure),
-    /// RS10: this side's disk is full, and the log cannot be ended where the copy is to begin.
+    /// The primary cannot read its own data.
+    OwnFailed(EngineFailure),
+    /// The primary's disk is full, and the log cannot be ended where the copy is to begin.
     OwnFull(LsmError),
 }
 
-fn not_wanted() -> Tried {
-    Tried::Failed("it is not wanted any more".to_owned())
+fn not_wanted() -> FillOutcome {
+    FillOutcome::Failed("it is not wanted any more".to_owned())
 }
 
-impl Work {
+impl FillWork {
     fn run(&self) {
         let since = Instant::now();
         let mut damaged_rest = DAMAGED_REST.0;
         while !self.shared.is_ended() {
             let how = match self.attach() {
-                Tried::Done => return self.shared.set(Stage::InSync),
-                Tried::NotYet(how) | Tried::Failed(how) => how,
-                Tried::OwnFailed(how) => {
+                FillOutcome::Done => return self.shared.set(LinkStage::InSync),
+                FillOutcome::NotYet(how) | FillOutcome::Failed(how) => how,
+                FillOutcome::OwnFailed(how) => {
                     self.note_own(damaged_rest, |served| {
                         served.note_failure(how);
                     });
@@ -207,7 +207,7 @@ impl Work {
                     }
                     continue;
                 }
-                Tried::OwnFull(error) => {
+                FillOutcome::OwnFull(error) => {
                     self.note_own(DAMAGED_REST.0, |served| {
                         served.note_engine(&error);
                     });
@@ -217,19 +217,19 @@ impl Work {
             tracing::debug!("{} of {} is not filled: {how}", self.id, self.name.region);
             if since.elapsed() > self.context.options.link_patience {
                 tracing::warn!("{} of {} has failed: {how}", self.id, self.name.region);
-                return self.shared.set(Stage::Failed(how));
+                return self.shared.set(LinkStage::Failed(how));
             }
             thread::sleep(REST);
         }
     }
 
-    /// RS8: trees are checked as they are read; this looks at the log, before it is copied. No copy
-    /// is made of damage while another replica has everything; and where the record says that this
-    /// backup has, it keeps what it has, unless it says itself that the same is damaged there. Else
-    /// a copy with what can be read is better than none.
-    fn check_own(&self, theirs: &BTreeSet<LogNumber>) -> Result<BTreeSet<LogNumber>, Tried> {
+    /// Checks the primary's log before it is copied; trees are checked as they are read. Damage is
+    /// not copied while another replica has everything. A backup that the record lists as in sync
+    /// keeps its copy, unless it reports the same damage itself. Otherwise a copy with all readable
+    /// data is better than none.
+    fn check_own(&self, theirs: &BTreeSet<LogNumber>) -> Result<BTreeSet<LogNumber>, FillOutcome> {
         let engine = self.primary.engine();
-        let damage = engine.damage_of_log().map_err(|error| self.own(&error))?;
+        let damage = engine.log_corruption().map_err(|error| self.own(&error))?;
         let shared = self.replica.damage();
         let is_there = |error: &&LsmError| {
             if self.is_needed {
@@ -250,25 +250,25 @@ impl Work {
             );
             if !self.keeps_copy.replace(true) {
                 let how = "the copy that it has is kept, as the primary's log is damaged";
-                return Err(Tried::NotYet(how.to_owned()));
+                return Err(FillOutcome::NotYet(how.to_owned()));
             }
         }
         if !damage.is_empty() {
-            // Who opens this copy, or a backup's, reads what was not flushed: nothing of it is
-            // served then where it is damaged (VL6). No record is read to flush it.
+            // Opening this copy, or a backup's, reads unflushed records, and fails if they are
+            // damaged. A flush reads no record, so it avoids that.
             engine.freeze();
         }
-        // No reason to give up any more: to hand over to the same damage helps nobody.
+        // No reason to give up any more: a replica with the same damage would not help.
         let segments = damage.iter().filter_map(segment_of).collect();
         shared.note(self.id, &segments);
         Ok(segments)
     }
 
-    fn own(&self, error: &LsmError) -> Tried {
-        Tried::OwnFailed(self.failure_of(error))
+    fn own(&self, error: &LsmError) -> FillOutcome {
+        FillOutcome::OwnFailed(self.failure_of(error))
     }
 
-    fn failure_of(&self, error: &LsmError) -> Failure {
+    fn failure_of(&self, error: &LsmError) -> EngineFailure {
         let served = self.replica.served();
         served.map_or_else(
             || error.to_string().into(),
@@ -276,9 +276,10 @@ impl Work {
         )
     }
 
-    /// CP18: of copies that were found after an outage the one whose log goes on furthest is to be
-    /// primary; each may have lost what came last, by damage too, and does not see that by itself.
-    fn compare(&self, reach: Option<u64>) -> Result<(), Tried> {
+    /// Compares the ends of logs of copies that were found after an outage: the one with the
+    /// longest log is to be primary (CONTROL-18). Each may have lost its end, also by damage,
+    /// without noticing.
+    fn compare(&self, reach: Option<u64>) -> Result<(), FillOutcome> {
         let own = self.reach.filter(|_| self.is_needed);
         let (Some(own), Some(other)) = (own, reach.map(LogPosition)) else {
             return Ok(());
@@ -290,15 +291,15 @@ impl Work {
             "its log goes on to {own}, and that of the copy on {} to {other}: that one goes on",
             self.server
         );
-        Err(Tried::OwnFailed(how.into()))
+        Err(FillOutcome::OwnFailed(how.into()))
     }
 
-    /// RS8: that is the primary's failure, and none of the backup's, which may have a whole copy.
-    fn note_own(&self, rest: Duration, note: impl FnOnce(&Served)) {
+    /// Notes a failure of the primary, not of the backup, which may have an intact copy.
+    fn note_own(&self, rest: Duration, note: impl FnOnce(&ServedRegion)) {
         let served = self.replica.served();
         if let Some(served) = served.filter(|it| it.epoch() == self.name.epoch) {
             note(&served);
-            self.replica.nudge();
+            self.replica.wake();
         }
         let since = Instant::now();
         while !self.shared.is_ended() && since.elapsed() < rest {
@@ -306,10 +307,10 @@ impl Work {
         }
     }
 
-    fn attach(&self) -> Tried {
+    fn attach(&self) -> FillOutcome {
         let own = match attachment::draw() {
             Ok(own) => own,
-            Err(how) => return Tried::Failed(how),
+            Err(how) => return FillOutcome::Failed(how),
         };
         let request = PeerRequest::Attach {
             of: self.name,
@@ -318,11 +319,11 @@ impl Work {
         };
         let asked = peer::ask(&self.context, self.server, &request);
         let (attachment, client, slot_count, theirs) = match asked {
-            Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
+            Err(how) | Ok((PeerReply::Refused(how), _)) => return FillOutcome::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => {
-                // Perhaps another server listens there by now, which never will have it.
+                // Another server may have the address by now, and will never have the replica.
                 self.context.forget_address(self.server);
-                return Tried::NotYet(how);
+                return FillOutcome::NotYet(how);
             }
             Ok((
                 PeerReply::Attached {
@@ -344,11 +345,11 @@ impl Work {
                         let theirs = damaged.into_iter().map(LogNumber).collect();
                         (attachment, client, slot_count, theirs)
                     }
-                    Err(how) => return Tried::Failed(how),
+                    Err(how) => return FillOutcome::Failed(how),
                 }
             }
             Ok((other, _)) => {
-                return Tried::Failed(format!("it has answered something else: {other}"));
+                return FillOutcome::Failed(format!("it has answered something else: {other}"));
             }
         };
         let filled = self.fill(&client, slot_count, &theirs).and_then(|damage| {
@@ -360,13 +361,15 @@ impl Work {
                 attachment,
                 damaged: damage.iter().map(|it| it.0).collect(),
             };
-            match peer::ask(&self.context, self.server, &commit).map_err(Tried::Failed)? {
+            match peer::ask(&self.context, self.server, &commit).map_err(FillOutcome::Failed)? {
                 (PeerReply::Committed, _) => Ok(()),
-                (other, _) => Err(Tried::Failed(format!("its copy is not in force: {other}"))),
+                (other, _) => Err(FillOutcome::Failed(format!(
+                    "its copy is not in force: {other}"
+                ))),
             }
         });
         match filled {
-            Ok(()) if !self.shared.is_ended() => Tried::Done,
+            Ok(()) if !self.shared.is_ended() => FillOutcome::Done,
             Ok(()) => {
                 let _ = self.primary.remove_backup(self.id);
                 not_wanted()
@@ -400,35 +403,35 @@ impl Work {
         Ok(Arc::new(client.map_err(failed)?))
     }
 
-    /// What is damaged in it.
+    /// Fills the backup. Returns the damaged segments of its copy.
     fn fill(
         &self,
         client: &Arc<TcpClient>,
         slot_count: u64,
         theirs: &BTreeSet<LogNumber>,
-    ) -> Result<BTreeSet<LogNumber>, Tried> {
+    ) -> Result<BTreeSet<LogNumber>, FillOutcome> {
         *self.shared.client() = Some(Arc::clone(client));
         if self.shared.is_ended() {
             return Err(not_wanted());
         }
         let layout = layout(slot_count);
         let layout = layout.ok_or_else(|| format!("it says that it has {slot_count} buffers"));
-        let ways = BackupWays {
-            log: session(client).map_err(Tried::Failed)?,
-            index: session(client).map_err(Tried::Failed)?,
-            layout: layout.map_err(Tried::Failed)?,
+        let connections = BackupConnections {
+            log: session(client).map_err(FillOutcome::Failed)?,
+            index: session(client).map_err(FillOutcome::Failed)?,
+            layout: layout.map_err(FillOutcome::Failed)?,
         };
         let damage = self.check_own(theirs)?;
-        let filled = self.primary.add_backup(self.id, ways);
+        let filled = self.primary.add_backup(self.id, connections);
         filled.map(|()| damage).map_err(|error| match error {
-            ReplicaError::Engine(error) if error.is_no_room() => Tried::OwnFull(error),
+            ReplicaError::Engine(error) if error.is_out_of_space() => FillOutcome::OwnFull(error),
             ReplicaError::Engine(error) => self.own(&error),
             error => {
                 if let ReplicaError::Mismatch { found, .. } = &error {
                     let of = (self.name.replica, self.server);
                     self.replica.mismatches().note(self.name.region, of, found);
                 }
-                Tried::Failed(error.to_string())
+                FillOutcome::Failed(error.to_string())
             }
         })
     }

@@ -1,5 +1,5 @@
-//! The memory of one backup, and who may write into it: its primary, over a listener of its own
-//! (RS5). When that is closed, its sessions are fenced (F6): no verb of theirs takes effect any
+//! The memory of one backup, which only its primary may write, over a listener of its own. When the
+//! listener is closed, its sessions are fenced (FABRIC-6): none of their verbs takes effect any
 //! more.
 
 use core::ops::Range;
@@ -10,40 +10,40 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_base::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::tcp::{Grant, Rights, Secret, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_replica::Layout;
-use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 
-/// A primary has two sessions, each with a connection, and one for control; one that comes again
-/// may do so before the old ones are gone.
+/// Largest number of connections. A primary has two sessions, each with a connection, and one for
+/// control; it may reconnect before the old ones are gone.
 const CONNECTION_COUNT_MAX: usize = 16;
-/// An idle region's primary says nothing: whether it is there is the control plane's affair, and
-/// when it is not, this is closed. So nobody is hung up on for being silent: ten years.
+/// Idle time after which a connection is closed: ten years, in effect never. The primary of an idle
+/// region sends nothing. The control plane decides whether it is alive, and then this memory is
+/// closed.
 const SILENCE_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// Memory that a primary writes into, as long as this is there.
+/// Memory that a primary writes, as long as this exists.
 pub(super) struct BackupMemory {
-    region: Arc<MappedRegion>,
+    region: Arc<MappedMemory>,
     pub(super) layout: Layout,
     pub(super) port: u16,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The words of a backup, from the first one of its memory on.
+/// Returns the layout of a backup's words, from the start of its memory.
 pub(super) fn layout(slot_count: u64) -> Option<Layout> {
     Layout::new(WordAddr::new(NodeId(0), 0), slot_count)
 }
 
 impl BackupMemory {
-    /// Maps memory, zeroed, and listens on a free port of this host, for who proves to know this
-    /// secret.
+    /// Maps zeroed memory, and listens on a free port of this host, for clients with this secret.
     pub(super) fn open(host: IpAddr, slot_count: u64, secret: Secret) -> Result<Self, String> {
         let layout = layout(slot_count)
             .ok_or_else(|| format!("{slot_count} buffers are too few, or too many"))?;
-        let mapped = MappedRegion::anonymous(layout.word_count() * 8);
+        let mapped = MappedMemory::anonymous(layout.word_count() * 8);
         let region = Arc::new(mapped.map_err(|error| format!("no memory for buffers: {error}"))?);
         let mut options = TcpListenOptions::at(SocketAddr::new(host, 0));
         options.secret = Some(secret);
@@ -67,12 +67,12 @@ impl BackupMemory {
         })
     }
 
-    /// The way of this process to it.
+    /// Returns an endpoint of this process to the memory.
     pub(super) fn near(&self) -> MappedEndpoint {
         MappedEndpoint::new(Arc::clone(&self.region))
     }
 
-    /// F6: nothing of the primary takes effect any more when this returns.
+    /// Fences the primary: none of its verbs takes effect any more when this returns (FABRIC-6).
     pub(super) fn fence(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
@@ -91,14 +91,14 @@ impl Drop for BackupMemory {
     }
 }
 
-/// The sessions of a primary.
+/// Sessions of a primary.
 #[derive(Default)]
 struct Sessions {
     alive: BTreeSet<u64>,
     count: u64,
 }
 
-/// Sessions have so many numbers, which come again with another incarnation.
+/// Number of session numbers; they are reused with another incarnation.
 const SESSION_NUMBER_COUNT: u64 = 1000;
 
 impl SessionService for Sessions {

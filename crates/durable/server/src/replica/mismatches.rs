@@ -1,4 +1,4 @@
-//! Backups that did not write what their primary wrote, until they are repaired (RS12).
+//! Backups that did not write what their primary wrote, until they are repaired.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,39 +9,39 @@ use farleaf_cluster::record::{MismatchReport, PartSum, PrimaryReport};
 use farleaf_lsm::written::WrittenSum;
 use farleaf_replica::Mismatch;
 
-/// What a primary has found of its backups. In memory alone: another primary compares anew, as it
-/// fills its backups.
+/// Mismatches that a primary has found. They are only in memory: another primary compares
+/// everything again when it fills its backups.
 #[derive(Debug, Default)]
 pub(crate) struct Mismatches {
-    known: Mutex<Known>,
+    known: Mutex<KnownMismatches>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// Oldest first.
-    open: Vec<Open>,
+struct KnownMismatches {
+    /// Unrepaired mismatches, oldest first.
+    open: Vec<OpenMismatch>,
     count: u64,
-    /// The backups that are ordered now.
+    /// Backups that are ordered now.
     ordered: BTreeSet<ReplicaNumber>,
-    /// The newest backup that was ever ordered.
+    /// Newest backup that was ever ordered.
     newest: Option<ReplicaNumber>,
 }
 
 /// A mismatch that is not repaired.
 #[derive(Debug)]
-struct Open {
+struct OpenMismatch {
     report: MismatchReport,
     found: Mismatch,
-    /// The newest backup that there was when it was found: a later one takes the place of this one.
+    /// Newest backup when the mismatch was found: a later one replaces the backup of the mismatch.
     newest: Option<ReplicaNumber>,
 }
 
 impl Mismatches {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownMismatches> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These backups are ordered.
+    /// Sets the ordered backups.
     pub(crate) fn note_ordered(&self, backups: impl Iterator<Item = ReplicaNumber>) {
         let known = &mut *self.known();
         known.ordered = backups.collect();
@@ -56,7 +56,7 @@ impl Mismatches {
         found: &Mismatch,
     ) {
         let known = &mut *self.known();
-        let is_known = |open: &Open| open.report.replica == replica && open.found == *found;
+        let is_known = |open: &OpenMismatch| open.report.replica == replica && open.found == *found;
         if known.open.iter().any(is_known) {
             return;
         }
@@ -73,7 +73,7 @@ impl Mismatches {
             backup: part_sum(found.backup),
         };
         known.open.retain(|open| open.report.replica != replica);
-        known.open.push(Open {
+        known.open.push(OpenMismatch {
             report,
             found: *found,
             newest: known.newest.max(Some(replica)),
@@ -83,8 +83,9 @@ impl Mismatches {
         }
     }
 
-    /// Adds to a report what is not repaired. A mismatch is repaired when its backup is in sync, as
-    /// it was filled again; or when all backups are, one that was ordered later among them.
+    /// Adds unrepaired mismatches to a report. A mismatch is repaired when its backup is in sync,
+    /// since it was filled again. It also is when all backups are in sync, including one that was
+    /// ordered later.
     pub(crate) fn report(&self, report: &mut PrimaryReport) {
         let known = &mut *self.known();
         let in_sync: BTreeSet<_> = report.in_sync.iter().copied().collect();
@@ -117,8 +118,8 @@ mod tests {
     use farleaf_lsm::place::LogNumber;
     use farleaf_replica::ComparedPart;
 
-    /// Promise (RS12): a mismatch is reported until its backup is filled again, or all backups are
-    /// in sync, a later one among them; all are counted, each once.
+    /// A mismatch is reported until its backup is filled again, or all backups are in sync,
+    /// including a later one. Each mismatch is counted once.
     #[test]
     fn a_mismatch_is_reported_until_it_is_repaired() {
         let mismatches = Mismatches::default();

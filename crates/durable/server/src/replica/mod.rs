@@ -1,22 +1,21 @@
-//! A replica: what is ordered of it, what it shows, and the thread that has it (RS6).
+//! A replica: its order, its status, and its thread.
 //!
-//! Orders are words on a board; the replica's own thread reads the newest ones and brings them
-//! about, however long that takes, and does the replica's background work in between. Nobody who
-//! gives orders waits, but for two: a stop takes effect at once ([`Served::stop`]), and the end of
-//! a life waits for the thread.
+//! The replica's thread reads its newest order and carries it out, however long that takes, and
+//! does background work in between. Giving an order does not wait, with two exceptions: a stop
+//! takes effect at once ([`ServedRegion::stop`]), and the end of a life waits for the thread.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `actor` | the thread: from orders to what is open |
+//! | `actor` | the thread: turns orders into what is open |
 //! | `primary` | the engine of a primary, and its backups |
-//! | `link` | a backup of a primary: attached, filled, put in force |
-//! | `backup` | a backup: memory into which its primary writes, and the copy in force |
-//! | `damage` | damage that all copies of a region have |
+//! | `link` | a primary's backup: attached, filled, put in force |
+//! | `backup` | a backup: memory that its primary writes, and the copy in force |
+//! | `damage` | corruption that all copies of a region have |
 //! | `mismatches` | backups that did not write what their primary wrote |
-//! | `memory` | that memory, and who may write into it |
-//! | `tail` | when the end of a primary's log is made durable that nobody waits for |
-//! | `verification` | how far its files are verified |
-//! | `split` | a region that is being split off another one |
+//! | `memory` | a backup's memory, and access to it |
+//! | `tail` | schedule of background syncs of a primary's log |
+//! | `verification` | progress of the verification of a replica's files |
+//! | `split` | a region being split off another one |
 
 mod actor;
 mod backup;
@@ -49,9 +48,9 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::log_ends::LogEnd;
 use crate::peer::{PeerReply, PeerRequest};
-use crate::served::{Served, Stripes};
+use crate::served::{ServedRegion, Stripes};
 
-/// What a replica is to be.
+/// Ordered role of a replica.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     Primary {
@@ -64,7 +63,7 @@ pub(crate) enum Role {
     },
 }
 
-/// What is ordered of it.
+/// Order for a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) order: RegionOrder,
@@ -72,7 +71,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The primary of a region, with these backups.
+    /// Creates the order for the primary of a region, with these backups.
     pub(crate) fn primary(order: &RegionOrder, backups: &[BackupOrder], source: Source) -> Self {
         Self {
             order: order.clone(),
@@ -83,7 +82,7 @@ impl Wanted {
         }
     }
 
-    /// A backup of this server's.
+    /// Creates the order for a backup of a primary on this server.
     pub(crate) fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Self {
         Self {
             order: order.clone(),
@@ -92,62 +91,64 @@ impl Wanted {
     }
 }
 
-/// Why its thread is to end.
+/// Reason why the thread is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The life is over: its copy stays.
+    /// The life is over: the copy stays.
     LifeOver,
-    /// As the agent says.
+    /// The agent has closed the replica.
     Closed(Closing),
 }
 
-/// What another server asks, and where the answer goes.
-pub(crate) struct Errand {
+/// Request of another server, with the channel for the reply.
+pub(crate) struct PeerCall {
     pub(crate) request: PeerRequest,
     pub(crate) reply: SyncSender<PeerReply>,
 }
 
-/// The board of orders.
+/// Newest order and pending requests, shared with the thread.
 #[derive(Default)]
-struct Board {
+struct OrderSlot {
     wanted: Option<Wanted>,
     ending: Option<Ending>,
-    errands: VecDeque<Errand>,
-    /// Something else may have changed: a backup was filled, or is lost.
-    is_nudged: bool,
+    peer_calls: VecDeque<PeerCall>,
+    /// Whether something else may have changed: a backup was filled, or is lost.
+    is_woken: bool,
 }
 
-/// What it shows of itself.
+/// Status of a replica, updated by its thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
-    /// The newest epoch that was ordered.
+pub(crate) struct ShownStatus {
+    /// Newest ordered epoch.
     pub(crate) ordered: Option<Epoch>,
-    /// Which epoch it is open at, and as what.
+    /// Epoch at which the replica is open.
     pub(crate) epoch: Option<Epoch>,
     pub(crate) primary: Option<PrimaryReport>,
-    /// RS8: of a primary: another replica has all, so this one can go.
+    /// Whether another replica has everything, so that this primary can give up.
     pub(crate) has_other: bool,
     pub(crate) failure: Option<ReplicaFailure>,
-    /// RS10: it is not yet what was ordered, for want of room.
-    pub(crate) waits_for_room: bool,
-    /// RS8: what is wrong with it, while it goes on, as no other replica is better.
+    /// Whether an order cannot be carried out yet because the disk is full.
+    pub(crate) waits_for_space: bool,
+    /// Description of a problem despite which the replica continues, since no other replica is
+    /// better.
     pub(crate) fault: Option<String>,
     pub(crate) verification: Option<VerificationReport>,
     pub(crate) size_bytes: u64,
     pub(crate) position_bytes: u64,
-    /// Backups of a primary that do not have all yet.
+    /// Number of a primary's backups that are not complete yet.
     pub(crate) filling_count: usize,
-    /// RS9: backups that have all stay.
+    /// Whether complete backups are frozen for a split, so that they stay.
     pub(crate) is_frozen: bool,
 }
 
-/// RS9: how far a replica of a region is that is being split off: its backups leave when they
-/// fail; they do not; it is a region as others are.
+/// Stage of a replica of a region being split off: failed backups are removed.
 const PREPARING: u8 = 0;
+/// Stage of such a replica: complete backups stay, even if they fail.
 const FROZEN: u8 = 1;
-const GOES_ON: u8 = 2;
+/// Stage of an ordinary replica.
+const ORDINARY: u8 = 2;
 
-/// A replica that was opened, as everybody but its own thread sees it.
+/// An open replica, as all threads but its own see it.
 pub(crate) struct Replica {
     pub(crate) table: TableId,
     pub(crate) incarnation: Option<TableIncarnation>,
@@ -155,33 +156,33 @@ pub(crate) struct Replica {
     pub(crate) number: ReplicaNumber,
     context: Arc<Context>,
     guard: LeaseGuard,
-    board: Mutex<Board>,
+    order_slot: Mutex<OrderSlot>,
     changed: Condvar,
-    shown: Mutex<Shown>,
-    served: Mutex<Option<Arc<Served>>>,
+    shown: Mutex<ShownStatus>,
+    served: Mutex<Option<Arc<ServedRegion>>>,
     stripes: Arc<Stripes>,
     damage: Arc<SharedDamage>,
     mismatches: Arc<Mismatches>,
     stage: AtomicU8,
-    /// RS9: what is being split off this one.
+    /// Split of this region in progress.
     split: Mutex<Option<Arc<Split>>>,
-    /// RS13.
+    /// Writer of the log's end.
     log_end: Mutex<LogEnd>,
 }
 
 impl Replica {
-    /// Opens one: its thread begins with this order, or the newest one by then, at that time.
+    /// Opens a replica. Its thread begins with this order, or the newest one at that time.
     pub(crate) fn open(
         context: &Arc<Context>,
         guard: LeaseGuard,
         (wanted, begins_at): (Wanted, Instant),
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let stripes = Arc::default();
-        Self::open_at(context, (guard, stripes), (wanted, GOES_ON, begins_at))
+        Self::open_at(context, (guard, stripes), (wanted, ORDINARY, begins_at))
     }
 
-    /// Opens one of a region that is not there yet (RS9), with the stripes of the one that it is
-    /// split off from.
+    /// Opens a replica of a region that does not exist yet, with the stripes of the region that it
+    /// is split off.
     pub(crate) fn prepare(
         context: &Arc<Context>,
         (guard, stripes): (LeaseGuard, Arc<Stripes>),
@@ -204,7 +205,7 @@ impl Replica {
             number: order.replica,
             context: Arc::clone(context),
             guard,
-            board: Mutex::default(),
+            order_slot: Mutex::default(),
             changed: Condvar::new(),
             shown: Mutex::default(),
             served: Mutex::default(),
@@ -227,41 +228,44 @@ impl Replica {
         Ok((replica, thread))
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn order_slot(&self) -> MutexGuard<'_, OrderSlot> {
+        self.order_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self) -> MutexGuard<'_, Shown> {
+    fn show(&self) -> MutexGuard<'_, ShownStatus> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RS9: its region is there, and this is what the record says of it.
-    pub(crate) fn go_on(&self, wanted: Wanted) {
-        self.stage.store(GOES_ON, Ordering::SeqCst);
+    /// Turns the prepared replica into an ordinary one, with the order of its region's record.
+    pub(crate) fn become_ordinary(&self, wanted: Wanted) {
+        self.stage.store(ORDINARY, Ordering::SeqCst);
         self.order(wanted);
     }
 
-    /// RS9: backups that have all do not leave from now on; [`Shown::is_frozen`] tells when.
+    /// Freezes complete backups, so that they are no longer removed; [`ShownStatus::is_frozen`]
+    /// reports when that is done.
     pub(crate) fn freeze(&self) {
         let exchange = (PREPARING, FROZEN);
-        // One that goes on already has its backups from the record.
+        // An ordinary region already has its backups from the record.
         let _ =
             self.stage
                 .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
-        self.nudge();
+        self.wake();
     }
 
     fn stage(&self) -> u8 {
         self.stage.load(Ordering::SeqCst)
     }
 
-    /// What is being split off it.
+    /// Returns the split of this region in progress.
     pub(crate) fn split(&self) -> MutexGuard<'_, Option<Arc<Split>>> {
         self.split.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it shows now.
-    pub(crate) fn shown(&self) -> Shown {
+    /// Returns the present status.
+    pub(crate) fn shown(&self) -> ShownStatus {
         let mut shown = self.show().clone();
         let served = self.served();
         if let (Some(report), Some(split)) = (&mut shown.primary, &*self.split()) {
@@ -271,11 +275,12 @@ impl Replica {
             Some((failure, true)) if shown.has_other => {
                 shown.failure.get_or_insert_with(|| failure.into());
             }
-            // RS8: what was damaged is there no more.
+            // The damaged data do not exist any more.
             Some((failure, _)) if self.damage.is_collected(failure.segment) => {
                 shown.fault = self.damage.text();
             }
-            // While nobody else has all, or what this one lacks, what can be read is served.
+            // While no other replica has everything, or the data that this one lacks, all readable
+            // data are served.
             Some((failure, _)) => shown.fault = Some(failure.how),
             None => shown.fault = self.damage.text(),
         }
@@ -286,31 +291,31 @@ impl Replica {
         self.log_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RS13: writes the end of its log to its disk, without a sync, if that is due. The bytes of a
-    /// primary's log go through `buffer`.
+    /// Writes the end of the log to the disk, without a sync, if that is due. Bytes of a primary's
+    /// log pass through `buffer`.
     pub(crate) fn write_log_end(&self, buffer: &mut Vec<u8>) {
         let served = self.served();
         if let Err(error) = self.log_end().write(served.as_deref(), buffer) {
-            // Its own thread meets it, too, or writes what this one could not.
+            // The replica's own thread gets the same error, or succeeds in writing.
             tracing::debug!(%error, "the end of a log of {} was not written", self.region);
-            if !error.is_no_room() {
-                self.nudge();
+            if !error.is_out_of_space() {
+                self.wake();
             }
         }
     }
 
-    /// RS10: whether it is not yet what was ordered, for want of room.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.show().waits_for_room
+    /// Returns whether an order cannot be carried out yet because the disk is full.
+    pub(crate) fn waits_for_space(&self) -> bool {
+        self.show().waits_for_space
     }
 
-    /// The region as clients see it, if it is primary.
-    pub(crate) fn served(&self) -> Option<Arc<Served>> {
+    /// Returns the region as clients see it, if this is its primary.
+    pub(crate) fn served(&self) -> Option<Arc<ServedRegion>> {
         let served = self.served.lock();
         served.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_served(&self, served: Option<Arc<Served>>) {
+    fn set_served(&self, served: Option<Arc<ServedRegion>>) {
         let mut current = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = current.take() {
             before.stop();
@@ -318,47 +323,54 @@ impl Replica {
         *current = served;
     }
 
-    /// From now on this is what it is to be. A primary stops at once if it is to be something
-    /// else, or at another epoch.
+    /// Gives a new order. A primary stops at once if its role or epoch changes.
     pub(crate) fn order(&self, wanted: Wanted) {
-        let is_same_primary = |served: &Arc<Served>| {
+        let is_same_primary = |served: &Arc<ServedRegion>| {
             served.epoch() == wanted.order.epoch && matches!(wanted.role, Role::Primary { .. })
         };
         if let Some(served) = self.served().filter(|served| !is_same_primary(served)) {
             served.stop();
-            // RP13: its thread may wait for a backup that hangs, and is to read this.
-            served.primary.stop();
+            // The thread may wait for a backup that hangs, and must read this order
+            // (REPLICATION-13). The same order may be repeated while the thread continues at this
+            // epoch, or has just done so.
+            let before = match wanted.role {
+                Role::Primary { .. } => wanted.order.epoch.0,
+                Role::Backup { .. } => wanted.order.epoch.0 + 1,
+            };
+            served.primary.stop(farleaf_replica::Epoch(before));
         }
         self.show().ordered = Some(wanted.order.epoch);
-        self.board().wanted = Some(wanted);
+        self.order_slot().wanted = Some(wanted);
         self.changed.notify_all();
     }
 
-    /// RH4: a primary acknowledges nothing more at this epoch. Waits a little for what has begun.
+    /// Stops a primary: it acknowledges nothing more at this epoch. Waits a short time for
+    /// operations in progress.
     pub(crate) fn stop(&self) {
         if let Some(served) = self.served() {
             served.drain();
         }
     }
 
-    /// Begins to stop: what has begun is acknowledged still, and nothing else begins.
+    /// Begins to stop: operations in progress are still acknowledged, and no others begin.
     pub(crate) fn begin_stop(&self) {
         if let Some(served) = self.served() {
             served.begin_stop();
         }
     }
 
-    /// Whether anything that has begun is not over.
-    pub(crate) fn is_at_work(&self) -> bool {
-        self.served().is_some_and(|served| served.is_at_work())
+    /// Returns whether operations are in progress.
+    pub(crate) fn has_running_operations(&self) -> bool {
+        self.served()
+            .is_some_and(|served| served.has_running_operations())
     }
 
-    /// RS8: what is damaged in all copies.
+    /// Returns the damage that all copies have.
     pub(crate) fn damage(&self) -> &Arc<SharedDamage> {
         &self.damage
     }
 
-    /// RS12: backups that did not write what this primary wrote.
+    /// Returns the mismatches of this primary's backups.
     fn mismatches(&self) -> &Arc<Mismatches> {
         &self.mismatches
     }
@@ -367,27 +379,30 @@ impl Replica {
         Arc::clone(&self.stripes)
     }
 
-    /// Its thread ends, soon; nothing more is acknowledged from now on, and nobody of it waits for
-    /// a backup (RP13).
+    /// Ends the thread soon. Nothing more is acknowledged from now on, and no thread waits for a
+    /// backup any more (REPLICATION-13).
     pub(crate) fn end(&self, ending: Ending) {
         if let Some(served) = self.served() {
             served.stop();
-            served.primary.stop();
+            served.primary.stop(farleaf_replica::Epoch(u64::MAX));
         }
-        self.board().ending = Some(ending);
+        self.order_slot().ending = Some(ending);
         self.changed.notify_all();
     }
 
-    /// Has its thread look again.
-    pub(crate) fn nudge(&self) {
-        self.board().is_nudged = true;
+    /// Wakes the thread up.
+    pub(crate) fn wake(&self) {
+        self.order_slot().is_woken = true;
         self.changed.notify_all();
     }
 
-    /// Another server's request, answered by its thread; none in that time: it is busy.
+    /// Passes another server's request to the thread and returns its reply. If the thread is busy
+    /// for longer than `timeout`, the reply asks to retry.
     pub(crate) fn answer(&self, request: PeerRequest, timeout: Duration) -> PeerReply {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.board().errands.push_back(Errand { request, reply });
+        self.order_slot()
+            .peer_calls
+            .push_back(PeerCall { request, reply });
         self.changed.notify_all();
         let answer = answer.recv_timeout(timeout);
         answer.unwrap_or_else(|_| PeerReply::NotYet("the replica is busy".to_owned()))

@@ -1,4 +1,4 @@
-//! A primary: its engine, what it is ordered to have as backups, and whether it is open (RS4).
+//! A primary: its engine, its ordered backups, and the condition for opening it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,67 +9,67 @@ use farleaf_cluster::agent::host::{BackupOrder, RegionOrder};
 use farleaf_cluster::ids::ReplicaNumber;
 use farleaf_cluster::record::{PrimaryReport, VerificationReport};
 use farleaf_fabric::tcp::TcpEndpoint;
-use farleaf_lsm::engine::Worked;
+use farleaf_lsm::engine::WorkDone;
 use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::{Durability, LsmError};
-use farleaf_replica::{Primary, PrimaryWorked, ReplicaError};
+use farleaf_replica::{Primary, PrimaryWorkDone, ReplicaError};
 
-use super::backup::{Opened, epoch_of};
-use super::link::{Link, Stage};
+use super::backup::{OpenedCopy, epoch_of};
+use super::link::{Link, LinkStage};
 use super::mismatches::Mismatches;
 use super::tail::LogTail;
 use super::verification::Verification;
-use super::{GOES_ON, Replica};
+use super::{ORDINARY, Replica};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::ReplicaName;
-use crate::place::{Note, ReplicaPlace};
-use crate::served::Served;
+use crate::place::{ReplicaNote, ReplicaStore};
+use crate::served::ServedRegion;
 
-/// For how long operations that are under way may keep an engine open that is to be closed.
+/// Time for which operations in progress may keep an engine open that is to be closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// RS10: how often a primary whose disk is full looks whether there is room.
-const ROOM_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval at which a primary on a full disk checks for space.
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How far backups are.
-type Stages = BTreeMap<ReplicaNumber, Stage>;
+/// Progress of the backups.
+type LinkStages = BTreeMap<ReplicaNumber, LinkStage>;
 
 /// A replica that is primary.
 pub(super) struct PrimaryReplica {
-    place: ReplicaPlace,
-    pub(super) note: Note,
+    place: ReplicaStore,
+    pub(super) note: ReplicaNote,
     primary: Primary<TcpEndpoint>,
-    served: Arc<Served>,
+    served: Arc<ServedRegion>,
     links: BTreeMap<ReplicaNumber, Link>,
     mismatches: Arc<Mismatches>,
-    /// RS4: nobody is served before these have all.
+    /// Backups that must be complete before anything is served.
     needed: BTreeSet<ReplicaNumber>,
-    /// Of them, those that were lost before: nothing is brought to them (CP13).
+    /// Needed backups that were lost before: nothing is sent to them (CONTROL-13).
     lost: BTreeSet<ReplicaNumber>,
-    /// Threads of links that have ended: they have the engine until they see that.
+    /// Threads of ended links, which hold the engine until they notice.
     ending: Vec<JoinHandle<()>>,
-    /// CP18: how far its log went when it was opened, if it may have lost what others have.
+    /// End of its log when it was opened, if it may lack what others have (CONTROL-18).
     reach: Option<LogPosition>,
-    /// RS10: when it was last looked whether a disk that is full has room.
-    looked_at: Instant,
-    /// RS11.
+    /// Time of the last check of a full disk for space.
+    checked_at: Instant,
+    /// Schedule of background syncs.
     tail: LogTail,
-    /// What is durable, and the manifest does not say so (VL6).
-    unsaid: LogTail,
-    /// RS8: background work has failed, so it rests: what it has begun it begins anew.
+    /// Schedule of recording the durable end in the manifest.
+    unrecorded: LogTail,
+    /// Whether background work has failed, so that it pauses: it would repeat the same work.
     has_failed: bool,
     verification: Verification,
 }
 
 impl PrimaryReplica {
     pub(super) fn new(
-        place: ReplicaPlace,
-        opened: Opened,
+        place: ReplicaStore,
+        opened: OpenedCopy,
         (replica, context): (&Arc<Replica>, &Arc<Context>),
         order: &RegionOrder,
     ) -> Self {
-        let Opened {
+        let OpenedCopy {
             engine,
             note,
             reach,
@@ -78,7 +78,7 @@ impl PrimaryReplica {
         let primary = Primary::new(engine, epoch, context.options.replication);
         let of = (replica.guard.clone(), replica.stripes(), context.server);
         let damage = Arc::clone(replica.damage());
-        let served = Served::new(order.clone(), primary.clone(), of, damage);
+        let served = ServedRegion::new(order.clone(), primary.clone(), of, damage);
         Self {
             place,
             note,
@@ -90,19 +90,19 @@ impl PrimaryReplica {
             lost: BTreeSet::new(),
             ending: Vec::new(),
             reach,
-            looked_at: Instant::now(),
+            checked_at: Instant::now(),
             tail: LogTail::to_sync(),
-            unsaid: LogTail::to_say(),
+            unrecorded: LogTail::to_record(),
             has_failed: false,
             verification: Verification::new(note.is_verified),
         }
     }
 
-    pub(super) fn served(&self) -> &Arc<Served> {
+    pub(super) fn served(&self) -> &Arc<ServedRegion> {
         &self.served
     }
 
-    /// RS4: these are its backups from now on.
+    /// Sets its backups.
     pub(super) fn set_backups(
         &mut self,
         (replica, context): (&Arc<Replica>, &Arc<Context>),
@@ -128,15 +128,15 @@ impl PrimaryReplica {
                     primary: context.server,
                 };
                 let of = (backup.server, name);
-                let standing = (backup.in_sync, self.reach);
-                Link::start((replica, context), &self.primary, of, standing)
+                let serving_state = (backup.in_sync, self.reach);
+                Link::start((replica, context), &self.primary, of, serving_state)
             });
         }
         self.open_if_due(replica, &self.stages());
     }
 
-    /// How far its backups are.
-    fn stages(&self) -> Stages {
+    /// Returns the progress of its backups.
+    fn stages(&self) -> LinkStages {
         let backups = self.primary.status().backups;
         for backup in &backups {
             let number = ReplicaNumber(backup.backup.0);
@@ -152,13 +152,14 @@ impl PrimaryReplica {
             .collect()
     }
 
-    /// RS6: goes on without some of them.
-    fn remove_links(&mut self, is_gone: impl Fn(ReplicaNumber, &Stage) -> bool) {
+    /// Continues without some backups.
+    fn remove_links(&mut self, is_gone: impl Fn(ReplicaNumber, &LinkStage) -> bool) {
         let stages = self.stages();
         let mut staying = stages.iter().filter(|it| !is_gone(*it.0, it.1));
-        // RS2: before the last one goes, so that nobody acknowledges what is here alone.
-        if !staying.any(|(_, stage)| *stage == Stage::InSync) {
-            self.go_on_alone();
+        // Before the last complete backup is removed, so that nothing is acknowledged that is only
+        // in memory here.
+        if !staying.any(|(_, stage)| *stage == LinkStage::InSync) {
+            self.continue_alone();
         }
         for (number, stage) in stages {
             if is_gone(number, &stage)
@@ -170,9 +171,9 @@ impl PrimaryReplica {
         }
     }
 
-    /// RS2: without a backup that has all, what was acknowledged is in this memory alone; it is on
-    /// the disk before this goes on, and so is all that is acknowledged later.
-    fn go_on_alone(&self) {
+    /// Continues without a complete backup. Acknowledged writes are then only in this memory. So
+    /// everything is put on the disk first, and later writes before they are acknowledged.
+    fn continue_alone(&self) {
         if self.served.is_alone() {
             return;
         }
@@ -182,12 +183,12 @@ impl PrimaryReplica {
         }
     }
 
-    /// RS9: as long as nobody has been told which backups have all, one that fails leaves.
+    /// Removes failed backups, as long as complete ones were not reported for a split.
     pub(super) fn prune(&mut self) {
-        self.remove_links(|_, stage| matches!(stage, Stage::Failed(_)));
+        self.remove_links(|_, stage| matches!(stage, LinkStage::Failed(_)));
     }
 
-    /// RS7: goes on as primary at a later epoch, or of another range, with the same engine and the
+    /// Continues as primary at a later epoch, or with another range, with the same engine and the
     /// same backups.
     pub(super) fn raise(
         &mut self,
@@ -195,10 +196,10 @@ impl PrimaryReplica {
         order: &RegionOrder,
     ) -> Result<(), ServerError> {
         let epoch = order.epoch;
-        // Those that are being filled are filled for an epoch that is over.
-        self.remove_links(|_, stage| *stage == Stage::Filling);
-        // RH5.
-        let note = Note { epoch, ..self.note };
+        // Backups being filled are filled for an epoch that is over.
+        self.remove_links(|_, stage| *stage == LinkStage::Filling);
+        // Nothing is acknowledged at the new epoch before the note names it.
+        let note = ReplicaNote { epoch, ..self.note };
         self.note = self.place.put_in_force(&note)?;
         self.primary.raise(epoch_of(epoch))?;
         let of = (
@@ -207,18 +208,18 @@ impl PrimaryReplica {
             replica.context.server,
         );
         let damage = Arc::clone(replica.damage());
-        let served = Served::new(order.clone(), self.primary.clone(), of, damage);
-        // RS2: of what was acknowledged before, nothing has come to the disk by this.
+        let served = ServedRegion::new(order.clone(), self.primary.clone(), of, damage);
+        // A new epoch does not put writes acknowledged before on the disk.
         served.set_alone(self.served.is_alone());
         self.served = Arc::new(served);
         Ok(())
     }
 
-    fn open_if_due(&self, replica: &Replica, stages: &Stages) {
-        if replica.stage() != GOES_ON {
+    fn open_if_due(&self, replica: &Replica, stages: &LinkStages) {
+        if replica.stage() != ORDINARY {
             return;
         }
-        let is_there = |number| stages.get(number) == Some(&Stage::InSync);
+        let is_there = |number| stages.get(number) == Some(&LinkStage::InSync);
         if self.needed.iter().all(is_there) {
             if !self.needed.is_empty() {
                 self.served.set_alone(false);
@@ -227,8 +228,8 @@ impl PrimaryReplica {
         }
     }
 
-    /// What it says of its backups, and how many do not have all yet; and opens it, when those that
-    /// are needed have.
+    /// Returns its report about backups, and the number of incomplete ones. Opens the region when
+    /// all needed backups are complete.
     pub(super) fn report(&self, replica: &Replica) -> (PrimaryReport, usize) {
         let stages = self.stages();
         self.open_if_due(replica, &stages);
@@ -236,12 +237,12 @@ impl PrimaryReplica {
         let mut filling_count = 0;
         for (number, stage) in stages {
             match stage {
-                Stage::InSync => report.in_sync.push(number),
-                Stage::Failed(_) => report.failed.push(number),
-                Stage::Filling => filling_count += 1,
+                LinkStage::InSync => report.in_sync.push(number),
+                LinkStage::Failed(_) => report.failed.push(number),
+                LinkStage::Filling => filling_count += 1,
             }
         }
-        // RS2. One that has been lost, and is a member still, keeps writes waiting.
+        // A lost backup that is still a member keeps writes waiting.
         if !report.in_sync.is_empty() {
             self.served.set_alone(false);
         }
@@ -249,37 +250,38 @@ impl PrimaryReplica {
         (report, filling_count)
     }
 
-    /// RS8: whether another replica has all: one in sync; or, before this one is open, one that the
-    /// record says to be, as nothing was acknowledged that its old copy lacks (RS7).
+    /// Returns whether another replica has everything: one in sync, or, before this one is open,
+    /// one that the record lists as such. Nothing was acknowledged that the old copy of that one
+    /// lacks.
     pub(super) fn has_other(&self, report: &PrimaryReport) -> bool {
         let is_opening = !self.served.has_opened();
         let mut living = self.needed.difference(&self.lost);
         !report.in_sync.is_empty() || (is_opening && living.next().is_some())
     }
 
-    /// A step of what there is to do; false: there is nothing, or it cannot be done now. RS8:
-    /// whoever can be read is closed when another one has all, and not before.
+    /// Does a step of the pending work; returns false if there is none, or it cannot be done now.
+    /// After corruption, the primary continues until another replica has everything.
     pub(super) fn maintain(&mut self) -> bool {
-        // CP18: until it is known that nobody has more, its copy stays as it was found: how far it
-        // went cannot be told any more when it was flushed.
+        // Until it is known that no copy has more, its copy stays as found: after a flush
+        // the end of its log would be unknown (CONTROL-18).
         if self.reach.is_some() && !self.served.has_opened() {
             return false;
         }
-        let is_full = self.served.no_room().is_some();
-        if (is_full || self.has_failed) && self.looked_at.elapsed() < ROOM_INTERVAL {
+        let is_full = self.served.out_of_space().is_some();
+        if (is_full || self.has_failed) && self.checked_at.elapsed() < SPACE_CHECK_INTERVAL {
             return false;
         }
-        self.looked_at = Instant::now();
+        self.checked_at = Instant::now();
         if is_full && let Err(error) = self.primary.engine().sync() {
             self.served.note_engine(&error);
             return false;
         }
         if !is_full {
             self.sync_tail();
-            self.say_tail();
+            self.record_tail();
         }
         let worked = match self.primary.maintain() {
-            Ok(worked) => worked != PrimaryWorked::Engine(Worked::Nothing),
+            Ok(worked) => worked != PrimaryWorkDone::Engine(WorkDone::Nothing),
             Err(error) if waits(&error) => false,
             Err(error) => {
                 self.served.note(&error);
@@ -289,12 +291,12 @@ impl PrimaryReplica {
         };
         self.has_failed = false;
         if is_full {
-            self.served.note_room();
+            self.served.note_space();
         }
         worked
     }
 
-    /// RS11: has all disks have what was written a second ago.
+    /// Syncs the log on all disks when its schedule is due.
     fn sync_tail(&mut self) {
         let primary = &self.primary;
         let due = self.tail.due(Instant::now(), || primary.unsynced_to());
@@ -310,17 +312,18 @@ impl PrimaryReplica {
         self.tail.note_synced(since.elapsed());
     }
 
-    /// RS11: has the manifest say how far the log is durable when nothing has been synced for a
-    /// while.
-    fn say_tail(&mut self) {
+    /// Records the durable end of the log in the manifest when nothing was synced for a while.
+    fn record_tail(&mut self) {
         let engine = self.primary.engine();
-        let due = self.unsaid.due(Instant::now(), || engine.unsaid_to());
+        let due = self
+            .unrecorded
+            .due(Instant::now(), || engine.unrecorded_end());
         if due.is_none() {
             return;
         }
-        match engine.say_synced() {
-            // Nothing that is written needs it. It is tried again.
-            Err(error) if error.is_no_room() => {
+        match engine.record_durable_end() {
+            // Recovery does not need the edit; it is retried.
+            Err(error) if error.is_out_of_space() => {
                 tracing::debug!(%error, "no room to say how far a log is durable");
             }
             Err(error) => drop(self.served.note_engine(&error)),
@@ -328,14 +331,14 @@ impl PrimaryReplica {
         }
     }
 
-    /// RS10: whether what it has cannot be put on its disk, as that is full.
-    pub(super) fn finds_no_room(&self) -> bool {
+    /// Returns whether its data cannot be written because the disk is full.
+    pub(super) fn lacks_space(&self) -> bool {
         let synced = self.primary.engine().sync();
-        synced.is_err_and(|error| error.is_no_room())
+        synced.is_err_and(|error| error.is_out_of_space())
     }
 
-    /// RS8, RS14: reads a part of the disk, and compares it with the backups'. `Err`: what is here
-    /// is damaged.
+    /// Reads a part of the disk, and compares it with the backups'. Returns `Err` if the own data
+    /// are damaged.
     pub(super) fn scrub(&mut self) -> Result<(), ReplicaError> {
         let stepped = self.primary.scrub_step();
         if self.verification.note_step(stepped.as_ref().copied()) {
@@ -344,16 +347,16 @@ impl PrimaryReplica {
         stepped.map(drop)
     }
 
-    /// RS14: whether its copy is to be verified now: an older version has written it, and nobody
-    /// has read all of it since. Not before it is open: what its backups lack comes first.
+    /// Returns whether its copy is to be verified now: an older version has written it, and it was
+    /// not read completely since. Not before the region is open: filling backups comes first.
     pub(super) fn verifies_first(&self) -> bool {
         self.verification.is_first() && self.served.has_opened()
     }
 
-    /// RS14: has the note say that the copy was verified. Nothing is wrong if it does not: the next
-    /// process verifies it once more.
+    /// Records in the note that the copy is verified. If that fails, the next process verifies it
+    /// once more.
     fn note_verified(&mut self) {
-        let note = Note {
+        let note = ReplicaNote {
             is_verified: true,
             ..self.note
         };
@@ -363,7 +366,7 @@ impl PrimaryReplica {
         }
     }
 
-    /// RS14: how far its files are verified.
+    /// Returns the progress of the verification of its files.
     pub(super) fn verification(&mut self) -> VerificationReport {
         self.verification.report(self.primary.status().scrub)
     }
@@ -372,32 +375,32 @@ impl PrimaryReplica {
         self.primary.log_end().0
     }
 
-    /// How much it has on its disk.
+    /// Returns the size of its data on the disk, in bytes.
     pub(super) fn size_bytes(&self) -> u64 {
         let counts = self.primary.engine().counts();
         let segments = u64::from(counts.log_segment_count) + u64::from(counts.tree_segment_count);
         segments * farleaf_lsm::place::SEGMENT_SIZE_BYTES
     }
 
-    /// Closes it: everything that it has is durable, and the directory is unlocked. Nothing is
-    /// acknowledged any more.
+    /// Closes it: all data are durable, the directory is unlocked, and nothing is acknowledged any
+    /// more.
     pub(super) fn close(self, replica: &Replica) -> Result<(), ServerError> {
         self.served.stop();
         replica.set_served(None);
         let mut ending = self.ending;
         ending.extend(self.links.into_values().filter_map(Link::end));
-        // What is not durable is lost with this.
+        // Data that are not durable would be lost here.
         let engine = self.primary.engine();
         let synced = engine.sync();
         if synced.is_ok()
-            && let Err(error) = engine.say_synced()
+            && let Err(error) = engine.record_durable_end()
         {
-            // All is durable without it (VL6).
+            // Recovery finds all durable data without it.
             tracing::warn!(%error, "its manifest does not say how far a log is durable");
         }
         drop(self.primary);
         let since = Instant::now();
-        // Each has the engine, and so its directory, as long as it is there.
+        // Each of them holds the engine, and so its directory.
         let is_held = || {
             let at_work = ending.iter().any(|thread| !thread.is_finished());
             at_work || Arc::strong_count(&self.served) > 1
@@ -409,7 +412,8 @@ impl PrimaryReplica {
     }
 }
 
-/// RP6, RP13: writes wait for a backup, and so does background work; or another epoch is to come.
+/// Returns whether an error only means waiting: writes and background work wait for a backup, or
+/// another epoch is to come (REPLICATION-6, REPLICATION-13).
 const fn waits(error: &ReplicaError) -> bool {
     matches!(
         error,

@@ -1,5 +1,6 @@
-//! A region that is being split off another one (RS9): its engine is filled here, and its backups
-//! from it, while the other region is served; all writes go to both.
+//! A region being split off another one. Its engine is filled here, and its backups from it, while
+//! the other region is served; all writes go to both (docs/explanation/persistent-tables.md,
+//! *Splits*).
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,32 +18,32 @@ use super::Replica;
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
-use crate::served::{Served, SplitTarget, Standing};
+use crate::served::{ServedRegion, ServingState, SplitTarget};
 
-/// A split that could not be prepared is begun again so long later.
-const AGAIN_AFTER: Duration = Duration::from_secs(3);
+/// Time after which a failed split is started again.
+const RETRY_AFTER: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_millis(5);
-/// For how long the new region is waited for; longer than its backups may take to fail.
+/// Time to wait for the new region to open; longer than its backups may take to fail.
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A split that is being prepared, or is.
+/// A split that is being prepared, or is prepared.
 pub(crate) struct Split {
     pub(crate) child: RegionId,
     at: Key,
-    /// At which it was ordered.
+    /// Epoch of the order.
     epoch: Epoch,
-    /// The new region's replica here, which nobody is served by yet.
+    /// The new region's replica here, which serves nothing yet.
     replica: Arc<Replica>,
     backups: Vec<BackupOrder>,
     is_over: AtomicBool,
     prepared: Mutex<Option<Vec<ReplicaNumber>>>,
-    /// When it could not be prepared: it is begun again a while later.
+    /// Time of the failure; the split is started again later.
     failed_at: Mutex<Option<Instant>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Split {
-    /// Begins to prepare it: of the region that is served, from a key on.
+    /// Begins to prepare a split of the served region, from a key on.
     pub(crate) fn start(
         (parent, context): (&Arc<Replica>, &Arc<Context>),
         (child, at, epoch): (RegionId, Key, Epoch),
@@ -79,14 +80,15 @@ impl Split {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The backups that have it, once it is prepared: those, and no others, from then on.
+    /// Returns the backups that have the new region, once it is prepared; from then on these do not
+    /// change.
     pub(crate) fn prepared(&self) -> Option<Vec<ReplicaNumber>> {
         let prepared = self.prepared.lock();
         prepared.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells the servers of backups that it never came into being. What cannot be reached keeps it
-    /// until its life ends.
+    /// Reports to the servers of backups that the region was never created. A server that cannot be
+    /// reached keeps its replica until its life ends.
     pub(crate) fn abandon(&self, context: &Context, parent: RegionId) {
         self.end();
         for backup in &self.backups {
@@ -106,27 +108,27 @@ impl Split {
         }
     }
 
-    /// Whether it could not be prepared, a while ago, and where it is to be.
-    pub(crate) fn is_to_be_begun_again(&self) -> bool {
+    /// Returns whether the split failed some time ago, and is to be started again.
+    pub(crate) fn is_retry_due(&self) -> bool {
         let failed_at = self
             .failed_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let is_wanted = !self.is_over.load(Ordering::Acquire);
-        is_wanted && failed_at.is_some_and(|at| at.elapsed() > AGAIN_AFTER)
+        is_wanted && failed_at.is_some_and(|at| at.elapsed() > RETRY_AFTER)
     }
 
-    /// From which key on.
+    /// Returns the first key of the new region.
     pub(crate) fn at(&self) -> &Key {
         &self.at
     }
 
-    /// It is not wanted any more, or is a region of its own: its thread ends soon.
+    /// Ends the thread soon: the split is no longer ordered, or the region is an ordinary one.
     pub(crate) fn give_up(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// The same, and waits for it.
+    /// Ends the thread and waits for it.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread().take()
@@ -136,18 +138,18 @@ impl Split {
         }
     }
 
-    fn check(&self, parent: &Served) -> Result<(), String> {
-        if self.is_over.load(Ordering::Acquire) || parent.standing() == Standing::Stopped {
+    fn check(&self, parent: &ServedRegion) -> Result<(), String> {
+        if self.is_over.load(Ordering::Acquire) || parent.serving_state() == ServingState::Stopped {
             return Err("it is not wanted any more".to_owned());
         }
         Ok(())
     }
 
-    /// The region that is split, when it is open at the epoch at which that was ordered.
-    fn wait_parent(&self, parent: &Replica) -> Result<Arc<Served>, String> {
+    /// Waits until the region to split is open at the epoch of the order.
+    fn wait_parent(&self, parent: &Replica) -> Result<Arc<ServedRegion>, String> {
         while !self.is_over.load(Ordering::Acquire) {
             let served = parent.served().filter(|it| it.epoch() == self.epoch);
-            if let Some(served) = served.filter(|it| it.standing() == Standing::Open) {
+            if let Some(served) = served.filter(|it| it.serving_state() == ServingState::Open) {
                 return Ok(served);
             }
             thread::sleep(REST);
@@ -170,8 +172,8 @@ impl Split {
         done
     }
 
-    /// Has the servers of the parent's backups open the child's, all at once.
-    fn prepare_backups(&self, parent: &Served, context: &Context) {
+    /// Makes the servers of the region's backups open the new region's, in parallel.
+    fn prepare_backups(&self, parent: &ServedRegion, context: &Context) {
         thread::scope(|scope| {
             for backup in &self.backups {
                 let of = ReplicaName {
@@ -193,14 +195,14 @@ impl Split {
                         Ok((other, _)) => other.to_string(),
                         Err(how) => how,
                     };
-                    // It will not be filled, and the region begins without it.
+                    // The backup will not be filled, and the region begins without it.
                     tracing::warn!("{server} does not prepare a split: {how}");
                 });
             }
         });
     }
 
-    fn wait_opened(&self, parent: &Served) -> Result<Arc<Served>, String> {
+    fn wait_opened(&self, parent: &ServedRegion) -> Result<Arc<ServedRegion>, String> {
         let since = Instant::now();
         loop {
             self.check(parent)?;
@@ -218,9 +220,9 @@ impl Split {
         }
     }
 
-    /// Copies what there was before writes went to both. A key that has been written since is
-    /// copied as it is then: under its stripe, so the two never differ in their order.
-    fn fill(&self, parent: &Served, child: &Served) -> Result<(), String> {
+    /// Copies the keys of a snapshot from before writes went to both. Each key is copied with its
+    /// newest value, under its stripe, so writes of a key have the same order in both regions.
+    fn fill(&self, parent: &ServedRegion, child: &ServedRegion) -> Result<(), String> {
         let text = |error: farleaf_lsm::LsmError| error.to_string();
         let engine = parent.primary.engine();
         let snapshot = engine.snapshot();
@@ -239,7 +241,8 @@ impl Split {
             appended.map_err(|error| error.to_string())?;
         }
         self.wait_backups(parent)?;
-        // RH6. A backup that is lost leaves, and then this goes on without it.
+        // Durable writes must be on every member's disk. A lost backup is removed, and then this
+        // continues without it.
         let end = child.primary.log_end();
         while let Err(error) = child.primary.wait_for(end, Durability::Sync) {
             self.check(parent)?;
@@ -252,7 +255,7 @@ impl Split {
     }
 
     /// Waits until each backup has everything, or has failed.
-    fn wait_backups(&self, parent: &Served) -> Result<(), String> {
+    fn wait_backups(&self, parent: &ServedRegion) -> Result<(), String> {
         loop {
             self.check(parent)?;
             let shown = self.replica.shown();
@@ -266,8 +269,8 @@ impl Split {
         }
     }
 
-    /// RS9: from now on the backups that have everything are needed, whatever becomes of them.
-    fn freeze(&self, parent: &Served) -> Result<Vec<ReplicaNumber>, String> {
+    /// Freezes the complete backups: they are needed from now on, even if they fail.
+    fn freeze(&self, parent: &ServedRegion) -> Result<Vec<ReplicaNumber>, String> {
         self.replica.freeze();
         loop {
             self.check(parent)?;

@@ -1,86 +1,89 @@
-//! RS11: when the end of a log is made durable for which nobody waits.
+//! Schedule of background syncs of a log's end (docs/explanation/persistent-tables.md, *Background
+//! syncs of the log*).
 
 use std::time::{Duration, Instant};
 
 use farleaf_lsm::place::{LogPosition, SEGMENT_SIZE_BYTES};
 
-/// After the last write; and after the last sync, if the manifest is to say what is durable: syncs
-/// of a region to which somebody writes all the time are closer together than that.
+/// Time without writes after which the log is synced.
 const IDLE_TIME: Duration = Duration::from_secs(1);
-const SAY_IDLE_TIME: Duration = Duration::from_secs(2);
-/// After the first write that is not durable: at the least, and at the most.
+/// Time without syncs after which the manifest records the durable end. Syncs of a region with
+/// constant writes are usually less than that apart.
+const RECORD_IDLE_TIME: Duration = Duration::from_secs(2);
+/// Shortest and longest time after the first unsynced write until a sync.
 const BUSY_TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
-/// A sync is begun again after so many times as long as the last one took: where many regions share
-/// a disk that syncs slowly, they sync less often, and leave it time for all else.
-const REST_FACTOR: u32 = 20;
-/// How often it is looked at.
+/// Multiple of the last sync's duration after which the next one begins. If many regions share a
+/// slow disk, they sync less often, and leave it time for other work.
+const SYNC_PAUSE_FACTOR: u32 = 20;
+/// Interval of checks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// When something is due while more and more comes.
+/// Time at which something is due while more data arrive.
 #[derive(Debug)]
-enum Pace {
-    /// After so long from the first of it on.
+enum SyncPace {
+    /// This time after the first unsynced write.
     Time(Duration),
-    /// After the longest time, and not where a segment has come meanwhile: somebody else sees to
-    /// that.
+    /// The longest time, and only if less than a segment was written meanwhile: more is recorded
+    /// elsewhere.
     Slow,
 }
 
-/// What has been seen of a log's end.
+/// State of a log's end at the last checks.
 #[derive(Debug)]
 pub(super) struct LogTail {
-    pace: Pace,
-    looked_at: Option<Instant>,
+    pace: SyncPace,
+    checked_at: Option<Instant>,
     seen: Option<Unsynced>,
 }
 
-/// What is not durable.
+/// The part that is not durable.
 #[derive(Debug)]
 struct Unsynced {
-    /// Where the log ended when this was found, and when that was.
+    /// End of the log, and time, when it was found.
     from: LogPosition,
     since: Instant,
-    /// Where it ended when it was last looked at, and since when it has not grown.
+    /// End of the log at the last check, and the time since which it has not grown.
     end: LogPosition,
     idle_since: Instant,
 }
 
 impl LogTail {
-    /// Of what is to be synced.
+    /// Creates the schedule of syncs.
     pub(super) const fn to_sync() -> Self {
-        Self::with(Pace::Time(BUSY_TIME.0))
+        Self::with(SyncPace::Time(BUSY_TIME.0))
     }
 
-    /// Of what is synced, and the manifest is to say so (VL6).
-    pub(super) const fn to_say() -> Self {
-        Self::with(Pace::Slow)
+    /// Creates the schedule of recording synced positions in the manifest.
+    pub(super) const fn to_record() -> Self {
+        Self::with(SyncPace::Slow)
     }
 
-    const fn with(pace: Pace) -> Self {
+    const fn with(pace: SyncPace) -> Self {
         Self {
             pace,
-            looked_at: None,
+            checked_at: None,
             seen: None,
         }
     }
 
-    /// What was due has been synced, and that took so long.
+    /// Notes that the due part was synced, and how long that took.
     pub(super) fn note_synced(&mut self, took: Duration) {
-        let rest = took.saturating_mul(REST_FACTOR);
-        self.pace = Pace::Time(rest.clamp(BUSY_TIME.0, BUSY_TIME.1));
+        let rest = took.saturating_mul(SYNC_PAUSE_FACTOR);
+        self.pace = SyncPace::Time(rest.clamp(BUSY_TIME.0, BUSY_TIME.1));
     }
 
-    /// Up to where the log is to be made durable now, if it is. `unsynced_to` says how far it goes
-    /// that is not, if that is anything; it is asked ten times a second at the most.
+    /// Returns the position up to which the log is to be made durable now, if it is due.
+    /// `unsynced_to` returns the end of the part that is not durable, if there is one; it is called
+    /// at most ten times a second.
     pub(super) fn due(
         &mut self,
         now: Instant,
         unsynced_to: impl FnOnce() -> Option<LogPosition>,
     ) -> Option<LogPosition> {
-        if self.looked_at.is_some_and(|at| now - at < INTERVAL) {
+        if self.checked_at.is_some_and(|at| now - at < INTERVAL) {
             return None;
         }
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         let Some(end) = unsynced_to() else {
             self.seen = None;
             return None;
@@ -95,12 +98,12 @@ impl LogTail {
             (seen.end, seen.idle_since) = (end, now);
         }
         let (idle_time, busy_time) = match self.pace {
-            Pace::Time(time) => (IDLE_TIME, time),
-            Pace::Slow => {
+            SyncPace::Time(time) => (IDLE_TIME, time),
+            SyncPace::Slow => {
                 if end.0.saturating_sub(seen.from.0) >= SEGMENT_SIZE_BYTES {
                     (seen.from, seen.since) = (end, now);
                 }
-                (SAY_IDLE_TIME, BUSY_TIME.1)
+                (RECORD_IDLE_TIME, BUSY_TIME.1)
             }
         };
         let is_due = now - seen.idle_since >= idle_time || now - seen.since >= busy_time;
@@ -117,8 +120,8 @@ impl LogTail {
 mod tests {
     use super::*;
 
-    /// Looks each 25 ms for so many seconds; when it was due, in ms. What was due is durable when
-    /// it is looked at next, and that took so long, if that is told.
+    /// Checks every 25 ms for some seconds, and returns when a sync was due, in ms. A due part is
+    /// durable at the next check, after the given duration of a sync.
     fn dues(
         mut tail: LogTail,
         (seconds, took): (u64, Option<Duration>),
@@ -143,9 +146,9 @@ mod tests {
         dues
     }
 
-    /// Promise (RS11): a log's end is due to be synced once, a second after the last write; each
-    /// three seconds, where something is written all the time, however much that is; never, where
-    /// nothing is. Where syncs are slow it is due less often, but each ten seconds.
+    /// A log's end is due to be synced once, a second after the last write. Under constant writes
+    /// it is due every three seconds, whatever their volume; without writes never. With slow syncs
+    /// it is due less often, but every ten seconds.
     #[test]
     fn what_is_written_is_due_each_three_seconds() {
         let dues = |seconds, took_ms, end_at: &dyn Fn(u64) -> u64| {
@@ -166,11 +169,11 @@ mod tests {
         }
     }
 
-    /// Promise (RS11): that something is synced is due to be said once, two seconds after the last
-    /// sync; where little is synced all the time, each ten seconds; where much is, never.
+    /// A synced position is due to be recorded once, two seconds after the last sync. If little is
+    /// synced all the time, it is due every ten seconds; if much is, never.
     #[test]
     fn idle_and_slow_ends_are_due_to_be_said() {
-        let dues = |end_at: &dyn Fn(u64) -> u64| dues(LogTail::to_say(), (60, None), end_at);
+        let dues = |end_at: &dyn Fn(u64) -> u64| dues(LogTail::to_record(), (60, None), end_at);
         assert_eq!(dues(&|_| 0), [0_u64; 0]);
         let once = dues(&|at_ms| at_ms.min(3000));
         assert_eq!(once.len(), 1, "{once:?}");
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(fast, [0_u64; 0]);
     }
 
-    /// Promise (RS11): what could not be made durable is tried again a second later.
+    /// A sync that failed is retried a second later.
     #[test]
     fn what_fails_is_tried_again() {
         let begin = Instant::now();

@@ -1,5 +1,4 @@
-//! How far a replica's files are verified (RS14): what its status says of it, and how often it
-//! takes a step.
+//! Progress of the verification of a replica's files, for its status, and its pace.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,28 +7,29 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::scrub::{ScrubCounts, Scrubbed};
 use farleaf_replica::ReplicaError;
 
-/// A replica that is never idle takes a step after so many scrub intervals.
+/// Number of scrub intervals after which a replica that is never idle takes a step.
 pub(super) const BUSY_INTERVAL_COUNT: u32 = 10;
 
-/// How often what every step changes is reported; and how often during a first verification.
+/// Interval of progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_mins(1);
+/// Interval of progress reports during a first verification.
 const FIRST_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The verification of one replica, since it was opened.
+/// Verification of one replica since it was opened.
 #[derive(Debug)]
 pub(super) struct Verification {
-    /// The note says, or is to say, that the copy is verified.
+    /// Whether the note says, or is to say, that the copy is verified.
     is_verified: bool,
-    /// Something was damaged in the pass that goes on.
+    /// Whether damage was found in the current pass.
     has_damage: bool,
-    /// A pass has ended, whatever it has found.
+    /// Whether a pass has ended, whatever it found.
     has_passed: bool,
     ended_at: Option<SystemTime>,
     reported: Option<(VerificationReport, Instant)>,
 }
 
 impl Verification {
-    /// Of a copy that is opened; the note says whether it was verified before.
+    /// Creates the state of an opened copy; the note says whether it was verified before.
     pub(super) const fn new(is_verified: bool) -> Self {
         Self {
             is_verified,
@@ -40,17 +40,17 @@ impl Verification {
         }
     }
 
-    /// Whether the copy is to be verified before anything else can be said of it.
+    /// Returns whether the copy still has to be verified for the first time.
     pub(super) const fn is_first(&self) -> bool {
         !self.is_verified && !self.has_passed
     }
 
-    /// Notes what a step has found. True: the copy is verified by this, and was not before.
+    /// Notes the result of a step. Returns true if it completes the first verification.
     pub(super) fn note_step(&mut self, stepped: Result<Scrubbed, &ReplicaError>) -> bool {
         let scrubbed = match stepped {
             Ok(scrubbed) => scrubbed,
             Err(error) => {
-                // An engine that has stopped was not looked at.
+                // A stopped engine was not read.
                 let is_stopped = matches!(error, ReplicaError::Engine(LsmError::Stopped { .. }));
                 self.has_damage |= !is_stopped;
                 return false;
@@ -67,15 +67,15 @@ impl Verification {
         self.is_verified && !was_verified
     }
 
-    /// What is to be reported. What each step changes is as it was up to a minute ago: every report
-    /// goes to the coordinator.
+    /// Returns the report. Values that each step changes are up to a minute old: every report is
+    /// sent to the coordinator.
     pub(super) fn report(&mut self, counts: ScrubCounts) -> VerificationReport {
         let now = Instant::now();
         let ended_at = self
             .ended_at
             .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
         let report = VerificationReport {
-            // What damage it has found is reported by itself.
+            // Damage is reported separately.
             is_finished: !self.is_first(),
             pass_size_bytes: counts.round_size_bytes,
             passed_size_bytes: counts.passed_size_bytes,
@@ -111,14 +111,14 @@ mod tests {
     };
 
     fn damage() -> ReplicaError {
-        ReplicaError::Engine(LsmError::DamagedLog {
+        ReplicaError::Engine(LsmError::CorruptLog {
             position: farleaf_lsm::place::LogPosition(7),
             how: String::new(),
         })
     }
 
-    /// Promise (RS14): a copy is verified when a pass has ended that found no damage in it; one
-    /// that found some is a pass as well, and after it nothing is urgent any more.
+    /// A copy is verified when a pass has ended without finding damage. A pass that found some
+    /// counts as a pass, too, and the verification is not urgent any more.
     #[test]
     fn a_pass_without_damage_verifies() {
         let mut verification = Verification::new(false);
@@ -136,8 +136,7 @@ mod tests {
         assert!(!Verification::new(true).is_first());
     }
 
-    /// Promise: that a pass has ended for the first time is reported at once; how far a pass is,
-    /// now and then.
+    /// The first end of a pass is reported at once; the progress of a pass at intervals.
     #[test]
     fn progress_is_reported_now_and_then() {
         let mut verification = Verification::new(true);

@@ -1,4 +1,4 @@
-//! Failovers in which backups keep what they have (RP14).
+//! Failovers in which backups keep identical pieces (REPLICATION-14).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use farleaf_lsm::storage::{DirectoryStorage, Origin, Storage, StorageFile, Stora
 use farleaf_server::OpenStorage;
 use farleaf_trial::load::wait_served;
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
-/// A directory whose files cannot have other names: backups are filled anew.
+/// A directory whose files cannot have second names: backups are filled from scratch.
 #[derive(Debug)]
 struct Unlinked(DirectoryStorage);
 
@@ -70,12 +70,12 @@ fn unlinked() -> OpenStorage {
     OpenStorage::new(|path| Ok(Arc::new(Unlinked(DirectoryStorage::open(path)?))))
 }
 
-/// The logs in a server's directory: where, and which file each is.
+/// Returns the logs in a server's directory: paths and inode numbers.
 fn logs(directory: &Path) -> BTreeMap<PathBuf, u64> {
     let mut found = BTreeMap::new();
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
-        // One that is being removed is none.
+        // A directory being removed is skipped.
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             let path = entry.path();
             match entry.metadata() {
@@ -107,29 +107,33 @@ fn put_all(table: &PersistentTable, keys: std::ops::Range<u64>, round: u64, size
     }
 }
 
-/// Promise (RP14): when a primary ends, the other backup's next copy is in the files that its copy
-/// before was in, so that hardly anything has come; where files cannot have two names, all comes.
-/// Either way everything is there, over several primaries, one after the other; and so it is when
-/// all servers begin again from their disks.
+/// When a primary ends, the other backup's next copy shares the files of its previous one, so that
+/// hardly anything is sent. If files cannot have two names, everything is sent. Either way all data
+/// are present, over several primaries in sequence, and after a restart of all servers from their
+/// disks (REPLICATION-14).
 #[test]
 fn a_backup_keeps_what_it_has() {
     for (links, rounds) in [(true, 1..3), (false, 1..2)] {
-        let mut crew = Crew::with(3, move |_, options| {
+        let mut test_cluster = TestCluster::with(3, move |_, options| {
             if !links {
                 options.storage = unlinked();
             }
         });
-        let table = crew.table(3, false).with_durability(Durability::Memory);
+        let table = test_cluster
+            .table(3, false)
+            .with_durability(Durability::Memory);
         put_all(&table, 0..400, 0, 4000);
         for round in rounds.clone() {
-            let primary = crew.primary(&table);
+            let primary = test_cluster.primary(&table);
             let others = (0..3).filter(|it| *it != primary);
-            let before: Vec<_> = others.map(|it| (it, logs(&crew.directory(it)))).collect();
-            crew.stop(primary);
+            let before: Vec<_> = others
+                .map(|it| (it, logs(&test_cluster.directory(it))))
+                .collect();
+            test_cluster.stop(primary);
             wait_served(&table);
-            let heir = crew.primary(&table);
+            let heir = test_cluster.primary(&table);
             for (index, before) in before {
-                let after = logs(&crew.directory(index));
+                let after = logs(&test_cluster.directory(index));
                 let new: Vec<_> = after
                     .iter()
                     .filter(|it| !before.contains_key(it.0))
@@ -143,14 +147,14 @@ fn a_backup_keeps_what_it_has() {
                 assert!(new.iter().all(|it| is_same(it.1) == links), "{new:?}");
             }
             put_all(&table, 100 * round..100 * round + 300, round, 4000);
-            crew.start(primary);
-            crew.wait_whole(&table, 3);
+            test_cluster.start(primary);
+            test_cluster.wait_replicated(&table, 3);
         }
         for index in 0..3 {
-            crew.stop(index);
+            test_cluster.stop(index);
         }
         for index in 0..3 {
-            crew.start(index);
+            test_cluster.start(index);
         }
         wait_served(&table);
         for key in 0..400_u64 {
@@ -165,9 +169,9 @@ fn a_backup_keeps_what_it_has() {
     }
 }
 
-/// How long a large region is away when its primary ends, of `FARLEAF_TEST_MIB` (500): with what
-/// backups have, and filled anew. `cargo test --release -p farleaf-server --test it large_region
-/// -- --ignored --nocapture`
+/// Measures how long a large region of `FARLEAF_TEST_MIB` (500) is unavailable when its primary
+/// ends, with reused pieces and filled from scratch. `cargo test --release -p farleaf-server --test
+/// it large_region -- --ignored --nocapture`
 #[test]
 #[ignore = "takes a minute, and disk"]
 fn a_large_region_fails_over() {
@@ -175,19 +179,21 @@ fn a_large_region_fails_over() {
         text.parse().expect("FARLEAF_TEST_MIB is a number")
     });
     for links in [false, true] {
-        let mut crew = Crew::with(3, move |_, options| {
+        let mut test_cluster = TestCluster::with(3, move |_, options| {
             options.engine = EngineOptions::new();
             options.link_patience = Duration::from_secs(10);
             if !links {
                 options.storage = unlinked();
             }
         });
-        let table = crew.table(3, false).with_durability(Durability::Memory);
+        let table = test_cluster
+            .table(3, false)
+            .with_durability(Durability::Memory);
         let since = Instant::now();
         put_all(&table, 0..size_mib << 10, 0, 1000);
         eprintln!("{size_mib} MiB written in {:?}", since.elapsed());
         std::thread::sleep(Duration::from_secs(3));
-        crew.stop(crew.primary(&table));
+        test_cluster.stop(test_cluster.primary(&table));
         let away = wait_served(&table);
         let how = if links { "with what it has" } else { "anew" };
         eprintln!("filled {how}: away {away:?}");

@@ -9,19 +9,20 @@ use farleaf_lsm::place::LogNumber;
 use farleaf_trial::fleet;
 
 use crate::bits::{RECORD_COUNT, key_of, load, value_of};
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the primary of a table's first region reports as such, when it is as it is to be.
+/// Waits until the primary's report of a table's first region has the expected state, and returns
+/// it.
 fn reported(
-    crew: &Crew,
+    test_cluster: &TestCluster,
     table: &PersistentTable,
     is_due: impl Fn(&PrimaryReport) -> bool,
 ) -> PrimaryReport {
     let since = Instant::now();
     loop {
-        let view = fleet::view(&crew.coordinator);
+        let view = fleet::view(&test_cluster.coordinator);
         let region = view.regions_of(table.id())[0].clone();
         let report = region.primary.and_then(|it| view.report(region.region, it));
         let report = report.and_then(|it| it.primary.clone());
@@ -33,24 +34,31 @@ fn reported(
     }
 }
 
-/// Promise (RS12): a backup whose log is not what its primary wrote is reported with its server,
-/// the segment and both checksums; writes of durability `sync` wait for another copy; it is filled
-/// again by itself, and what it was filled with is compared as well; then it is reported no more,
-/// is counted still, and serves all records when the primary is gone.
+/// A backup whose log differs from what its primary wrote is reported with its server, the segment
+/// and both checksums. Writes of durability `sync` wait for another copy. The backup is filled
+/// again automatically, and that is compared as well. Then it is no longer reported, but still
+/// counted, and serves all records when the primary is gone.
 #[test]
 fn a_backup_that_differs_is_reported_and_repaired() {
-    // Whichever backup has that segment makes it, until it is lifted.
+    // Any backup that has this segment makes the mistake, until the fault is lifted.
     let fault = WriteFault::always(Mistake::FlipsBit(LogNumber(1)));
     let planted = fault.clone();
-    let mut crew = Crew::with(3, move |_, options| {
+    let mut test_cluster = TestCluster::with(3, move |_, options| {
         options.write_fault = planted.clone();
     });
-    let table = crew.table(2, false).with_durability(Durability::Sync);
-    let before = fleet::view(&crew.coordinator);
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
+    let before = fleet::view(&test_cluster.coordinator);
     let before = before.regions_of(table.id())[0].clone();
     load(&table);
-    assert!(fault.made_count() > 0, "more than a segment was written");
-    let report = reported(&crew, &table, |report| !report.mismatches.is_empty());
+    assert!(
+        fault.injected_count() > 0,
+        "more than a segment was written"
+    );
+    let report = reported(&test_cluster, &table, |report| {
+        !report.mismatches.is_empty()
+    });
     let mismatch = &report.mismatches[0];
     assert_eq!(mismatch.part, "log segment 1");
     assert_ne!(mismatch.primary.checksum, mismatch.backup.checksum);
@@ -60,12 +68,12 @@ fn a_backup_that_differs_is_reported_and_repaired() {
             .is_some_and(|it| it.server != mismatch.server)
     );
     fault.lift();
-    reported(&crew, &table, |report| {
+    reported(&test_cluster, &table, |report| {
         report.mismatches.is_empty() && report.in_sync.len() == 1 && report.mismatch_count > 0
     });
-    crew.wait_whole(&table, 2);
-    let primary = crew.primary(&table);
-    crew.stop(primary);
+    test_cluster.wait_replicated(&table, 2);
+    let primary = test_cluster.primary(&table);
+    test_cluster.stop(primary);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)));

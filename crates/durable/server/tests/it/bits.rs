@@ -1,4 +1,4 @@
-//! Bits that are not what was written.
+//! Bits that flip on disks.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use farleaf_client::{ClientError, Durability, PersistentTable};
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::ServerId;
-use farleaf_cluster::record::WishKind;
+use farleaf_cluster::record::AdminRequestKind;
 use farleaf_trial::fleet::wait_regions;
 
-use crate::crew::Crew;
 use crate::disk::disks;
+use crate::test_cluster::TestCluster;
 
 pub(crate) const RECORD_COUNT: u64 = 1500;
 pub(crate) const BLOCK_SIZE_BYTES: usize = 4096;
@@ -27,12 +27,12 @@ pub(crate) fn another_key(number: u64) -> Vec<u8> {
     format!("other-{number:06}").into_bytes()
 }
 
-/// 4 KiB that are another record's nowhere.
+/// Returns 4 KiB that occur in no other record.
 pub(crate) fn value_of(number: u64) -> Vec<u8> {
     format!("[value {number:06}]").into_bytes().repeat(256)
 }
 
-/// More than L0 holds, and than a segment of the log.
+/// Writes more than L0 holds, and more than a log segment.
 pub(crate) fn load(table: &PersistentTable) {
     let records: Vec<_> = (0..RECORD_COUNT)
         .map(|number| (key_of(number), value_of(number)))
@@ -42,8 +42,8 @@ pub(crate) fn load(table: &PersistentTable) {
     }
 }
 
-/// The one directory of data that a server has.
-pub(crate) fn data(crew: &Crew, index: usize) -> PathBuf {
+/// Returns the one data directory of a server.
+pub(crate) fn data(test_cluster: &TestCluster, index: usize) -> PathBuf {
     let only = |path: &Path, prefix: &str| {
         let entries = fs::read_dir(path).expect("it is there");
         let mut names = entries.map(|entry| entry.expect("listed").path());
@@ -52,11 +52,11 @@ pub(crate) fn data(crew: &Crew, index: usize) -> PathBuf {
             name.is_some_and(|name| name.starts_with(prefix))
         })
     };
-    let replica = only(&crew.directory(index).join("regions"), "").expect("a replica");
+    let replica = only(&test_cluster.directory(index).join("regions"), "").expect("a replica");
     only(&replica, "data-").expect("a copy")
 }
 
-/// Where a value lies in the log, as soon as it does.
+/// Waits until a value is in the log, and returns its offset.
 pub(crate) fn find_in_log(data: &Path, value: &[u8]) -> u64 {
     let since = Instant::now();
     loop {
@@ -70,41 +70,43 @@ pub(crate) fn find_in_log(data: &Path, value: &[u8]) -> u64 {
     }
 }
 
-/// Bits flip on the disk of the primary of three; all that is read is right, whoever reads waits
-/// for another replica and gets no error, and in the end the disk of that one serves.
-fn is_repaired(flip: impl Fn(&Crew, &crate::disk::Disk, &Path)) {
+/// Flips bits on the disk of the primary of three. All reads are correct; clients wait for another
+/// replica and get no error. In the end the repaired disk's server serves.
+fn is_repaired(flip: impl Fn(&TestCluster, &crate::disk::Disk, &Path)) {
     let disks = disks(3);
     let of_servers = disks.clone();
-    let crew = Crew::with(3, move |index, options| {
+    let test_cluster = TestCluster::with(3, move |index, options| {
         options.storage = of_servers[index].opener();
         options.engine.cache_size_bytes = 1 << 16;
         options.engine.l0_size_bytes_max = 64 << 10;
         options.engine.l0_entry_count_max = 256;
     });
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     load(&table);
-    let primary = crew.primary(&table);
-    let data = data(&crew, primary);
-    flip(&crew, &disks[primary], &data);
-    let before = farleaf_trial::fleet::view(&crew.coordinator);
+    let primary = test_cluster.primary(&table);
+    let data = data(&test_cluster, primary);
+    flip(&test_cluster, &disks[primary], &data);
+    let before = farleaf_trial::fleet::view(&test_cluster.coordinator);
     let before = before.regions_of(table.id())[0].primary;
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("another replica has it");
         assert_eq!(found, Some(value_of(number)));
     }
-    // Found by checksum, repaired from a replica: the one that was damaged is none any more.
-    wait_regions(&crew.coordinator, &table, |_, region| {
+    // Found by checksum and repaired from another replica: the damaged one is no longer a member.
+    wait_regions(&test_cluster.coordinator, &table, |_, region| {
         region.replicas().all(|it| Some(it) != before)
     });
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)));
     }
 }
 
-/// Promise (RS8): a bit of a record in the log that flips is found by its checksum: nobody reads
-/// what was not written, another replica takes over, and the damaged one is filled anew.
+/// A flipped bit of a record in the log is found by its checksum: no wrong value is read, another
+/// replica takes over, and the damaged one is filled again.
 #[test]
 fn a_record_is_damaged() {
     is_repaired(|_, disk, data| {
@@ -113,7 +115,7 @@ fn a_record_is_damaged() {
     });
 }
 
-/// The same with bits in the blocks of trees.
+/// Flipped bits in the blocks of trees are found and repaired in the same way.
 #[test]
 fn trees_are_damaged() {
     is_repaired(|_, disk, data| {
@@ -129,63 +131,65 @@ fn trees_are_damaged() {
     });
 }
 
-/// Promise (RS8): a bit of a backup's log flips, and that backup is made primary before anybody has
-/// looked: it does not fill the others with that. One of them serves, and all is read.
+/// A bit of a backup's log flips, and that backup is promoted before the damage was found: it does
+/// not fill the others with it. One of them serves, and everything is read.
 #[test]
 fn a_damaged_backup_fills_nobody() {
-    let crew = Crew::with(3, |_, options| {
+    let test_cluster = TestCluster::with(3, |_, options| {
         options.scrub_interval = Duration::from_hours(1);
         options.engine.l0_size_bytes_max = 64 << 10;
         options.engine.l0_entry_count_max = 256;
     });
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     load(&table);
-    crew.wait_whole(&table, 3);
-    let from = crew.primary(&table);
+    test_cluster.wait_replicated(&table, 3);
+    let from = test_cluster.primary(&table);
     let to = (from + 1) % 3;
-    let path = data(&crew, to).join("log");
-    let at = find_in_log(&data(&crew, to), &value_of(7)) + 2000;
+    let path = data(&test_cluster, to).join("log");
+    let at = find_in_log(&data(&test_cluster, to), &value_of(7)) + 2000;
     let mut options = fs::OpenOptions::new();
     let log = options.read(true).write(true).open(path);
     let log = log.expect("it is there");
     let mut byte = [0];
     log.read_exact_at(&mut byte, at).expect("read");
     log.write_all_at(&[byte[0] ^ 1], at).expect("written");
-    let before = farleaf_trial::fleet::view(&crew.coordinator);
+    let before = farleaf_trial::fleet::view(&test_cluster.coordinator);
     let region = before.regions_of(table.id())[0].clone();
     let server = |index: usize| ServerId(index as u64 + 1);
     let damaged = region.replica_on(server(to));
-    let kind = WishKind::Move {
+    let kind = AdminRequestKind::Move {
         table: table.id(),
         region: region.region,
         from: server(from),
         to: server(to),
     };
-    admin::wish(&crew.coordinator, kind).expect("embedded");
-    wait_regions(&crew.coordinator, &table, |_, region| {
+    admin::admin_request(&test_cluster.coordinator, kind).expect("embedded");
+    wait_regions(&test_cluster.coordinator, &table, |_, region| {
         region.replicas().all(|it| Some(it) != damaged)
     });
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)));
     }
 }
 
-/// Promise (RS8): with one replica alone an error says who cannot read, and where; everything else
-/// is served, and what is damaged stays on the disk: when that is right again, so is the answer.
+/// With only one replica, an error names the server and the place of the damage. Everything else is
+/// served, and the damaged data stay on the disk: when they are restored, reads succeed.
 #[test]
 fn the_only_record_is_damaged() {
     let disks = disks(1);
     let disk = disks[0].clone();
-    let crew = Crew::with(1, move |_, options| {
+    let test_cluster = TestCluster::with(1, move |_, options| {
         options.storage = disk.opener();
-        // Else it is read from memory, where it is right (VL8).
+        // Otherwise it is read from memory, where it is intact.
         options.engine.log_memory_size_bytes = 0;
     });
-    let table = crew.table(1, false);
+    let table = test_cluster.table(1, false);
     load(&table);
-    let data = data(&crew, 0);
+    let data = data(&test_cluster, 0);
     let at = find_in_log(&data, &value_of(7));
     disks[0].flip(&data, "log", at + 2000);
     for _ in 0..3 {
@@ -207,17 +211,17 @@ fn the_only_record_is_damaged() {
     assert_eq!(found, Some(value_of(7)));
 }
 
-/// Promise (RS8): where the only replica's disk takes no writes, reads go on; writes say what is
-/// wrong; and after a start on a disk that is mended all that was acknowledged is there.
+/// If the only replica's disk accepts no writes, reads continue, and writes return the reason.
+/// After a start on the repaired disk everything acknowledged is present.
 #[test]
 fn the_only_disk_fails() {
     let disks = disks(1);
     let disk = disks[0].clone();
-    let mut crew = Crew::with(1, move |_, options| {
+    let mut test_cluster = TestCluster::with(1, move |_, options| {
         options.storage = disk.opener();
         options.engine.l0_entry_count_max = 256;
     });
-    let table = crew.table(1, false);
+    let table = test_cluster.table(1, false);
     load(&table);
     disks[0].fail_at(crate::disk::WRITES);
     let hasty = table.clone().with_durability(Durability::Memory);
@@ -237,8 +241,8 @@ fn the_only_disk_fails() {
         assert_eq!(found, Some(value_of(number)));
     }
     disks[0].repair();
-    crew.stop(0);
-    crew.start(0);
+    test_cluster.stop(0);
+    test_cluster.start(0);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)));

@@ -1,4 +1,4 @@
-//! Damage that all copies of a region have.
+//! Corruption that all copies of a region have.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -12,7 +12,7 @@ use farleaf_cluster::ids::{Epoch, ReplicaNumber, ServerId};
 use crate::bits::{
     BLOCK_SIZE_BYTES, RECORD_COUNT, another_key, data, find_in_log, key_of, load, value_of,
 };
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
 const OTHER_COUNT: u64 = 600;
 
@@ -26,26 +26,28 @@ fn flip(path: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 1], at).expect("written");
 }
 
-/// Three servers, and a table of which all copies are whole.
-fn crew() -> (Crew, PersistentTable) {
-    let crew = Crew::with(3, |_, options| {
+/// Creates three servers, and a table whose copies are all complete.
+fn test_cluster() -> (TestCluster, PersistentTable) {
+    let test_cluster = TestCluster::with(3, |_, options| {
         options.scrub_interval = Duration::from_millis(20);
         options.engine.cache_size_bytes = 1 << 16;
         options.engine.log_memory_size_bytes = 0;
         options.engine.l0_size_bytes_max = 64 << 10;
         options.engine.l0_entry_count_max = 256;
     });
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     load(&table);
     let others: Vec<_> = (0..OTHER_COUNT)
         .map(|number| (another_key(number), value_of(number)))
         .collect();
     table.multi_put(&others).expect("put");
-    crew.wait_whole(&table, 3);
-    (crew, table)
+    test_cluster.wait_replicated(&table, 3);
+    (test_cluster, table)
 }
 
-/// Flips bits in all leaves that have nothing but the other keys; how many.
+/// Flips bits in all leaves that have none of the kept keys; returns their number.
 fn flip_leaves(trees: &Path) -> usize {
     let bytes = fs::read(trees).expect("flushed");
     let blocks = bytes.chunks(BLOCK_SIZE_BYTES).enumerate();
@@ -56,18 +58,18 @@ fn flip_leaves(trees: &Path) -> usize {
         .count()
 }
 
-/// What the servers say of the table's region: its primary's fault, those of its backups, and
-/// what is wrong with copies that broken replicas have left.
+/// The servers' reports about the table's region: the faults of its primary and backups, and
+/// problems of copies that broken replicas have left.
 struct Told {
     primary: Option<String>,
     backups: Vec<Option<String>>,
     left: Vec<String>,
-    /// What changes when the region is given to another replica, or a backup is begun anew.
+    /// Values that change when another replica becomes primary, or a backup is created.
     moves: (Epoch, ReplicaNumber),
 }
 
-fn told(crew: &Crew, table: &PersistentTable) -> Told {
-    let view = farleaf_trial::fleet::view(&crew.coordinator);
+fn told(test_cluster: &TestCluster, table: &PersistentTable) -> Told {
+    let view = farleaf_trial::fleet::view(&test_cluster.coordinator);
     let region = view.regions_of(table.id())[0].clone();
     let fault = |replica| view.report(region.region, replica)?.fault.clone();
     let servers = (1..=3).filter_map(|number| view.server_report(ServerId(number)));
@@ -81,10 +83,14 @@ fn told(crew: &Crew, table: &PersistentTable) -> Told {
     }
 }
 
-fn wait_told(crew: &Crew, table: &PersistentTable, is_so: impl Fn(&Told) -> bool) -> Told {
+fn wait_told(
+    test_cluster: &TestCluster,
+    table: &PersistentTable,
+    is_so: impl Fn(&Told) -> bool,
+) -> Told {
     let since = Instant::now();
     loop {
-        let told = told(crew, table);
+        let told = told(test_cluster, table);
         if is_so(&told) {
             return told;
         }
@@ -100,8 +106,8 @@ fn wait_told(crew: &Crew, table: &PersistentTable, is_so: impl Fn(&Told) -> bool
     }
 }
 
-/// All records but some are read, and reads of those end with an error that says what is damaged,
-/// and at which byte of which file.
+/// Checks that all records but some are read, and that reads of those return an error with the
+/// damage, file and byte.
 fn is_served(table: &PersistentTable, damaged: &[Vec<u8>], expected: &[&str]) {
     for number in (0..RECORD_COUNT).step_by(25).filter(|it| *it != 7) {
         let found = table.get(&key_of(number)).expect("it is served");
@@ -117,21 +123,21 @@ fn is_served(table: &PersistentTable, damaged: &[Vec<u8>], expected: &[&str]) {
     }
 }
 
-/// Promise (RS8): where the trees of all copies are damaged in the same place, the last one serves
-/// what is whole, for good, and each says where it is damaged; nobody is filled again and again.
+/// If the trees of all copies are damaged in the same place, the last one permanently serves all
+/// intact data, and each reports its damage. Replicas are not refilled repeatedly.
 #[test]
 fn trees_of_all_copies_are_damaged() {
-    let (crew, table) = crew();
-    crew.ends_with_replicas_unlike("all copies stay damaged");
+    let (test_cluster, table) = test_cluster();
+    test_cluster.ends_with_replicas_unlike("all copies stay damaged");
     thread::sleep(Duration::from_secs(1));
     for index in 0..3 {
-        let count = flip_leaves(&data(&crew, index).join("trees"));
+        let count = flip_leaves(&data(&test_cluster, index).join("trees"));
         assert!(count > 0, "no leaf has the other keys alone");
     }
     let expected = ["of tree ", " is damaged: ", "(byte ", "/trees)"];
     let is_told = |how: &str| expected.iter().all(|it| how.contains(it));
-    let before = wait_told(&crew, &table, |told| {
-        // One that left while two others were members goes.
+    let before = wait_told(&test_cluster, &table, |told| {
+        // A copy that left while two others were members is removed.
         told.primary.as_deref().is_some_and(is_told) && !told.left.is_empty()
     });
     assert!(
@@ -149,7 +155,7 @@ fn trees_of_all_copies_are_damaged() {
         thread::sleep(Duration::from_secs(1));
     }
     table.put(b"another", b"one").expect("put");
-    let after = told(&crew, &table);
+    let after = told(&test_cluster, &table);
     let (epoch, next) = before.moves;
     // The master may have ordered the second of two backups meanwhile.
     assert_eq!(after.moves.0, epoch);
@@ -162,20 +168,19 @@ fn trees_of_all_copies_are_damaged() {
     assert!(!after.left.is_empty());
 }
 
-/// Promise (RS8): where the logs of all copies are damaged in the same place, all else is served,
-/// and the region gets as many replicas as it is to have, which stay, with that damage. Each of
-/// them says that it has it.
+/// If the logs of all copies are damaged in the same place, all other data are served. The region
+/// gets its full number of replicas, which stay, with that damage. Each reports it.
 #[test]
 fn logs_of_all_copies_are_damaged() {
-    let (crew, table) = crew();
-    crew.ends_with_replicas_unlike("all copies stay damaged");
+    let (test_cluster, table) = test_cluster();
+    test_cluster.ends_with_replicas_unlike("all copies stay damaged");
     thread::sleep(Duration::from_secs(1));
     for index in 0..3 {
-        let data = data(&crew, index);
+        let data = data(&test_cluster, index);
         flip(&data.join("log"), find_in_log(&data, &value_of(7)) + 2000);
     }
     let is_told = |how: &Option<String>| how.as_deref().is_some_and(|it| it.contains("damaged"));
-    let before = wait_told(&crew, &table, |told| {
+    let before = wait_told(&test_cluster, &table, |told| {
         is_told(&told.primary) && told.backups.len() == 2 && told.backups.iter().all(is_told)
     });
     for _ in 0..5 {
@@ -187,64 +192,68 @@ fn logs_of_all_copies_are_damaged() {
         thread::sleep(Duration::from_secs(1));
     }
     table.put(b"another", b"one").expect("put");
-    let after = told(&crew, &table);
+    let after = told(&test_cluster, &table);
     assert_eq!((after.moves, after.backups.len()), (before.moves, 2));
-    // Damaged elsewhere it would have what is lost here, so it is not given up.
+    // If it were damaged elsewhere, it would have what is lost here, so it is not deleted.
     assert!(!after.left.is_empty(), "no copy is kept");
 }
 
-/// Promise (VL6, RS8): damage in what was not flushed is told, and what was not flushed is put into
-/// trees because of it: so the backup that is filled with it, and the replica that is opened again,
-/// serve what is whole, where nothing would be served else.
+/// Corruption of unflushed records is reported, and causes a flush. So the backup that is filled
+/// with it, and the replica that is reopened, serve all intact data; otherwise they would serve
+/// nothing.
 #[test]
 fn damage_before_a_flush_takes_no_region_away() {
-    let mut crew = Crew::with(2, |_, options| {
+    let mut test_cluster = TestCluster::with(2, |_, options| {
         options.scrub_interval = Duration::from_millis(20);
         options.engine.log_memory_size_bytes = 0;
     });
-    crew.ends_with_replicas_unlike("all copies stay damaged");
-    let table = crew.table(2, false).with_durability(Durability::Sync);
+    test_cluster.ends_with_replicas_unlike("all copies stay damaged");
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
     load(&table);
-    let (primary, other) = match crew.primary(&table) {
+    let (primary, other) = match test_cluster.primary(&table) {
         0 => (0, 1),
         _ => (1, 0),
     };
-    crew.stop(other);
+    test_cluster.stop(other);
     table.put(b"alone", b"one").expect("put");
-    let log = data(&crew, primary).join("log");
-    let at = find_in_log(&data(&crew, primary), &value_of(7)) + 2000;
+    let log = data(&test_cluster, primary).join("log");
+    let at = find_in_log(&data(&test_cluster, primary), &value_of(7)) + 2000;
     flip(&log, at);
-    wait_told(&crew, &table, |told| told.primary.is_some());
+    wait_told(&test_cluster, &table, |told| told.primary.is_some());
     is_served(&table, &[key_of(7)], &["the log is damaged at"]);
-    crew.start(other);
-    crew.wait_whole(&table, 2);
+    test_cluster.start(other);
+    test_cluster.wait_replicated(&table, 2);
     is_served(&table, &[key_of(7)], &["the log is damaged at"]);
-    crew.stop(primary);
+    test_cluster.stop(primary);
     is_served(&table, &[key_of(7)], &["the log is damaged at"]);
     assert_eq!(table.get(b"alone").expect("served"), Some(b"one".to_vec()));
-    crew.stop(other);
-    crew.start(other);
+    test_cluster.stop(other);
+    test_cluster.start(other);
     is_served(&table, &[key_of(7)], &["the log is damaged at"]);
 }
 
-/// Promise (VL6, RS8): where the only replica's log is damaged in what was not flushed, nothing of
-/// it is served, as nobody knows which keys are lost; its server says what is wrong, at which byte,
-/// and what to do. When the bit is right again, and the server is started again, all is there.
+/// If unflushed log of the only replica is damaged, nothing is served after a restart, as the lost
+/// keys are unknown. The server reports the problem, the byte and the remedy. When the bit is
+/// restored and the server restarted, everything is present.
 #[test]
 fn an_only_log_is_damaged_before_it_is_opened() {
-    let mut crew = Crew::new(1);
-    let table = crew.table(1, false).with_durability(Durability::Sync);
+    let mut test_cluster = TestCluster::new(1);
+    let table = test_cluster
+        .table(1, false)
+        .with_durability(Durability::Sync);
     for number in 0..50 {
         table.put(&key_of(number), &value_of(number)).expect("put");
     }
-    let log = data(&crew, 0).join("log");
-    let at = find_in_log(&data(&crew, 0), &value_of(7)) + 2000;
-    crew.stop(0);
+    let log = data(&test_cluster, 0).join("log");
+    let at = find_in_log(&data(&test_cluster, 0), &value_of(7)) + 2000;
+    test_cluster.stop(0);
     flip(&log, at);
-    crew.start(0);
+    test_cluster.start(0);
     let since = Instant::now();
     let how = loop {
-        let view = farleaf_trial::fleet::view(&crew.coordinator);
+        let view = farleaf_trial::fleet::view(&test_cluster.coordinator);
         let region = view.regions_of(table.id())[0].clone();
         let primary = region.primary.expect("it had one");
         let report = view.report(region.region, primary);
@@ -263,9 +272,9 @@ fn an_only_log_is_damaged_before_it_is_opened() {
     ] {
         assert!(how.contains(told), "no {told:?} in {how}");
     }
-    crew.stop(0);
+    test_cluster.stop(0);
     flip(&log, at);
-    crew.start(0);
+    test_cluster.start(0);
     for number in 0..50 {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)));

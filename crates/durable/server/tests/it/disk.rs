@@ -1,17 +1,17 @@
-//! A disk that fails: all directories of data that a server has.
+//! A disk that fails, with all data directories of a server.
 
 use std::iter::Sum;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farleaf_lsm::storage::{DirectoryStorage, Fault, FaultyStorage, Operation};
-use farleaf_server::{DiskRoom, OpenStorage};
+use farleaf_server::{DiskSpace, OpenStorage};
 
-/// Those with which something is written.
+/// Operations that write.
 pub(crate) const WRITES: &[Operation] = &[Operation::Create, Operation::Write, Operation::SetSize];
 pub(crate) const SYNCS: &[Operation] = &[Operation::Sync, Operation::SyncNames];
 
-/// What a disk was asked for.
+/// Counts of a disk's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) sync_count: u64,
@@ -29,7 +29,7 @@ impl Sum for Work {
     }
 }
 
-/// Clones are the same disk.
+/// A disk. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     shared: Arc<Mutex<Shared>>,
@@ -37,7 +37,7 @@ pub(crate) struct Disk {
 
 #[derive(Default)]
 struct Shared {
-    /// Set in each directory that is opened.
+    /// Fault set in each directory that is opened.
     fault: Option<Fault>,
     opened: Vec<(PathBuf, FaultyStorage)>,
 }
@@ -47,7 +47,7 @@ impl Disk {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How a server opens directories on this disk.
+    /// Returns the function with which a server opens directories on this disk.
     pub(crate) fn opener(&self) -> OpenStorage {
         let (disk, looked) = (self.clone(), self.clone());
         OpenStorage::new(move |path| {
@@ -59,21 +59,21 @@ impl Disk {
             shared.opened.push((path.to_owned(), storage.clone()));
             Ok(Arc::new(storage))
         })
-        .with_room(move |_| {
+        .with_space(move |_| {
             let is_full = matches!(looked.shared().fault, Some(Fault::Full { .. }));
-            Ok(DiskRoom {
+            Ok(DiskSpace {
                 capacity_bytes: 1 << 40,
                 free_bytes: if is_full { 0 } else { 1 << 39 },
             })
         })
     }
 
-    /// It is full from now on.
+    /// Makes the disk full.
     pub(crate) fn fill_up(&self) {
         self.fail(&Fault::Full { after_bytes: 0 });
     }
 
-    /// All that is on it has this fault from now on.
+    /// Sets a fault for everything on the disk.
     pub(crate) fn fail(&self, fault: &Fault) {
         let mut shared = self.shared();
         for (_, storage) in &shared.opened {
@@ -82,7 +82,7 @@ impl Disk {
         shared.fault = Some(fault.clone());
     }
 
-    /// These operations fail from now on.
+    /// Makes these operations fail.
     pub(crate) fn fail_at(&self, operations: &'static [Operation]) {
         self.fail(&Fault::Fail {
             operations,
@@ -92,7 +92,7 @@ impl Disk {
         });
     }
 
-    /// What all that is on it was asked for so far.
+    /// Returns the counts of all operations so far.
     pub(crate) fn work(&self) -> Work {
         let shared = self.shared();
         let counters = shared.opened.iter().map(|(_, storage)| storage.counters());
@@ -104,7 +104,7 @@ impl Disk {
         works.sum()
     }
 
-    /// A bit of a file in a directory is another one, until the disk is repaired.
+    /// Flips a bit of a file in a directory until the disk is repaired.
     pub(crate) fn flip(&self, directory: &Path, file: &str, offset: u64) {
         for (path, storage) in &self.shared().opened {
             if path == directory {
@@ -118,7 +118,7 @@ impl Disk {
         }
     }
 
-    /// It works from now on, and what is on it is what was written.
+    /// Repairs the disk; it has what was written.
     pub(crate) fn repair(&self) {
         let mut shared = self.shared();
         shared.fault = None;
@@ -128,7 +128,7 @@ impl Disk {
     }
 }
 
-/// One for each of so many servers.
+/// Creates one disk for each of `count` servers.
 pub(crate) fn disks(count: usize) -> Vec<Disk> {
     (0..count).map(|_| Disk::default()).collect()
 }

@@ -10,14 +10,14 @@ use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_lsm::storage::{Fault, Operation};
 use farleaf_trial::fleet::{epochs, view, wait_regions};
 use farleaf_trial::load::CLIENT_COUNT;
-use farleaf_trial::{Course, Trial};
+use farleaf_trial::{AllowedErrors, Trial};
 
-use crate::crew::Crew;
 use crate::disk::{Disk, SYNCS, WRITES, disks};
+use crate::test_cluster::TestCluster;
 
-fn crew_on(disks: &[Disk]) -> Crew {
+fn crew_on(disks: &[Disk]) -> TestCluster {
     let of_servers = disks.to_vec();
-    Crew::with(disks.len(), move |index, options| {
+    TestCluster::with(disks.len(), move |index, options| {
         options.storage = of_servers[index].opener();
     })
 }
@@ -26,92 +26,98 @@ fn clients(table: &PersistentTable) -> Vec<PersistentTable> {
     vec![table.clone(); CLIENT_COUNT]
 }
 
-/// Waits until no region has a replica in sync on a server.
-fn wait_without(crew: &Crew, table: &PersistentTable, index: usize) {
+/// Waits until no region has an in-sync replica on a server.
+fn wait_without(test_cluster: &TestCluster, table: &PersistentTable, index: usize) {
     let server = ServerId(index as u64 + 1);
-    wait_regions(&crew.coordinator, table, |_, region| {
+    wait_regions(&test_cluster.coordinator, table, |_, region| {
         region.members().all(|it| it.server != server) && region.members().count() > 1
     });
 }
 
-/// A primary's disk fails while clients write durably, and is replaced.
+/// Makes a primary's disk fail while clients write durably; the primary is replaced.
 fn primary_fails(fail: impl Fn(&Disk)) {
     let disks = disks(3);
-    let crew = crew_on(&disks);
-    let table = crew.table(3, true).with_durability(Durability::Sync);
-    let trial = Trial::new(Course::Served);
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(3, true)
+        .with_durability(Durability::Sync);
+    let trial = Trial::new(AllowedErrors::Served);
     trial.run(&clients(&table), || {
         trial.wait_done(100);
-        let primary = crew.primary(&table);
+        let primary = test_cluster.primary(&table);
         fail(&disks[primary]);
-        wait_without(&crew, &table, primary);
+        wait_without(&test_cluster, &table, primary);
         trial.wait_done(200);
         disks[primary].repair();
-        crew.wait_whole(&table, 3);
+        test_cluster.wait_replicated(&table, 3);
         trial.wait_done(100);
     });
-    trial.judge(&table);
+    trial.check_history(&table);
 }
 
-/// Promise (CP16, RS8): where the primary's disk takes no writes any more, a backup takes over, and
-/// what was acknowledged is there; and when it is mended, all is whole again.
+/// If the primary's disk accepts no writes any more, a backup takes over with everything
+/// acknowledged. When the disk is repaired, the region is fully replicated again (CONTROL-16).
 #[test]
 fn the_primary_cannot_write() {
     primary_fails(|disk| disk.fail_at(WRITES));
 }
 
-/// The same where it can write and not sync.
+/// A primary that can write but not sync is replaced in the same way.
 #[test]
 fn the_primary_cannot_sync() {
     primary_fails(|disk| disk.fail_at(SYNCS));
 }
 
-/// The same where it is full.
+/// A primary on a full disk is replaced in the same way.
 #[test]
 fn the_primary_is_full() {
     primary_fails(Disk::fill_up);
 }
 
-/// Promise (CP14, CP16): where a backup's disk fails, the primary goes on without it, at its epoch;
-/// another server's gets all, and the one that has failed is not tried for ever.
+/// If a backup's disk fails, the primary continues without it, at the same epoch. Another server
+/// gets everything, and the failed one is not retried forever (CONTROL-14, CONTROL-16).
 #[test]
 fn a_backup_fails() {
     let disks = disks(4);
-    let crew = crew_on(&disks);
-    let table = crew.table(3, false).with_durability(Durability::Sync);
-    let primary = crew.primary(&table);
-    let seen = view(&crew.coordinator);
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
+    let primary = test_cluster.primary(&table);
+    let seen = view(&test_cluster.coordinator);
     let region = seen.regions_of(table.id())[0].clone();
     let backup = region.backups[0].replica.server.0 as usize - 1;
     assert_ne!(backup, primary);
-    let trial = Trial::new(Course::Served);
+    let trial = Trial::new(AllowedErrors::Served);
     trial.run(&clients(&table), || {
         trial.wait_done(100);
         disks[backup].fail_at(SYNCS);
-        wait_without(&crew, &table, backup);
-        crew.wait_whole(&table, 3);
+        wait_without(&test_cluster, &table, backup);
+        test_cluster.wait_replicated(&table, 3);
         trial.wait_done(100);
     });
-    assert_eq!(epochs(&crew.coordinator, &table), [region.epoch]);
+    assert_eq!(epochs(&test_cluster.coordinator, &table), [region.epoch]);
     assert_eq!(trial.unknown_count(), 0, "it was waited for");
-    trial.judge(&table);
+    trial.check_history(&table);
 }
 
-/// How many replicas have a directory on a server.
-fn directory_count(crew: &Crew, index: usize) -> usize {
-    let replicas = std::fs::read_dir(crew.directory(index).join("regions"));
+/// Returns the number of replicas with a directory on a server.
+fn directory_count(test_cluster: &TestCluster, index: usize) -> usize {
+    let replicas = std::fs::read_dir(test_cluster.directory(index).join("regions"));
     replicas.expect("it is there").count()
 }
 
-/// Promise: a disk that stays broken, of the only server that could have a replica, is tried now
-/// and then, and not all the time; what is tried leaves nothing on it; and when it is mended, it is
-/// found to be so, and the copy from before goes, as nobody needs it then (CP18).
+/// The disk of the only server that could have a replica stays broken: it is retried at intervals,
+/// and retries leave nothing on it. When it is repaired, the server gets the replica, and the
+/// previous copy is removed, as it is no longer needed (CONTROL-18).
 #[test]
 fn a_backup_stays_broken() {
     let disks = disks(2);
-    let crew = crew_on(&disks);
-    let table = crew.table(2, false).with_durability(Durability::Sync);
-    let region = || view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
+    let region = || view(&test_cluster.coordinator).regions_of(table.id())[0].clone();
     let backup = region().backups[0].replica.server.0 as usize - 1;
     let before = region().next_replica.0;
     disks[backup].fail_at(SYNCS);
@@ -123,13 +129,13 @@ fn a_backup_stays_broken() {
     let tried_count = region().next_replica.0 - before;
     assert!((1..=6).contains(&tried_count), "{tried_count} tries");
     disks[backup].repair();
-    crew.wait_whole(&table, 2);
+    test_cluster.wait_replicated(&table, 2);
     wait_until("the copy from before goes", || {
-        directory_count(&crew, backup) == 1
+        directory_count(&test_cluster, backup) == 1
     });
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -138,22 +144,22 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// What a region's waits say.
-fn waits(crew: &Crew) -> Vec<String> {
-    let waiting = plan(&view(&crew.coordinator), &PlanOptions::default()).waiting;
+/// Returns what a region waits for.
+fn waits(test_cluster: &TestCluster) -> Vec<String> {
+    let waiting = plan(&view(&test_cluster.coordinator), &PlanOptions::default()).waiting;
     waiting.into_iter().map(|waits| waits.what).collect()
 }
 
-/// Promise (RS10): where the only replica's disk is full, writes are refused with what to do, reads
-/// are answered, and nothing is lost; when there is room, writes go on: in the same process, at the
-/// same epoch. Also values that are larger than a segment of the log.
+/// If the only replica's disk is full, writes are refused with the remedy, reads succeed, and
+/// nothing is lost. When there is space, writes continue in the same process, at the same epoch.
+/// The test includes values larger than a log segment.
 #[test]
 fn the_only_disk_is_full() {
     for value_size_bytes in [100, 700_000, 3 << 20] {
         let disks = disks(1);
-        let crew = crew_on(&disks);
-        let table = crew.table(1, false);
-        let before = epochs(&crew.coordinator, &table);
+        let test_cluster = crew_on(&disks);
+        let table = test_cluster.table(1, false);
+        let before = epochs(&test_cluster.coordinator, &table);
         for durability in [Durability::Memory, Durability::Sync] {
             let table = table.clone().with_durability(durability);
             let value = |number: u64| vec![number as u8; value_size_bytes];
@@ -198,19 +204,21 @@ fn the_only_disk_is_full() {
                 .expect("and so do others");
             assert!(are_there());
         }
-        assert_eq!(epochs(&crew.coordinator, &table), before);
+        assert_eq!(epochs(&test_cluster.coordinator, &table), before);
     }
 }
 
-/// Promise (RS10): what was acknowledged before, while, and after the only disk was full is there
-/// when the server is started again; and one that is started while its disk is full says that it
-/// waits for room, and what to do, and serves when there is some.
+/// Everything acknowledged before, during and after a full only disk is present after a restart. A
+/// server that is started on the full disk reports that it waits for space, with the remedy, and
+/// serves when there is some.
 #[test]
 fn a_server_starts_on_a_full_disk() {
     let disks = disks(1);
-    let mut crew = crew_on(&disks);
-    let table = crew.table(1, true).with_durability(Durability::Sync);
-    let trial = Trial::new(Course::Troubled);
+    let mut test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(1, true)
+        .with_durability(Durability::Sync);
+    let trial = Trial::new(AllowedErrors::Troubled);
     trial.run(&clients(&table), || {
         for _ in 0..2 {
             trial.wait_done(200);
@@ -220,60 +228,68 @@ fn a_server_starts_on_a_full_disk() {
         }
         trial.wait_done(100);
         disks[0].fill_up();
-        crew.stop(0);
-        crew.start(0);
+        test_cluster.stop(0);
+        test_cluster.start(0);
         let room = "room on the disk of server 1, which is full: make room on it";
         wait_until("it says what it waits for", || {
-            let waits = waits(&crew);
+            let waits = waits(&test_cluster);
             waits.len() == 3 && waits.iter().all(|it| it.contains(room))
         });
         disks[0].repair();
         trial.wait_done(200);
-        assert_eq!(waits(&crew), [""; 0]);
+        assert_eq!(waits(&test_cluster), [""; 0]);
     });
-    trial.judge(&table);
+    trial.check_history(&table);
 }
 
-/// Promise (CP22, RS10): where a backup's disk is full, the region goes on without it at the same
-/// epoch, says for what it waits, and does not try that server again; what it had goes from the
-/// disk, as two members have all; and when there is room, it gets a replica again.
+/// If a backup's disk is full, the region continues without it at the same epoch, reports what it
+/// waits for, and does not retry that server. The backup's copy is removed, as two members have
+/// everything. When there is space, the server gets a replica again (CONTROL-22).
 #[test]
 fn a_backup_is_full() {
     let disks = disks(3);
-    let crew = crew_on(&disks);
-    let table = crew.table(3, false).with_durability(Durability::Sync);
-    let region = || view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
+    let region = || view(&test_cluster.coordinator).regions_of(table.id())[0].clone();
     let before = region();
     let backup = before.backups[0].replica.server.0 as usize - 1;
-    let trial = Trial::new(Course::Served);
+    let trial = Trial::new(AllowedErrors::Served);
     trial.run(&clients(&table), || {
         trial.wait_done(100);
         disks[backup].fill_up();
-        wait_without(&crew, &table, backup);
+        wait_without(&test_cluster, &table, backup);
         let next_replica = region().next_replica;
-        wait_until("what it had goes", || directory_count(&crew, backup) == 0);
+        wait_until("what it had goes", || {
+            directory_count(&test_cluster, backup) == 0
+        });
         thread::sleep(Duration::from_secs(2));
         assert_eq!(region().next_replica, next_replica, "it is not tried again");
-        assert_eq!(waits(&crew), ["a server with room for another backup"]);
+        assert_eq!(
+            waits(&test_cluster),
+            ["a server with room for another backup"]
+        );
         trial.wait_done(100);
         disks[backup].repair();
-        crew.wait_whole(&table, 3);
+        test_cluster.wait_replicated(&table, 3);
         trial.wait_done(100);
     });
-    assert_eq!(epochs(&crew.coordinator, &table), [before.epoch]);
+    assert_eq!(epochs(&test_cluster.coordinator, &table), [before.epoch]);
     assert_eq!(trial.unknown_count(), 0, "it was waited for");
-    assert_eq!(directory_count(&crew, backup), 1);
-    trial.judge(&table);
+    assert_eq!(directory_count(&test_cluster, backup), 1);
+    trial.check_history(&table);
 }
 
-/// Promise (CP18): the copy of a backup that broke stays as long as the primary alone has
-/// everything.
+/// The copy of a backup that broke stays as long as only the primary has everything (CONTROL-18).
 #[test]
 fn a_copy_stays_that_may_be_needed() {
     let disks = disks(2);
-    let crew = crew_on(&disks);
-    let table = crew.table(2, false).with_durability(Durability::Sync);
-    let region = || view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
+    let region = || view(&test_cluster.coordinator).regions_of(table.id())[0].clone();
     let backup = region().backups[0].replica.server.0 as usize - 1;
     disks[backup].fill_up();
     wait_until("the backup leaves", || {
@@ -281,26 +297,28 @@ fn a_copy_stays_that_may_be_needed() {
         region().backups.is_empty()
     });
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(directory_count(&crew, backup), 1);
+    assert_eq!(directory_count(&test_cluster, backup), 1);
     disks[backup].repair();
-    crew.wait_whole(&table, 2);
+    test_cluster.wait_replicated(&table, 2);
     let number = region().backups[0].replica.number.0;
     let name = format!("{}-{number}", region().region.0);
-    let own = crew.directory(backup).join("regions").join(name);
+    let own = test_cluster.directory(backup).join("regions").join(name);
     wait_until("now it goes", || {
-        directory_count(&crew, backup) == 1 && own.exists()
+        directory_count(&test_cluster, backup) == 1 && own.exists()
     });
 }
 
-/// Promise: a disk that is slow makes writes slow, and nothing else: no errors, and nobody is
+/// A slow disk makes writes slow, and nothing else: there are no errors, and no replica is
 /// replaced.
 #[test]
 fn the_disks_are_slow() {
     let disks = disks(3);
-    let crew = crew_on(&disks);
-    let table = crew.table(3, true).with_durability(Durability::Sync);
-    let before = epochs(&crew.coordinator, &table);
-    let trial = Trial::new(Course::Served);
+    let test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(3, true)
+        .with_durability(Durability::Sync);
+    let before = epochs(&test_cluster.coordinator, &table);
+    let trial = Trial::new(AllowedErrors::Served);
     trial.run(&clients(&table), || {
         trial.wait_done(50);
         for disk in &disks {
@@ -312,130 +330,140 @@ fn the_disks_are_slow() {
         thread::sleep(Duration::from_secs(2));
         trial.wait_done(10);
     });
-    assert_eq!(epochs(&crew.coordinator, &table), before);
+    assert_eq!(epochs(&test_cluster.coordinator, &table), before);
     assert_eq!(trial.unknown_count(), 0);
-    crew.wait_whole(&table, 3);
-    trial.judge(&table);
+    test_cluster.wait_replicated(&table, 3);
+    trial.check_history(&table);
 }
 
-/// Promise (RS10): where all disks are full at once, nothing that was acknowledged is lost, also
-/// what is in memory alone; and when there is room again all is whole, and nobody was started anew.
+/// If all disks are full at once, nothing acknowledged is lost, even if it was only in memory. When
+/// there is space again, the region is fully replicated, without restarts.
 #[test]
 fn all_disks_are_full() {
     for durability in [Durability::Memory, Durability::Sync] {
         let disks = disks(3);
-        let crew = crew_on(&disks);
-        let table = crew.table(3, true).with_durability(durability);
-        let trial = Trial::new(Course::Troubled);
+        let test_cluster = crew_on(&disks);
+        let table = test_cluster.table(3, true).with_durability(durability);
+        let trial = Trial::new(AllowedErrors::Troubled);
         trial.run(&clients(&table), || {
             for _ in 0..2 {
                 trial.wait_done(200);
                 disks.iter().for_each(Disk::fill_up);
                 thread::sleep(Duration::from_millis(1500));
                 disks.iter().for_each(Disk::repair);
-                crew.wait_whole(&table, 3);
+                test_cluster.wait_replicated(&table, 3);
             }
             trial.wait_done(100);
         });
-        trial.judge(&table);
+        trial.check_history(&table);
     }
 }
 
-/// Promise (RS10, CP13): the primary is lost for good while the disk of its only backup is full:
-/// the backup waits for room, as nobody else has everything, and goes on when there is some. The
-/// lost primary is no other that has everything, although it is a member still.
+/// The primary is permanently lost while the disk of its only backup is full. The backup waits for
+/// space, as no other replica has everything, and continues when there is some. The lost primary
+/// does not count as complete, although it is still a member (CONTROL-13).
 #[test]
 fn the_last_one_waits_for_room() {
     let disks = disks(2);
-    let mut crew = crew_on(&disks);
-    let table = crew.table(2, false);
+    let mut test_cluster = crew_on(&disks);
+    let table = test_cluster.table(2, false);
     table.put(b"key", b"value").expect("put");
-    let primary = crew.primary(&table);
+    let primary = test_cluster.primary(&table);
     let backup = 1 - primary;
     disks[backup].fill_up();
-    crew.stop(primary);
+    test_cluster.stop(primary);
     thread::sleep(Duration::from_secs(2));
     disks[backup].repair();
     wait_until("it goes on", || table.get(b"key").is_ok());
     assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
 }
 
-/// Promise (RS10, CP18): after an outage of all, one whose disk is full does not hold up a region
-/// of which another one, that has room, has everything.
+/// After an outage of all, a member with a full disk does not block a region of which another one,
+/// with space, has everything (CONTROL-18).
 #[test]
 fn another_goes_on_if_the_newest_is_on_a_full_disk() {
     let disks = disks(2);
-    let mut crew = crew_on(&disks);
-    let table = crew.table(2, false).with_durability(Durability::Sync);
+    let mut test_cluster = crew_on(&disks);
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
     table.put(b"key", b"value").expect("put");
-    let region = view(&crew.coordinator).regions_of(table.id())[0].clone();
+    let region = view(&test_cluster.coordinator).regions_of(table.id())[0].clone();
     let first = region.replicas().min_by_key(|it| it.number);
     let first = first.expect("there are two").server.0 as usize - 1;
     thread::scope(|scope| {
-        for server in &mut crew.servers {
+        for server in &mut test_cluster.servers {
             let server = server.take().expect("it runs");
             scope.spawn(move || server.stop());
         }
     });
     disks[first].fill_up();
-    crew.start(0);
-    crew.start(1);
+    test_cluster.start(0);
+    test_cluster.start(1);
     wait_until("it goes on", || table.get(b"key").is_ok());
     assert_eq!(table.get(b"key").expect("read"), Some(b"value".to_vec()));
 }
 
-/// Promise (CP16, CP18, RS10): the members of a region find no room, one after the other, while
-/// nobody can write that into the record, and the primary's server is started again. The region
-/// says whose room it waits for, and goes on by itself when there is some on all disks: with all
-/// that was durable, and no other server is started again.
+/// The members of a region find their disks full, one after the other, while the record cannot be
+/// changed, and the primary's server is restarted. The region reports the disks that it waits for.
+/// When all have space, the region continues by itself, with all durable data, without other
+/// restarts (CONTROL-16, CONTROL-18).
 #[test]
 fn all_go_on_when_there_is_room() {
     const MASTER: usize = 3;
     let disks = disks(4);
     let of_servers = disks.clone();
-    let mut crew = Crew::with(4, move |index, options| {
+    let mut test_cluster = TestCluster::with(4, move |index, options| {
         options.is_candidate = index == MASTER;
         options.storage = of_servers[index].opener();
     });
     let master = ServerId(MASTER as u64 + 1);
-    admin::set_drain(&crew.coordinator, master, true).expect("embedded");
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    admin::set_drain(&test_cluster.coordinator, master, true).expect("embedded");
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     let key = |number: u64| format!("key-{number}").into_bytes();
     for number in 0..200 {
         table.put(&key(number), b"value").expect("there is room");
     }
-    let coordinator = crew.coordinator.clone();
+    let coordinator = test_cluster.coordinator.clone();
     let region = || view(&coordinator).regions_of(table.id())[0].clone();
     let before = region();
     let primary = before.primary.expect("it is served").server;
     let index = primary.0 as usize - 1;
-    crew.stop(MASTER);
+    test_cluster.stop(MASTER);
     disks.iter().for_each(Disk::fill_up);
     let writer = table.clone();
-    // What becomes of it nobody knows.
+    // The outcome of this write is unknown.
     let writing = thread::spawn(move || drop(writer.put(b"other", b"value")));
     wait_until("the backups break", || {
-        let seen = view(&crew.coordinator);
+        let seen = view(&test_cluster.coordinator);
         let is_broken = |replica| {
             let report = seen.report(before.region, replica);
             report.is_some_and(|it| it.broken.is_some() && it.lacked_room)
         };
         before.backups.iter().all(|it| is_broken(it.replica))
     });
-    crew.stop(index);
+    test_cluster.stop(index);
     assert_eq!(region(), before, "nobody can write it");
-    crew.start(index);
-    crew.start(MASTER);
+    test_cluster.start(index);
+    test_cluster.start(MASTER);
     let names_all = |waits: &[String]| {
         let told = |server| format!("room on the disk of {server}, which is full");
         let mut backups = before.backups.iter();
         backups.all(|it| waits.concat().contains(&told(it.replica.server)))
     };
-    wait_until("it says what it waits for", || names_all(&waits(&crew)));
+    wait_until("it says what it waits for", || {
+        names_all(&waits(&test_cluster))
+    });
     thread::sleep(Duration::from_secs(1));
-    assert!(names_all(&waits(&crew)), "{:?}", waits(&crew));
+    assert!(
+        names_all(&waits(&test_cluster)),
+        "{:?}",
+        waits(&test_cluster)
+    );
     disks.iter().for_each(Disk::repair);
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
     for number in 0..200 {
         let found = table.get(&key(number)).expect("it is served");
         assert_eq!(found, Some(b"value".to_vec()), "{number}");

@@ -1,4 +1,4 @@
-//! Handles of other tables, and copies of other clusters (ID3, ID4).
+//! Handles of other tables, and copies of other clusters.
 
 use std::fs;
 use std::path::Path;
@@ -13,24 +13,24 @@ use farleaf_cluster::starts;
 use farleaf_trial::fleet::{terms, view};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
-/// Promise (ID4): a handle of one creation of a table reads and writes nothing of another one, also
-/// if that has the same number, and says so; the other one's handle goes on.
+/// A handle of one incarnation of a table reads and writes nothing of another one, even with the
+/// same number, and returns an error. The other one's handle keeps working.
 #[test]
 fn a_handle_is_of_one_table() {
-    let crew = Crew::new(1);
-    let table = crew.table(1, false);
+    let test_cluster = TestCluster::new(1);
+    let table = test_cluster.table(1, false);
     table.put(b"k", b"own").expect("it is served");
     let key = table_key(table.id());
-    let seen = admin::read::<TableRecord>(&crew.coordinator, &key).expect("it works");
+    let seen = admin::read::<TableRecord>(&test_cluster.coordinator, &key).expect("it works");
     let record = TableRecord {
         incarnation: Some(TableIncarnation::draw().expect("random bits")),
         ..seen.expect("it is there").record
     };
     let put = Transaction::new().put(key, record.encode());
-    crew.coordinator.transact(&put).expect("it works");
-    let other = crew.client().open_table("t").expect("it is there");
+    test_cluster.coordinator.transact(&put).expect("it works");
+    let other = test_cluster.client().open_table("t").expect("it is there");
     assert_ne!(other.incarnation(), table.incarnation());
     let errors = [
         other.get(b"k").expect_err("it is another table's"),
@@ -63,15 +63,15 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Promise (ID3): a copy of another cluster among a server's own is not used and not removed: it is
-/// kept aside, with all that it has, and reported until an operator removes it.
+/// A copy of another cluster among a server's own is neither used nor removed: it is moved aside,
+/// complete, and reported until an operator removes it.
 #[test]
 fn a_copy_of_another_cluster_is_kept_aside() {
-    let mut crews = [Crew::new(1), Crew::new(1)];
-    for crew in &mut crews {
-        let table = crew.table(1, false);
+    let mut crews = [TestCluster::new(1), TestCluster::new(1)];
+    for test_cluster in &mut crews {
+        let table = test_cluster.table(1, false);
         table.put(b"k", b"value").expect("it is served");
-        crew.stop(0);
+        test_cluster.stop(0);
     }
     let [own, other] = &mut crews;
     let foreign = other.directory(0).join("regions/1-1");
@@ -103,20 +103,25 @@ fn a_copy_of_another_cluster_is_kept_aside() {
     assert_eq!(found, Some(b"value".to_vec()));
 }
 
-/// Promise (ID5): what was seen of the coordinator is written by nobody who keeps the lease: a
-/// disk that stalls in it ends no life, and when it goes on, it is written.
+/// The thread that renews the lease never writes the state seen of the coordinator. A disk that
+/// stalls in that write ends no life, and the state is written when the disk continues.
 #[test]
 fn a_disk_that_stalls_ends_no_lease() {
-    let mut crew = Crew::new(1);
-    crew.stop(0);
-    starts::begin_start(&crew.coordinator).expect("nobody else starts it");
-    let directory = crew.directory(0);
+    let mut test_cluster = TestCluster::new(1);
+    test_cluster.stop(0);
+    starts::begin_start(&test_cluster.coordinator).expect("nobody else starts it");
+    let directory = test_cluster.directory(0);
     let stalled = directory.join("SEEN.new");
-    // Whoever opens it to write waits until somebody reads it.
+    // Opening it for writing blocks until it is opened for reading.
     let made = mknodat(CWD, &stalled, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
     made.expect("it can be made");
-    crew.start(0);
-    let life = || view(&crew.coordinator).lives.get(&ServerId(1)).copied();
+    test_cluster.start(0);
+    let life = || {
+        view(&test_cluster.coordinator)
+            .lives
+            .get(&ServerId(1))
+            .copied()
+    };
     let wait = |what: &dyn Fn() -> bool| {
         let since = Instant::now();
         while !what() {

@@ -1,4 +1,4 @@
-//! Directories of older versions, which belong to a cluster without a 128-bit identifier (ID1).
+//! Directories of older versions, which belong to a cluster without a 128-bit identifier.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use farleaf_cluster::record::{CLUSTER_KEY, Cluster, FORMAT_VERSION, IDS_KEY, Ids
 use farleaf_server::{RegionServer, ServerOptions};
 use farleaf_trial::fleet::terms;
 
-/// A coordinator that counts who asks for its cluster.
+/// A coordinator that counts reads of its cluster.
 struct Counting(Embedded, Arc<AtomicUsize>);
 
 impl Coordinator for Counting {
@@ -52,8 +52,8 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("written");
 }
 
-/// Promise (ID1): a server that waits for its cluster to be adopted, or whose directory cannot be
-/// adopted, asks about once a second, and joins when it can. It once asked without a rest.
+/// A server that waits for its cluster to be adopted, or whose directory cannot be adopted, checks
+/// about once a second, and joins when it can. It once checked in a busy loop.
 #[test]
 fn a_server_that_is_not_adopted_asks_once_a_second() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -65,7 +65,7 @@ fn a_server_that_is_not_adopted_asks_once_a_second() {
     let note = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
     let replica = own.join("regions/5-2");
     write(&replica.join("REPLICA"), note);
-    // The note cannot be written while this is in its way.
+    // The note cannot be written while this directory exists.
     let in_the_way = replica.join("REPLICA.new");
     fs::create_dir(&in_the_way).expect("made");
     let embedded = Embedded::default();

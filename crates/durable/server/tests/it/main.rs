@@ -1,30 +1,30 @@
 //! Region servers, over an embedded coordinator and real connections, in one process.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `crew` | servers of a cluster, and a client |
-//! | `adopting` | failovers in which backups keep what they have |
+//! | `test_cluster` | servers of a cluster, and a client |
+//! | `adopting` | failovers in which backups keep identical pieces |
 //! | `agreeing` | backups that do not write what their primary wrote |
 //! | `disk` | a disk that fails |
-//! | `serving` | tables that are served, and go on when servers end |
+//! | `serving` | tables that are served, and continue when servers end |
 //! | `disks` | disks that fail, are full, or are slow, under load |
-//! | `bits` | bits that are not what was written |
-//! | `damage` | damage that all copies have |
-//! | `outages` | coordinators that are away, and clusters that are started from their disks |
-//! | `recording` | what servers send each other, recorded |
+//! | `bits` | bits that flip on disks |
+//! | `damage` | corruption that all copies have |
+//! | `outages` | unavailable coordinators, and clusters that are started from their disks |
+//! | `recording` | messages between servers, recorded |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
-//! | `tail` | logs to which nobody writes any more |
+//! | `splitting` | regions that are split while they are served |
+//! | `tail` | logs without further writes |
 //! | `verifying` | replicas that differ from their primary, and directories of older versions |
-//! | `rest` | the files of replicas at rest, which are equal |
+//! | `rest` | comparison of the files of replicas at rest |
 //! | `legacy` | directories of a cluster without a 128-bit identifier |
 //! | `moves` | replicas that move, under load |
 //! | `identity` | handles of other tables, and copies of other clusters |
-//! | `directories` | directories that are another's, or not as they were written |
+//! | `directories` | directories that belong to another server or cluster, or are damaged |
 
 mod adopting;
 mod agreeing;
 mod bits;
-mod crew;
 mod damage;
 mod directories;
 mod disk;
@@ -40,4 +40,5 @@ mod rest;
 mod serving;
 mod splitting;
 mod tail;
+mod test_cluster;
 mod verifying;

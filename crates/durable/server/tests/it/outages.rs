@@ -1,31 +1,31 @@
-//! Coordinators that are away, and clusters that are started from their disks.
+//! Coordinators that are unavailable, and clusters that are started from their disks.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::clock::SystemClock;
 use farleaf_client::Durability;
-use farleaf_cluster::clock::SystemClock;
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_trial::fleet::{epochs, terms};
 use farleaf_trial::load::CLIENT_COUNT;
-use farleaf_trial::{Course, Outage, Trial};
+use farleaf_trial::{AllowedErrors, CuttableCoordinator, Trial};
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
-/// Promise (CP6, CP10): while the coordinator is away for longer than a lease, nothing is
-/// acknowledged once leases may be over; when it is back, the same servers go on at the same
-/// epochs, and nothing is lost.
+/// While the coordinator is unavailable for longer than a lease, nothing is acknowledged once
+/// leases may be over. When it is back, the same servers continue at the same epochs, and nothing
+/// is lost (CONTROL-6, CONTROL-10).
 #[test]
 fn the_coordinator_is_away() {
-    let outage = Outage::new(Embedded::default());
+    let outage = CuttableCoordinator::new(Embedded::default());
     let shared = SharedCoordinator::new(outage.clone(), "a trial's");
-    let crew = Crew::over(shared, 3, |_, _| {});
-    let table = crew.table(3, true);
-    let before = epochs(&crew.coordinator, &table);
-    let trial = Trial::new(Course::Served);
+    let test_cluster = TestCluster::over(shared, 3, |_, _| {});
+    let table = test_cluster.table(3, true);
+    let before = epochs(&test_cluster.coordinator, &table);
+    let trial = Trial::new(AllowedErrors::Served);
     let (mut over_ns, mut back_ns) = (0, 0);
     trial.run(&vec![table.clone(); CLIENT_COUNT], || {
         trial.wait_done(100);
@@ -39,14 +39,14 @@ fn the_coordinator_is_away() {
     });
     let between = trial.history.acknowledged(over_ns..back_ns);
     assert_eq!(between, [], "their leases may have been over");
-    assert_eq!(epochs(&crew.coordinator, &table), before);
-    crew.wait_whole(&table, 3);
-    assert_eq!(epochs(&crew.coordinator, &table), before);
-    trial.judge(&table);
+    assert_eq!(epochs(&test_cluster.coordinator, &table), before);
+    test_cluster.wait_replicated(&table, 3);
+    assert_eq!(epochs(&test_cluster.coordinator, &table), before);
+    trial.check_history(&table);
 }
 
-/// A thread that was asking a server which had ended may have the one before for a moment longer
-/// than its own server is there.
+/// Opens a coordinator with retries: a thread that used a stopped server may hold the previous one
+/// for a moment longer.
 fn coordinator_in(path: &Path) -> SharedCoordinator {
     let since = Instant::now();
     loop {
@@ -59,17 +59,17 @@ fn coordinator_in(path: &Path) -> SharedCoordinator {
     }
 }
 
-/// Promise (CJ1, CP18, RH5): coordinator and servers are started from their directories, and
-/// everything that was durable is there, in the table that there was.
+/// Coordinator and servers are started from their directories, and everything durable is present,
+/// in the same table (CONTROL-18).
 #[test]
 fn all_start_from_their_disks() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let mut crew = Crew::over(coordinator_in(scratch.path()), 3, |_, _| {});
-    drop(crew.table(3, true));
+    let mut test_cluster = TestCluster::over(coordinator_in(scratch.path()), 3, |_, _| {});
+    drop(test_cluster.table(3, true));
     for round in 0..2_u64 {
-        let table = crew.client().open_table("t").expect("it is there");
+        let table = test_cluster.client().open_table("t").expect("it is there");
         let table = table.with_durability(Durability::Sync);
-        crew.wait_whole(&table, 3);
+        test_cluster.wait_replicated(&table, 3);
         for number in 0..100_u64 {
             let value = format!("{round}-{number}");
             table
@@ -78,15 +78,15 @@ fn all_start_from_their_disks() {
         }
         drop(table);
         for index in 0..3 {
-            crew.stop(index);
+            test_cluster.stop(index);
         }
-        // Its directory is locked as long as somebody has it.
-        crew.coordinator = SharedCoordinator::new(Embedded::default(), "none");
-        crew.coordinator = coordinator_in(scratch.path());
+        // Its directory is locked as long as a handle exists.
+        test_cluster.coordinator = SharedCoordinator::new(Embedded::default(), "none");
+        test_cluster.coordinator = coordinator_in(scratch.path());
         for index in 0..3 {
-            crew.start(index);
+            test_cluster.start(index);
         }
-        let table = crew.client().open_table("t").expect("it is there");
+        let table = test_cluster.client().open_table("t").expect("it is there");
         for number in 0..100_u64 {
             let found = table.get(format!("{number:02}").as_bytes()).expect("got");
             assert_eq!(found, Some(format!("{round}-{number}").into_bytes()));

@@ -1,4 +1,4 @@
-//! Who records everything that servers send to each other cannot use it to come in.
+//! A recording of all messages between servers does not allow access.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use farleaf_client::Durability;
 use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions};
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
-/// Where servers listen, and where everybody looks for them.
+/// Address at which servers listen, and the one at which they are looked up.
 const SERVERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const RECORDERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-/// In which a server has refused or hung up.
+/// Time within which a server must refuse or close a connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that was recorded: to which port, and what was sent each way.
+/// A recorded connection: its port, and the bytes in both directions.
 #[derive(Clone)]
 struct Recorded {
     port: u16,
@@ -26,11 +26,11 @@ struct Recorded {
     answered: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Stands between servers, and records.
+/// A proxy between servers that records.
 #[derive(Clone, Default)]
 struct Recorder {
     connections: Arc<Mutex<Vec<Recorded>>>,
-    /// The ports of backups' memories, as servers have said them.
+    /// Ports of backups' memories, from the servers' replies.
     ports: Arc<Mutex<BTreeSet<u16>>>,
 }
 
@@ -38,7 +38,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The ports that a server's answers name so far.
+/// Returns the ports that a server's replies name so far.
 fn ports_in(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     let after = text.split("\"port\":").skip(1);
@@ -47,7 +47,7 @@ fn ports_in(bytes: &[u8]) -> Vec<u16> {
 }
 
 impl Recorder {
-    /// Forwards what comes to this listener to the servers' address, at this port.
+    /// Forwards connections of this listener to the servers' address, at this port.
     fn forward(&self, listener: TcpListener, port: u16) {
         let recorder = self.clone();
         thread::spawn(move || {
@@ -77,7 +77,7 @@ impl Recorder {
         });
     }
 
-    /// Listens where a backup's memory is said to be, before the primary hears of it.
+    /// Listens at the ports of backups' memories, before the primary gets the reply.
     fn note_ports(&self, bytes: &[u8]) {
         for port in ports_in(bytes) {
             if lock(&self.ports).insert(port) {
@@ -95,7 +95,7 @@ fn pump((mut from, mut to): (TcpStream, TcpStream), into: &Mutex<Vec<u8>>, look:
             Ok(size_bytes) if size_bytes > 0 => {
                 let bytes = &buffer[..size_bytes];
                 let mut all = lock(into);
-                // What comes first is enough: no secret is behind megabytes of a log.
+                // The beginning is enough: no secret comes after megabytes of a log.
                 if all.len() < 1 << 20 {
                     all.extend_from_slice(bytes);
                     look(&all);
@@ -113,7 +113,8 @@ fn pump((mut from, mut to): (TcpStream, TcpStream), into: &Mutex<Vec<u8>>, look:
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// All that could be a secret: what stands in quotes, and what looks like hexadecimal or base64.
+/// Returns all texts that could be a secret: quoted ones, and those that look like hexadecimal or
+/// base64.
 fn candidates(recording: &[u8]) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(recording);
     let is_digit = |it: char| it.is_ascii_alphanumeric() || "+/=-_".contains(it);
@@ -123,7 +124,7 @@ fn candidates(recording: &[u8]) -> BTreeSet<String> {
     fitting.map(str::to_owned).collect()
 }
 
-/// The first of the candidates that opens what listens there.
+/// Returns the first candidate with which a connection to the address succeeds.
 fn opened_by(address: SocketAddr, candidates: &BTreeSet<String>) -> Option<String> {
     let tries = candidates.iter().map(|candidate| {
         let candidate = candidate.clone();
@@ -141,11 +142,11 @@ fn opened_by(address: SocketAddr, candidates: &BTreeSet<String>) -> Option<Strin
     opened.find_map(|it| it)
 }
 
-/// Whether a server hangs up on who sends what was recorded.
+/// Returns whether a server closes a connection on which the recorded bytes are sent.
 fn hangs_up_on(address: SocketAddr, sent: &[u8]) -> bool {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-    // It may have hung up before it has heard everything.
+    // The server may have closed the connection before receiving everything.
     let _ = stream.write_all(sent);
     let since = Instant::now();
     let mut buffer = [0; 4096];
@@ -159,8 +160,8 @@ fn hangs_up_on(address: SocketAddr, sent: &[u8]) -> bool {
     false
 }
 
-/// Two servers that reach each other through a recorder only.
-fn recorded_crew() -> (Crew, Recorder) {
+/// Creates two servers that reach each other only through a recorder.
+fn recorded_cluster() -> (TestCluster, Recorder) {
     let recorder = Recorder::default();
     let fronts = [0, 1].map(|_| {
         let front = TcpListener::bind((RECORDERS, 0)).expect("a free port");
@@ -168,7 +169,7 @@ fn recorded_crew() -> (Crew, Recorder) {
         (Mutex::new(Some(front)), port)
     });
     let at_front = recorder.clone();
-    let crew = Crew::with(2, move |index, options| {
+    let test_cluster = TestCluster::with(2, move |index, options| {
         let (front, port) = &fronts[index];
         options.address = SocketAddr::new(SERVERS, *port);
         options.advertised = Some(SocketAddr::new(RECORDERS, *port).to_string());
@@ -176,15 +177,17 @@ fn recorded_crew() -> (Crew, Recorder) {
             at_front.forward(front, *port);
         }
     });
-    (crew, recorder)
+    (test_cluster, recorder)
 }
 
-/// Promise (RS5): nothing that was sent when a backup was attached opens its memory: no text in it
-/// is the secret, and a greeting that is sent again is refused. Once the secret itself was sent.
+/// Nothing that was sent when a backup was attached opens its memory: no text in it is the secret,
+/// and a repeated greeting is refused. The secret itself was once sent.
 #[test]
 fn a_recorded_attachment_opens_nothing() {
-    let (crew, recorder) = recorded_crew();
-    let table = crew.table(2, false).with_durability(Durability::Sync);
+    let (test_cluster, recorder) = recorded_cluster();
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
     table.put(b"key", b"value").expect("put");
     let connections = lock(&recorder.connections).clone();
     let (mut all, mut greetings) = (Vec::new(), Vec::new());
@@ -202,7 +205,7 @@ fn a_recorded_attachment_opens_nothing() {
     assert!(text.contains("\"attach\"") && text.contains("\"attached\""));
     assert!(!greetings.is_empty(), "the memory was reached directly");
     let found = candidates(&all);
-    // Both public keys at least.
+    // At least both public keys.
     assert!(
         found.iter().filter(|it| it.len() == 64).count() >= 2,
         "{found:?}"
@@ -210,7 +213,7 @@ fn a_recorded_attachment_opens_nothing() {
     for port in ports {
         let address = SocketAddr::new(SERVERS, port);
         if TcpStream::connect(address).is_err() {
-            continue; // An attachment that was followed by another one.
+            continue; // An attachment that was replaced by another one.
         }
         assert_eq!(opened_by(address, &found), None);
         let own = greetings.iter().filter(|(of, _)| *of == port);
@@ -219,18 +222,18 @@ fn a_recorded_attachment_opens_nothing() {
         }
     }
     table.put(b"key", b"later").expect("all goes on");
-    crew.wait_whole(&table, 2);
+    test_cluster.wait_replicated(&table, 2);
 }
 
-/// Promise: the search above finds a secret that is sent as it once was, in an answer of version 2.
+/// The search above finds a secret that is sent in clear text, as in a reply of version 2.
 #[test]
 fn a_secret_in_clear_text_is_found() {
     use farleaf_fabric::StopSignal;
-    use farleaf_fabric::mapped::MappedRegion;
+    use farleaf_fabric::mapped::MappedMemory;
     use farleaf_fabric::tcp::{TcpListenOptions, TcpListener};
 
     let (secret, text) = Secret::random().expect("randomness");
-    let region = Arc::new(MappedRegion::anonymous(1 << 16).expect("memory"));
+    let region = Arc::new(MappedMemory::anonymous(1 << 16).expect("memory"));
     let mut options = TcpListenOptions::at(SocketAddr::new(SERVERS, 0));
     options.secret = Some(secret);
     let listener = TcpListener::bind(&region, &options).expect("a free port");
@@ -254,13 +257,13 @@ fn a_secret_in_clear_text_is_found() {
 struct NobodyRegisters;
 
 impl farleaf_fabric::SessionService for NobodyRegisters {
-    fn register(&mut self, _pid: u32) -> Result<farleaf_types::OwnerWord, String> {
+    fn register(&mut self, _pid: u32) -> Result<farleaf_base::OwnerWord, String> {
         Err("nobody has a session here".to_owned())
     }
 
-    fn fence(&mut self, _owner: farleaf_types::OwnerWord) {}
+    fn fence(&mut self, _owner: farleaf_base::OwnerWord) {}
 
-    fn process_of(&mut self, _owner: farleaf_types::OwnerWord) -> Option<u32> {
+    fn process_of(&mut self, _owner: farleaf_base::OwnerWord) -> Option<u32> {
         None
     }
 }
@@ -270,19 +273,19 @@ impl farleaf_fabric::tcp::TcpService for NobodyRegisters {
         farleaf_fabric::tcp::Grant::everything()
     }
 
-    fn own_words(&self, _owner: farleaf_types::OwnerWord) -> std::ops::Range<u64> {
+    fn own_words(&self, _owner: farleaf_base::OwnerWord) -> std::ops::Range<u64> {
         0..0
     }
 }
 
-/// Promise: a server that does not know the servers' own secret, though it knows the cluster's, is
-/// let into no backup's memory; with the right one, all goes on.
+/// A server that knows the cluster's secret, but not the servers' own, gets access to no backup's
+/// memory; with the right one, it does.
 #[test]
 fn the_secret_of_servers_is_needed() {
     let server_secret = |text: &str| Secret::from_text(text).expect("long enough");
     let is_wrong = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let told = Arc::clone(&is_wrong);
-    let mut crew = Crew::with(2, move |index, options| {
+    let mut test_cluster = TestCluster::with(2, move |index, options| {
         let is_wrong = index == 1 && told.load(std::sync::atomic::Ordering::SeqCst);
         let text = if is_wrong {
             "the secret of nobody"
@@ -296,16 +299,16 @@ fn the_secret_of_servers_is_needed() {
         replica_count: 2,
         split_keys: Vec::new(),
     };
-    let table = crew
+    let table = test_cluster
         .client()
         .create_table("t", &options)
         .expect("a new table");
     thread::sleep(Duration::from_secs(3));
-    let view = farleaf_trial::fleet::view(&crew.coordinator);
+    let view = farleaf_trial::fleet::view(&test_cluster.coordinator);
     let region = view.regions_of(table.id())[0];
     assert!(region.members().count() < 2, "{region:?}");
     is_wrong.store(false, std::sync::atomic::Ordering::SeqCst);
-    crew.stop(1);
-    crew.start(1);
-    crew.wait_whole(&table, 2);
+    test_cluster.stop(1);
+    test_cluster.start(1);
+    test_cluster.wait_replicated(&table, 2);
 }

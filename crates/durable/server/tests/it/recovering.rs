@@ -12,48 +12,52 @@ use farleaf_cluster::record::RegionRecord;
 use farleaf_trial::fleet::view;
 use farleaf_trial::load::wait_served;
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
 const RECORD_COUNT: u64 = 700;
 
-/// The server that has the master, and no replica.
+/// Server that has the master, and no replica.
 const MASTER: usize = 3;
 
 fn key_of(number: u64) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
-/// 4 KiB that are another record's nowhere.
+/// Returns 4 KiB that occur in no other record.
 fn value_of(number: u64) -> Vec<u8> {
     format!("[value {number:06}]").into_bytes().repeat(256)
 }
 
-/// Three servers with a replica each, and one that has the master alone: when that is stopped
-/// first, the others are lost together, as the record sees it.
-fn crew() -> (Crew, PersistentTable) {
-    let crew = Crew::with(4, |index, options| {
+/// Creates three servers with a replica each, and one that only has the master. When that one is
+/// stopped first, the record sees the others as lost together.
+fn test_cluster() -> (TestCluster, PersistentTable) {
+    let test_cluster = TestCluster::with(4, |index, options| {
         options.is_candidate = index == MASTER;
         options.scrub_interval = Duration::from_hours(1);
         options.engine.l0_entry_count_max = 256;
     });
     let master = ServerId(MASTER as u64 + 1);
-    admin::set_drain(&crew.coordinator, master, true).expect("embedded");
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    admin::set_drain(&test_cluster.coordinator, master, true).expect("embedded");
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     let records = (0..RECORD_COUNT).map(|number| (key_of(number), value_of(number)));
     let records: Vec<_> = records.collect();
     for part in records.chunks(100) {
         table.multi_put(part).expect("put");
     }
-    (crew, table)
+    (test_cluster, table)
 }
 
-fn region(crew: &Crew, table: &PersistentTable) -> RegionRecord {
-    view(&crew.coordinator).regions_of(table.id())[0].clone()
+fn region(test_cluster: &TestCluster, table: &PersistentTable) -> RegionRecord {
+    view(&test_cluster.coordinator).regions_of(table.id())[0].clone()
 }
 
-/// The one replica's directory that a server has, and its copy in force.
-fn place(crew: &Crew, server: ServerId) -> (PathBuf, PathBuf) {
-    let regions = crew.directory(server.0 as usize - 1).join("regions");
+/// Returns the directory of a server's only replica, and that of its copy in force.
+fn place(test_cluster: &TestCluster, server: ServerId) -> (PathBuf, PathBuf) {
+    let regions = test_cluster
+        .directory(server.0 as usize - 1)
+        .join("regions");
     let only = |path: &Path, prefix: &str| {
         let entries = fs::read_dir(path).expect("it is there");
         let mut paths = entries.map(|entry| entry.expect("listed").path());
@@ -68,49 +72,49 @@ fn place(crew: &Crew, server: ServerId) -> (PathBuf, PathBuf) {
     (replica, data)
 }
 
-/// All are lost; some copies are damaged, by the order of their numbers: of those that are as new
-/// as each other the first goes on. All are started again: all that was acknowledged is there, and
-/// the first replica, if its copy alone was damaged, is none any more.
+/// Stops all servers, damages some copies, and restarts all. Copies are given by the order of their
+/// numbers: of equally new ones the first continues. Everything acknowledged is present, and the
+/// first replica, if only its copy was damaged, is no longer a member.
 fn are_served_by_others(damaged: &[usize], damage: impl Fn(&Path, &Path)) {
-    let (mut crew, table) = crew();
-    let before = region(&crew, &table);
+    let (mut test_cluster, table) = test_cluster();
+    let before = region(&test_cluster, &table);
     let mut members: Vec<_> = before.members().collect();
     assert_eq!(members.len(), 3, "{before:?}");
     members.sort_by_key(|it| it.number);
     for index in [MASTER, 0, 1, 2] {
-        crew.stop(index);
+        test_cluster.stop(index);
     }
     assert_eq!(
-        region(&crew, &table),
+        region(&test_cluster, &table),
         before,
         "nobody is there to change it"
     );
     for index in damaged {
-        let (replica, data) = place(&crew, members[*index].server);
+        let (replica, data) = place(&test_cluster, members[*index].server);
         damage(&replica, &data);
     }
     for index in [0, 1, 2, MASTER] {
-        crew.start(index);
+        test_cluster.start(index);
     }
     wait_served(&table);
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
         assert_eq!(found, Some(value_of(number)), "{number}");
     }
-    let after = region(&crew, &table);
+    let after = region(&test_cluster, &table);
     if damaged == [0] {
         let first = members[0].number;
         assert!(after.replicas().all(|it| it.number != first), "{after:?}");
     }
 }
 
-/// The copy of the one that would go on is damaged.
+/// Damages the copy of the replica that would continue.
 fn is_served_by_another(damage: impl Fn(&Path, &Path)) {
     are_served_by_others(&[0], damage);
 }
 
-/// Cuts a log off in the middle of what was not flushed.
+/// Truncates a log within its unflushed part.
 fn cut_log(_: &Path, data: &Path) {
     let log = fs::read(data.join("log")).expect("it is there");
     let value = value_of(RECORD_COUNT - 50);
@@ -121,8 +125,8 @@ fn cut_log(_: &Path, data: &Path) {
     file.expect("it is there").set_len(at).expect("cut");
 }
 
-/// Promise (CP18, RS8): a bit of the newest copy's log has flipped while all were down: it fills
-/// nobody, and another copy goes on.
+/// A bit of the newest copy's log has flipped while all were down: it fills no other replica, and
+/// another copy continues (CONTROL-18).
 #[test]
 fn a_bit_has_flipped_while_all_were_down() {
     is_served_by_another(|_, data| {
@@ -138,15 +142,15 @@ fn a_bit_has_flipped_while_all_were_down() {
     });
 }
 
-/// Promise (CP18): a log that ends before it should, and is whole up to there, is no copy that goes
-/// on: others have more.
+/// A log that ends too early, and is valid up to there, does not continue: others have more
+/// (CONTROL-18).
 #[test]
 fn a_log_is_cut_while_all_were_down() {
     is_served_by_another(cut_log);
 }
 
-/// Promise (CP18): where two of three logs were cut, the whole one goes on, whichever that is: also
-/// behind a backup that was filled from a cut one before.
+/// If two of three logs were truncated, the complete one continues, whichever that is, even after a
+/// backup that was first filled from a truncated one (CONTROL-18).
 #[test]
 fn two_logs_are_cut_while_all_were_down() {
     for damaged in [[0, 1], [0, 2], [1, 2]] {
@@ -154,13 +158,13 @@ fn two_logs_are_cut_while_all_were_down() {
     }
 }
 
-/// Promise (CP18): the newest copy cannot be opened, as a file of it is not there; another goes on.
+/// The newest copy cannot be opened because a file is missing; another one continues (CONTROL-18).
 #[test]
 fn a_log_is_gone_while_all_were_down() {
     is_served_by_another(|_, data| fs::remove_file(data.join("log")).expect("it was there"));
 }
 
-/// Promise (CP18): a copy whose manifest is damaged is told, and not waited for.
+/// A copy with a damaged manifest is reported, and not waited for (CONTROL-18).
 #[test]
 fn a_manifest_is_torn_while_all_were_down() {
     is_served_by_another(|_, data| {
@@ -168,7 +172,7 @@ fn a_manifest_is_torn_while_all_were_down() {
     });
 }
 
-/// What is not as it was written in a way that its length or kind shows.
+/// Corrupts a file so that its length or kind shows it.
 fn lengthen(path: &Path) {
     let mut bytes = fs::read(path).expect("it is there");
     bytes.extend([b'x'; 100]);
@@ -180,9 +184,9 @@ fn make_directory_of(path: &Path) {
     fs::create_dir(path).expect("made");
 }
 
-/// Promise (CP18): a file of wrong length, or a directory in its place, is damage, and no error of
-/// the disk that may pass: nobody waits for that copy. Once all waited for a copy whose `CURRENT`
-/// was too long.
+/// A file of wrong length, or a directory in its place, is corruption, not a temporary disk error:
+/// the region does not wait for that copy. It once waited for a copy whose `CURRENT` was too long
+/// (CONTROL-18).
 #[test]
 fn files_have_wrong_lengths_while_all_were_down() {
     is_served_by_another(|_, data| lengthen(&data.join("CURRENT")));
@@ -190,7 +194,7 @@ fn files_have_wrong_lengths_while_all_were_down() {
     is_served_by_another(|replica, _| fs::write(replica.join("REPLICA"), "").expect("written"));
 }
 
-/// Promise (CP18): a replica whose note is damaged is told, and not waited for.
+/// A replica with a damaged note is reported, and not waited for (CONTROL-18).
 #[test]
 fn a_note_is_torn_while_all_were_down() {
     is_served_by_another(|replica, _| {
@@ -198,26 +202,26 @@ fn a_note_is_torn_while_all_were_down() {
     });
 }
 
-/// Promise (CP18): a copy that a newer program has written is waited for, as that program may come:
-/// it is none that is damaged. Given up, the others go on.
+/// A copy of a newer version is waited for, as that version may be started again: it does not count
+/// as damaged. When it is given up, the others continue (CONTROL-18).
 #[test]
 fn a_copy_of_a_newer_program_is_waited_for() {
-    let (mut crew, table) = crew();
-    let before = region(&crew, &table);
+    let (mut test_cluster, table) = test_cluster();
+    let before = region(&test_cluster, &table);
     for index in [MASTER, 0, 1, 2] {
-        crew.stop(index);
+        test_cluster.stop(index);
     }
     let first = before.primary.expect("it is served");
-    let (replica, _) = place(&crew, first.server);
+    let (replica, _) = place(&test_cluster, first.server);
     let note = fs::read_to_string(replica.join("REPLICA")).expect("it is there");
     let newer = note.replace("\"version\":2", "\"version\":9");
     fs::write(replica.join("REPLICA"), newer).expect("written");
     for index in [0, 1, 2, MASTER] {
-        crew.start(index);
+        test_cluster.start(index);
     }
     let since = std::time::Instant::now();
     let told = loop {
-        let view = view(&crew.coordinator);
+        let view = view(&test_cluster.coordinator);
         let plan =
             farleaf_cluster::plan::plan(&view, &farleaf_cluster::plan::PlanOptions::default());
         let told = plan.waiting.iter().map(|it| it.what.clone());
@@ -231,8 +235,8 @@ fn a_copy_of_a_newer_program_is_waited_for() {
     assert!(told.contains(&first.server.to_string()), "{told}");
     fs::write(replica.join("REPLICA"), note).expect("written");
     let index = first.server.0 as usize - 1;
-    crew.stop(index);
-    crew.start(index);
+    test_cluster.stop(index);
+    test_cluster.start(index);
     wait_served(&table);
     for number in 0..RECORD_COUNT {
         let found = table.get(&key_of(number)).expect("it is served");
@@ -240,22 +244,24 @@ fn a_copy_of_a_newer_program_is_waited_for() {
     }
 }
 
-/// Promise (RS6): a primary that is closed has let go of its directory, also if it was looking for
-/// a server that is not there: the same process can open it at once.
+/// A closed primary has released its directory, even if it was connecting to a missing server: the
+/// same process can open it at once.
 #[test]
 fn who_stops_behind_its_peer_can_be_opened_again() {
-    let mut crew = Crew::new(2);
-    let table = crew.table(2, false).with_durability(Durability::Sync);
+    let mut test_cluster = TestCluster::new(2);
+    let table = test_cluster
+        .table(2, false)
+        .with_durability(Durability::Sync);
     for round in 0..4_u32 {
         let value = round.to_le_bytes();
         table.put(b"key", &value).expect("put");
-        crew.wait_whole(&table, 2);
-        let first = crew.primary(&table);
+        test_cluster.wait_replicated(&table, 2);
+        let first = test_cluster.primary(&table);
         for index in [first, 1 - first] {
-            crew.stop(index);
+            test_cluster.stop(index);
         }
         for index in [0, 1] {
-            crew.start(index);
+            test_cluster.start(index);
         }
         wait_served(&table);
         let found = table.get(b"key").expect("it is served");

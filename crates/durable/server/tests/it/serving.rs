@@ -1,4 +1,4 @@
-//! Tables that are served, and go on when servers end.
+//! Tables that are served, and continue when servers end.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farleaf_client::{Durability, Insertion, PersistentTableOptions, Record, Swap};
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
 fn options(replica_count: usize, split_keys: &[&[u8]]) -> PersistentTableOptions {
     PersistentTableOptions {
@@ -16,11 +16,11 @@ fn options(replica_count: usize, split_keys: &[&[u8]]) -> PersistentTableOptions
     }
 }
 
-/// Promise: one server is enough, and every operation does what it says, over several regions.
+/// One server is enough, and every operation does what it should, over several regions.
 #[test]
 fn operations_do_what_they_say() {
-    let crew = Crew::new(1);
-    let cluster = crew.client();
+    let test_cluster = TestCluster::new(1);
+    let cluster = test_cluster.client();
     let made = cluster.create_table("planets", &options(1, &[b"m", b"t"]));
     let table = made.expect("a new table");
     assert_eq!(table.durability(), Durability::Sync);
@@ -68,11 +68,11 @@ fn operations_do_what_they_say() {
     assert!(cluster.open_table("planets").is_err());
 }
 
-/// Promise: scans in both directions see all regions, in order, whatever the bounds and limits.
+/// Scans in both directions see all regions, in order, whatever the bounds and limits.
 #[test]
 fn scans_go_over_regions() {
-    let crew = Crew::new(1);
-    let cluster = crew.client();
+    let test_cluster = TestCluster::new(1);
+    let cluster = test_cluster.client();
     let table = cluster.create_table("t", &options(1, &[b"300", b"301", b"700"]));
     let table = table.expect("a new table");
     let records: Vec<(String, String)> = (0..1000_u32)
@@ -119,24 +119,24 @@ fn scans_go_over_regions() {
     assert!(table.scan(b"", None, 9).expect("scanned").is_empty());
 }
 
-/// Promise: three servers have each record; when one ends, in order, the others go on with all of
-/// it, and when it is back, all have all again.
+/// Three servers have each record. When one shuts down, the others continue with all data, and when
+/// it is back, all have everything again.
 #[test]
 fn servers_end_and_come_back() {
-    let mut crew = Crew::new(3);
-    let cluster = crew.client();
+    let mut test_cluster = TestCluster::new(3);
+    let cluster = test_cluster.client();
     let table = cluster.create_table("t", &options(3, &[b"k2", b"k5"]));
     let table = table.expect("a new table");
     let mut model = BTreeMap::new();
     for round in 0..4_usize {
-        crew.wait_whole(&table, 3);
+        test_cluster.wait_replicated(&table, 3);
         for number in 0..40_usize {
             let (key, value) = (format!("k{number}"), format!("{round}-{number}"));
             table.put(key.as_bytes(), value.as_bytes()).expect("put");
             model.insert(key.into_bytes(), value.into_bytes());
         }
         let index = round % 3;
-        crew.stop(index);
+        test_cluster.stop(index);
         for number in 40..60_usize {
             let (key, value) = (format!("k{number}"), format!("{round}-{number}"));
             table.put(key.as_bytes(), value.as_bytes()).expect("put");
@@ -149,21 +149,24 @@ fn servers_end_and_come_back() {
             .map(|it| (it.key, it.value))
             .collect();
         assert_eq!(found, model, "round {round}");
-        crew.start(index);
+        test_cluster.start(index);
     }
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
 }
 
-/// Promise (RS4): a table to which nothing more is written keeps its backups, whatever the last
-/// write promised: that of a sync has left a mark in the log for which nobody waits.
+/// A table without further writes keeps its backups, whatever the durability of the last write: a
+/// sync leaves a mark in the log for which no thread waits.
 #[test]
 fn an_idle_table_keeps_its_backups() {
     let patience = Duration::from_millis(700);
-    let crew = Crew::with(3, move |_, options| options.link_patience = patience);
-    let table = crew.table(3, false).with_durability(Durability::Sync);
+    let test_cluster = TestCluster::with(3, move |_, options| options.link_patience = patience);
+    let table = test_cluster
+        .table(3, false)
+        .with_durability(Durability::Sync);
     table.put(b"key", b"value").expect("put");
-    crew.wait_whole(&table, 3);
-    let record = || farleaf_trial::fleet::view(&crew.coordinator).regions_of(table.id())[0].clone();
+    test_cluster.wait_replicated(&table, 3);
+    let record =
+        || farleaf_trial::fleet::view(&test_cluster.coordinator).regions_of(table.id())[0].clone();
     let before = record();
     for _ in 0..3 {
         table.put(b"key", b"value").expect("put");
@@ -177,24 +180,24 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("bound")
 }
 
-/// Promise (RS5): where a server listens at the address that another one had, a primary that knew
-/// that one there does not ask the wrong one for ever.
+/// If a server listens at the former address of another one, a primary that knew the former one
+/// there does not use the wrong server forever.
 #[test]
 fn servers_exchange_addresses() {
     let addresses = Arc::new(Mutex::new([0, 1, 2].map(|_| free_address())));
     let of_servers = Arc::clone(&addresses);
-    let mut crew = Crew::with(3, move |index, options| {
+    let mut test_cluster = TestCluster::with(3, move |index, options| {
         options.address = of_servers.lock().expect("no panic")[index];
     });
-    let table = crew.table(3, false);
-    let primary = crew.primary(&table);
+    let table = test_cluster.table(3, false);
+    let primary = test_cluster.primary(&table);
     let [one, other] = [1, 2].map(|step| (primary + step) % 3);
-    crew.stop(one);
-    crew.stop(other);
+    test_cluster.stop(one);
+    test_cluster.stop(other);
     table.put(b"key", b"value").expect("put");
     addresses.lock().expect("no panic").swap(one, other);
-    crew.start(one);
-    crew.start(other);
-    crew.wait_whole(&table, 3);
+    test_cluster.start(one);
+    test_cluster.start(other);
+    test_cluster.wait_replicated(&table, 3);
     assert_eq!(table.get(b"key").expect("got"), Some(b"value".to_vec()));
 }

@@ -9,51 +9,53 @@ use farleaf_client::{ClientError, Durability, PersistentTable, PersistentTableOp
 use farleaf_cluster::admin;
 use farleaf_cluster::ids::RegionId;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{WishAnswer, WishKind};
+use farleaf_cluster::record::{AdminReply, AdminRequestKind};
 use farleaf_trial::fleet::view;
 
-use crate::crew::Crew;
+use crate::test_cluster::TestCluster;
 
-fn region_count(crew: &Crew, table: &PersistentTable) -> usize {
-    view(&crew.coordinator).regions_of(table.id()).len()
+fn region_count(test_cluster: &TestCluster, table: &PersistentTable) -> usize {
+    view(&test_cluster.coordinator).regions_of(table.id()).len()
 }
 
-/// The most replicas that a region of a table has ever had made.
-fn replicas_made(crew: &Crew, table: &PersistentTable) -> u64 {
-    let view = view(&crew.coordinator);
+/// Returns the highest number of replicas ever created for a region of a table.
+fn replicas_made(test_cluster: &TestCluster, table: &PersistentTable) -> u64 {
+    let view = view(&test_cluster.coordinator);
     let regions = view.regions_of(table.id());
     let numbers = regions.iter().flat_map(|region| region.replicas());
     numbers.map(|replica| replica.number.0).max().expect("some")
 }
 
-fn region_of(crew: &Crew, table: &PersistentTable, key: &[u8]) -> RegionId {
-    let view = view(&crew.coordinator);
+fn region_of(test_cluster: &TestCluster, table: &PersistentTable, key: &[u8]) -> RegionId {
+    let view = view(&test_cluster.coordinator);
     let regions = view.regions_of(table.id());
     let found = regions.iter().find(|region| region.covers(key));
     found.expect("every key is in a region").region
 }
 
-/// Wishes for a split, and waits until it is done.
-fn split(crew: &Crew, table: &PersistentTable, at: &[u8]) {
-    let before = region_count(crew, table);
-    let kind = WishKind::Split {
+/// Requests a split, and waits until it is done.
+fn split(test_cluster: &TestCluster, table: &PersistentTable, at: &[u8]) {
+    let before = region_count(test_cluster, table);
+    let kind = AdminRequestKind::Split {
         table: table.id(),
-        region: region_of(crew, table, at),
+        region: region_of(test_cluster, table, at),
         at: Key(at.to_vec()),
     };
     let since = Instant::now();
-    let wish = || admin::wish(&crew.coordinator, kind.clone()).expect("embedded");
-    let mut number = wish();
+    let admin_request =
+        || admin::admin_request(&test_cluster.coordinator, kind.clone()).expect("embedded");
+    let mut number = admin_request();
     let mut answer = None;
-    while answer.is_none() || region_count(crew, table) == before {
+    while answer.is_none() || region_count(test_cluster, table) == before {
         if answer.is_none() {
-            answer = admin::answer(&crew.coordinator, number).expect("embedded");
+            answer = admin::answer(&test_cluster.coordinator, number).expect("embedded");
             match &answer {
-                // It has just been split, and its primary has not told that it goes on.
-                Some(WishAnswer::Refused(why)) if why.contains("nobody serves") => {
-                    (number, answer) = (wish(), None);
+                // The region has just been split, and its primary has not reported that it
+                // continues.
+                Some(AdminReply::Refused(why)) if why.contains("nobody serves") => {
+                    (number, answer) = (admin_request(), None);
                 }
-                Some(WishAnswer::Refused(why)) => panic!("{why}"),
+                Some(AdminReply::Refused(why)) => panic!("{why}"),
                 _ => {}
             }
         }
@@ -62,7 +64,7 @@ fn split(crew: &Crew, table: &PersistentTable, at: &[u8]) {
     }
 }
 
-/// Ends the course when it is dropped.
+/// Ends the load when dropped.
 struct Over<'o>(&'o AtomicBool);
 
 impl Drop for Over<'_> {
@@ -71,15 +73,15 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Does it until it is known to be done: a server that is stopped may not have told.
+/// Retries an operation until it is known to be done: a stopped server may not have replied.
 fn again(act: impl Fn() -> Result<(), ClientError>) {
     while let Err(error) = act() {
         assert!(error.is_outcome_unknown(), "{error}");
     }
 }
 
-/// Writes and deletes keys that nobody else does, until the course is over; what they have then, or
-/// nothing if they were deleted.
+/// Writes and deletes keys of its own until the load ends; returns their final values, or none if
+/// they were deleted.
 fn write(
     table: PersistentTable,
     writer: usize,
@@ -110,16 +112,16 @@ fn write(
     model
 }
 
-/// Promise: a region is split while it is written and read. Everything that was acknowledged is
-/// there, before and after servers end one after the other, and each new region
-/// has all of its replicas from its first moment on.
+/// A region is split while it is written and read. Everything acknowledged is present, before and
+/// after servers end one after the other, and each new region has all of its replicas from the
+/// start.
 #[test]
 fn regions_are_split_under_load() {
-    let mut crew = Crew::new(3);
-    let cluster = crew.client();
+    let mut test_cluster = TestCluster::new(3);
+    let cluster = test_cluster.client();
     let options = PersistentTableOptions::default();
     let table = cluster.create_table("t", &options).expect("a new table");
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
     let first: Vec<(String, String)> = (0..3000_u32)
         .map(|number| (format!("{number:04}"), "first".to_owned()))
         .collect();
@@ -132,11 +134,11 @@ fn regions_are_split_under_load() {
                 scope.spawn(move || write(table, writer, (is_over, written)))
             })
             .collect();
-        // Also if what follows panics: the writers would go on for ever.
+        // Also if the following code panics: the writers would continue forever.
         let _over = Over(&is_over);
         for at in ["1500", "0700", "2200"] {
             thread::sleep(Duration::from_millis(100));
-            split(&crew, &table, at.as_bytes());
+            split(&test_cluster, &table, at.as_bytes());
         }
         thread::sleep(Duration::from_millis(100));
         is_over.store(true, Ordering::Release);
@@ -145,7 +147,7 @@ fn regions_are_split_under_load() {
             .map(|it| it.join().expect("no panic"))
             .collect()
     });
-    assert_eq!(region_count(&crew, &table), 4);
+    assert_eq!(region_count(&test_cluster, &table), 4);
     let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = first
         .into_iter()
         .map(|(key, value)| (key.into_bytes(), value.into_bytes()))
@@ -162,14 +164,14 @@ fn regions_are_split_under_load() {
         assert_eq!(found, expected, "{what}");
     };
     check("after the splits");
-    crew.wait_whole(&table, 3);
-    // Nobody has been taken for broken, because of what was read or written in a stop.
-    assert_eq!(replicas_made(&crew, &table), 3);
+    test_cluster.wait_replicated(&table, 3);
+    // No replica was considered broken because of reads or writes during a stop.
+    assert_eq!(replicas_made(&test_cluster, &table), 3);
     for index in 0..3 {
-        crew.stop(index);
+        test_cluster.stop(index);
         check("without a server");
-        crew.start(index);
-        crew.wait_whole(&table, 3);
+        test_cluster.start(index);
+        test_cluster.wait_replicated(&table, 3);
     }
     check("when all have been away");
 }

@@ -1,4 +1,4 @@
-//! Logs to which nobody writes any more: their ends come to all disks, and then nothing happens.
+//! Logs without further writes: their ends are written to all disks, and then nothing happens.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,31 +6,30 @@ use std::time::{Duration, Instant};
 use farleaf_client::{Durability, PersistentTable};
 use farleaf_trial::fleet::{epochs, view};
 
-use crate::crew::Crew;
 use crate::disk::{Disk, SYNCS, Work, disks};
+use crate::test_cluster::TestCluster;
 
-/// What all disks were asked for.
+/// Returns the counts of all disks.
 fn work(disks: &[Disk]) -> Work {
     disks.iter().map(Disk::work).sum()
 }
 
-/// A table of which each disk has everything, and to which is written with `memory`; segments of
-/// its log are reserved.
-fn table_on(disks: &[Disk]) -> (Crew, PersistentTable) {
+/// Creates a table on these disks that is written with `memory`, with reserved log segments.
+fn table_on(disks: &[Disk]) -> (TestCluster, PersistentTable) {
     let of_servers = disks.to_vec();
-    let crew = Crew::with(disks.len(), move |index, options| {
+    let test_cluster = TestCluster::with(disks.len(), move |index, options| {
         options.storage = of_servers[index].opener();
-        // Then what is read is read by others.
+        // Then all reads are caused by other work.
         options.scrub_interval = Duration::from_hours(1);
     });
-    let table = crew.table(disks.len(), false);
+    let table = test_cluster.table(disks.len(), false);
     let synced = table.clone().with_durability(Durability::Sync);
     synced.put(b"first", b"value").expect("put");
     wait_idle(disks, Duration::from_secs(3));
-    (crew, table.with_durability(Durability::Memory))
+    (test_cluster, table.with_durability(Durability::Memory))
 }
 
-/// Waits until no disk has been asked for anything for so long; what they had been asked for.
+/// Waits until no disk had an operation for some time; returns the counts.
 fn wait_idle(disks: &[Disk], idle_time: Duration) -> Work {
     let since = Instant::now();
     let mut seen = (work(disks), Instant::now());
@@ -45,12 +44,12 @@ fn wait_idle(disks: &[Disk], idle_time: Duration) -> Work {
     seen.0
 }
 
-/// Writes with `memory`, and looks that each disk is synced once a second later, and the primary's
-/// manifest, too, two seconds after that, which says so (VL6), and that then they are left alone.
+/// Writes with `memory`. Checks that each disk is synced once a second later, and the primary's
+/// manifest two seconds after that, with the durable end; then the disks stay idle.
 fn check_one_sync(replica_count: usize) {
     let disks = disks(replica_count);
-    let (crew, table) = table_on(&disks);
-    let primary = crew.primary(&table);
+    let (test_cluster, table) = table_on(&disks);
+    let primary = test_cluster.primary(&table);
     let mut rounds = 0..20_u8;
     for _ in 0..2 {
         let (round, before) = rounds
@@ -71,8 +70,8 @@ fn check_one_sync(replica_count: usize) {
     }
 }
 
-/// Puts a hundred records; what the disks had been asked for before. `None`: it took so long that
-/// the region may have been idle meanwhile.
+/// Puts a hundred records; returns the counts before. `None`: it took so long that the region may
+/// have been idle meanwhile.
 fn write_at_once(disks: &[Disk], table: &PersistentTable, round: u8) -> Option<Vec<Work>> {
     wait_idle(disks, Duration::from_secs(2));
     let before = disks.iter().map(Disk::work).collect();
@@ -83,22 +82,22 @@ fn write_at_once(disks: &[Disk], table: &PersistentTable, round: u8) -> Option<V
     (since.elapsed() < Duration::from_millis(700)).then_some(before)
 }
 
-/// Promise (RS11): what was written with `memory` to a region that is idle then is synced on its
-/// disk, by one sync and one of its manifest, a second after the last write. From then on the
-/// region does nothing at all with the disk, as the mark of a sync is no write.
+/// Writes with `memory` to a region that then is idle are synced on its disk a second after the
+/// last write, by one sync and one of its manifest. From then on the region does no disk I/O, as
+/// the mark of a sync does not count as a write.
 #[test]
 fn an_idle_region_of_one_disk_syncs_once() {
     check_one_sync(1);
 }
 
-/// Promise (RS11): the same on the disk of each of three replicas.
+/// The disks of three replicas each sync an idle region once.
 #[test]
 fn an_idle_region_of_three_disks_syncs_once() {
     check_one_sync(3);
 }
 
-/// Promise (RS11, VL6): of what was written with `sync`, and is followed by nothing, the primary's
-/// manifest says that it is durable, by one sync more, and its disk is left alone then.
+/// After a `sync` write without further writes, the primary's manifest records that it is durable,
+/// by one more sync, and then the disk stays idle.
 #[test]
 fn what_is_durable_is_said_when_nothing_follows() {
     let disks = disks(1);
@@ -111,12 +110,12 @@ fn what_is_durable_is_said_when_nothing_follows() {
         let after = wait_idle(&disks, Duration::from_secs(3)).sync_count;
         seen.push(after - before);
     }
-    // Of the write, and of the manifest.
+    // For the write, and for the manifest.
     assert_eq!(seen, [2, 2, 2]);
 }
 
-/// Promise (RS11): what is written to a region to which a record is written each 200 ms, which is
-/// never idle, comes to all disks each three seconds; a disk is not synced more often than that.
+/// A region that gets a record every 200 ms, and is never idle, is synced on all disks every three
+/// seconds, and not more often.
 #[test]
 fn a_busy_region_syncs_each_three_seconds() {
     let disks = disks(2);
@@ -127,14 +126,14 @@ fn a_busy_region_syncs_each_three_seconds() {
         table.put(b"key", b"value").expect("put");
         thread::sleep(Duration::from_millis(200));
     }
-    // Two of each of two disks, and that manifests say so. A machine that is busy may be late, but
-    // never early.
+    // Two for each of two disks, and records in manifests. A busy machine may be late, but never
+    // early.
     let sync_count = work(&disks).sync_count - before;
     assert!((2..=8).contains(&sync_count), "{sync_count} syncs");
 }
 
-/// Promise (RS13): what was acknowledged with `memory` is written to the disks of all replicas soon
-/// after, and not synced for that.
+/// Writes acknowledged with `memory` are written to the disks of all replicas soon after, without a
+/// sync for that.
 #[test]
 fn what_is_acknowledged_is_written_soon() {
     let disks = disks(3);
@@ -161,7 +160,7 @@ fn what_is_acknowledged_is_written_soon() {
         shortest = shortest.min(since.elapsed());
         let synced = disks.iter().map(|disk| disk.work().sync_count);
         let were = before.iter().map(|before| before.sync_count);
-        // By a sync it would be written as well, but a second later.
+        // A sync would write them as well, but a second later.
         if shortest < Duration::from_millis(500) && synced.eq(were) {
             return;
         }
@@ -175,18 +174,21 @@ fn put_some(table: &PersistentTable) {
     }
 }
 
-/// Promise (RS11, RS8): where the sync of an idle region fails on the primary's disk, a backup
-/// takes over, as after any sync that fails; and all is there.
+/// If the sync of an idle region fails on the primary's disk, a backup takes over, as after any
+/// failed sync, and all data are present.
 #[test]
 fn a_sync_of_an_idle_region_fails() {
     let disks = disks(3);
-    let (crew, table) = table_on(&disks);
-    let (primary, before) = (crew.primary(&table), epochs(&crew.coordinator, &table));
+    let (test_cluster, table) = table_on(&disks);
+    let (primary, before) = (
+        test_cluster.primary(&table),
+        epochs(&test_cluster.coordinator, &table),
+    );
     disks[primary].fail_at(SYNCS);
     put_some(&table);
-    // Nobody writes, or reads.
+    // No client writes or reads.
     let since = Instant::now();
-    while epochs(&crew.coordinator, &table) == before {
+    while epochs(&test_cluster.coordinator, &table) == before {
         assert!(since.elapsed() < Duration::from_secs(30), "it goes on");
         thread::sleep(Duration::from_millis(20));
     }
@@ -194,17 +196,17 @@ fn a_sync_of_an_idle_region_fails() {
         let found = table.get(&[number]).expect("it is served");
         assert_eq!(found, Some(b"value".to_vec()), "{number}");
     }
-    assert_ne!(crew.primary(&table), primary);
+    assert_ne!(test_cluster.primary(&table), primary);
     disks[primary].repair();
-    crew.wait_whole(&table, 3);
+    test_cluster.wait_replicated(&table, 3);
 }
 
-/// Promise (RS11, RS10): where there is no room for what an idle region has in memory, its only
-/// server says so; when there is room, it is synced there, and nothing is lost.
+/// If there is no space for what an idle region has in memory, its only server reports that. When
+/// there is space, it is synced, and nothing is lost.
 #[test]
 fn an_idle_region_finds_no_room() {
     let disks = disks(1);
-    let (mut crew, table) = table_on(&disks);
+    let (mut test_cluster, table) = table_on(&disks);
     put_some(&table);
     disks[0].fill_up();
     thread::sleep(Duration::from_secs(3));
@@ -215,9 +217,9 @@ fn an_idle_region_finds_no_room() {
     );
     disks[0].repair();
     wait_idle(&disks, Duration::from_secs(3));
-    assert_eq!(view(&crew.coordinator).regions.len(), 1);
-    crew.stop(0);
-    crew.start(0);
+    assert_eq!(view(&test_cluster.coordinator).regions.len(), 1);
+    test_cluster.stop(0);
+    test_cluster.start(0);
     for number in 0..20_u8 {
         let found = table.get(&[number]).expect("it is served");
         assert_eq!(found, Some(b"value".to_vec()), "{number}");

@@ -15,21 +15,22 @@ use farleaf_trial::load::split_keys;
 
 use crate::rest;
 
-/// What a test changes of a server's options: of the one with this index.
+/// Changes the options of the server with this index.
 type Change = dyn Fn(usize, &mut ServerOptions);
 
 /// A cluster whose servers are all in this process.
-pub(crate) struct Crew {
+pub(crate) struct TestCluster {
     pub(crate) coordinator: SharedCoordinator,
-    /// Before their directories go.
+    /// The servers, dropped before their directories.
     pub(crate) servers: Vec<Option<RegionServer>>,
     scratch: tempfile::TempDir,
     change: Box<Change>,
     is_unlike: Cell<bool>,
 }
 
-impl Drop for Crew {
-    /// A test that ends with servers at rest has all in-sync replicas hold the same files.
+impl Drop for TestCluster {
+    /// Checks at the end of a test with servers at rest that all in-sync replicas have the same
+    /// files.
     fn drop(&mut self) {
         if thread::panicking() || self.is_unlike.get() {
             return;
@@ -44,7 +45,7 @@ impl Drop for Crew {
     }
 }
 
-impl Crew {
+impl TestCluster {
     pub(crate) fn new(server_count: usize) -> Self {
         Self::with(server_count, |_, _| {})
     }
@@ -57,13 +58,13 @@ impl Crew {
         Self::over(coordinator, server_count, change)
     }
 
-    /// One of a coordinator that has nothing yet.
+    /// Creates a cluster with an empty coordinator.
     pub(crate) fn over(
         coordinator: SharedCoordinator,
         server_count: usize,
         change: impl Fn(usize, &mut ServerOptions) + 'static,
     ) -> Self {
-        // `RUST_LOG=info` shows what servers say.
+        // `RUST_LOG=info` shows the servers' log messages.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt()
             .with_env_filter(filter)
@@ -71,7 +72,7 @@ impl Crew {
             .with_writer(std::io::stderr)
             .try_init();
         admin::found(&coordinator).expect("a new cluster");
-        let mut crew = Self {
+        let mut test_cluster = Self {
             coordinator,
             scratch: tempfile::tempdir().expect("a scratch directory"),
             servers: Vec::new(),
@@ -79,13 +80,13 @@ impl Crew {
             is_unlike: Cell::new(false),
         };
         for index in 0..server_count {
-            crew.servers.push(None);
-            crew.start(index);
+            test_cluster.servers.push(None);
+            test_cluster.start(index);
         }
-        crew
+        test_cluster
     }
 
-    /// The files of replicas are not compared when the test ends: `why` not.
+    /// Skips the comparison of files at the end of the test, for the reason `why`.
     pub(crate) fn ends_with_replicas_unlike(&self, why: &str) {
         eprintln!("replicas are not compared: {why}");
         self.is_unlike.set(true);
@@ -129,7 +130,7 @@ impl Crew {
         fleet::client(self.coordinator.clone())
     }
 
-    /// A new table of one region, or of three.
+    /// Creates a table of one region, or of three.
     pub(crate) fn table(&self, replica_count: usize, is_split: bool) -> PersistentTable {
         let options = PersistentTableOptions {
             replica_count,
@@ -137,11 +138,11 @@ impl Crew {
         };
         let table = self.client().create_table("t", &options);
         let table = table.expect("a new table");
-        self.wait_whole(&table, replica_count);
+        self.wait_replicated(&table, replica_count);
         table
     }
 
-    /// Which server is primary of a table's first region.
+    /// Returns the server of the primary of a table's first region.
     pub(crate) fn primary(&self, table: &PersistentTable) -> usize {
         let view = fleet::view(&self.coordinator);
         let primary = view.regions_of(table.id())[0].primary;
@@ -149,8 +150,8 @@ impl Crew {
         number as usize - 1
     }
 
-    /// Waits until all regions of a table have so many replicas, all in sync.
-    pub(crate) fn wait_whole(&self, table: &PersistentTable, replica_count: usize) {
-        fleet::wait_whole(&self.coordinator, table, replica_count);
+    /// Waits until all regions of a table have this number of replicas, all in sync.
+    pub(crate) fn wait_replicated(&self, table: &PersistentTable, replica_count: usize) {
+        fleet::wait_replicated(&self.coordinator, table, replica_count);
     }
 }

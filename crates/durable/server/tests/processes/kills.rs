@@ -1,4 +1,4 @@
-//! Primaries that are killed; all servers that are.
+//! Primaries, and all servers, that are killed.
 
 use std::thread;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use farleaf_client::{Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
 use farleaf_trial::load::split_keys;
-use farleaf_trial::{Fleet, Trial, kills};
+use farleaf_trial::{ProcessCluster, Trial, kills};
 use farleaf_wire::Server;
 
 use crate::part::serve;
 use crate::rest;
 
-/// The files of all in-sync replicas are equal when nothing happens any more.
-fn end_at_rest(fleet: &Fleet, tables: &[&PersistentTable]) {
+/// Checks that the files of all in-sync replicas are equal when nothing happens any more.
+fn end_at_rest(fleet: &ProcessCluster, tables: &[&PersistentTable]) {
     for table in tables {
-        fleet.wait_whole(table, 3);
+        fleet.wait_replicated(table, 3);
     }
     let compared_count = rest::wait_equal_in(fleet);
     assert!(compared_count > 0, "there is nothing to compare");
 }
 
-/// Three servers, their coordinator, and a table of which each has all.
-fn three() -> (Server, Fleet, PersistentTable) {
+/// Creates three servers, their coordinator, and a table that is complete on each.
+fn three() -> (Server, ProcessCluster, PersistentTable) {
     let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
     let (service, plan) = serve(&coordinator, [127, 0, 0, 1]);
-    let fleet = Fleet::start(coordinator, plan, 3);
+    let fleet = ProcessCluster::start(coordinator, plan, 3);
     let options = PersistentTableOptions {
         replica_count: 3,
         split_keys: split_keys(),
@@ -34,9 +34,9 @@ fn three() -> (Server, Fleet, PersistentTable) {
     (service, fleet, table.expect("a new table"))
 }
 
-/// Promise: of three servers the one that is primary is killed again and again, under load. Each
-/// time all is served again within five seconds, and everything that was done is linearizable: what
-/// was acknowledged is there, and nothing else than what was written.
+/// The primary of three servers is killed repeatedly, under load. Each time everything is served
+/// again within five seconds, and the history is linearizable: acknowledged writes are present, and
+/// nothing else than what was written.
 #[test]
 fn primaries_are_killed_under_load() {
     let (_service, mut fleet, table) = three();
@@ -44,8 +44,8 @@ fn primaries_are_killed_under_load() {
     end_at_rest(&fleet, &[&table]);
 }
 
-/// Promise: regions are split under load, and servers killed in the middle of it: the split was, or
-/// it was not, and everything that was done is linearizable.
+/// Regions are split under load, and servers are killed during that: each split took effect or not,
+/// and the history is linearizable.
 #[test]
 fn splits_are_cut_short() {
     let (_service, mut fleet, table) = three();
@@ -53,14 +53,13 @@ fn splits_are_cut_short() {
     end_at_rest(&fleet, &[&table]);
 }
 
-/// Promise: all servers are killed at once, and started again: what was acknowledged as durable is
-/// there.
+/// All servers are killed at once, and restarted: everything acknowledged as durable is present.
 #[test]
 fn all_are_killed_at_once() {
     let (_service, mut fleet, table) = three();
     let table = table.with_durability(Durability::Sync);
     for round in 0..2_u64 {
-        fleet.wait_whole(&table, 3);
+        fleet.wait_replicated(&table, 3);
         for number in 0..200_u64 {
             let (key, value) = (format!("{number:02}"), format!("{round}-{number}"));
             table.put(key.as_bytes(), value.as_bytes()).expect("put");
@@ -80,9 +79,9 @@ fn all_are_killed_at_once() {
     end_at_rest(&fleet, &[&table]);
 }
 
-/// Promise (RS11): what was written with `memory` is on all disks a second or so after the last
-/// write, also if nobody writes any more: all servers are killed at once then, and it is there. Of
-/// a table of three replicas, and of one.
+/// Writes with `memory` are on all disks about a second after the last write, even without further
+/// writes: all servers are killed at once then, and the writes are present. With three replicas,
+/// and with one.
 #[test]
 fn all_are_killed_when_nobody_writes_any_more() {
     let (_service, mut fleet, table) = three();
@@ -92,8 +91,8 @@ fn all_are_killed_when_nobody_writes_any_more() {
     };
     let lone = fleet.client().create_table("lone", &options);
     let tables = [table, lone.expect("a new table")];
-    fleet.wait_whole(&tables[0], 3);
-    fleet.wait_whole(&tables[1], 1);
+    fleet.wait_replicated(&tables[0], 3);
+    fleet.wait_replicated(&tables[1], 1);
     let tables = tables.map(|table| table.with_durability(Durability::Memory));
     let keys = || (0..100_u64).map(|number| format!("{number:02}").into_bytes());
     for round in 0..2_u64 {
@@ -114,7 +113,7 @@ fn all_are_killed_when_nobody_writes_any_more() {
                 assert_eq!(found, Some(value.clone()), "{key:?}, round {round}");
             }
         }
-        fleet.wait_whole(&tables[0], 3);
+        fleet.wait_replicated(&tables[0], 3);
     }
     end_at_rest(&fleet, &[&tables[0]]);
 }

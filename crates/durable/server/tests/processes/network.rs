@@ -1,6 +1,6 @@
-//! A network of a test's own: servers in namespaces that a bridge joins, and ways that are cut.
+//! A network of a test's own: servers in namespaces that a bridge connects, and cut connections.
 //!
-//! Everything is made in a namespace that the test begins with, and goes with it.
+//! Everything is created in a namespace that begins and ends with the test.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,17 +10,17 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Set in a namespace of the test's own.
+/// Variable that is set in a namespace of the test's own.
 const INSIDE: &str = "FARLEAF_TEST_OWN_NETWORK";
-/// Set where there must be all that is needed.
+/// Variable that is set where everything needed must exist.
 const REQUIRED: &str = "FARLEAF_TEST_NETEM_REQUIRED";
-/// The test's own host, where the coordinator is.
+/// Address of the test's own host, where the coordinator is.
 pub(crate) const OUTSIDE: [u8; 4] = [10, 77, 0, 254];
 const PORT: u16 = 7000;
-/// A link's address that nobody has: what is sent there is lost, and nobody says so.
+/// Unused link address: packets to it are lost without an error.
 const NOBODY: &str = "02:00:00:00:00:99";
 
-/// A bridge, and three hosts at it; names are the namespace's own.
+/// Creates a bridge, and three hosts connected to it, with names in the namespace.
 const SCRIPT: &str = "
 set -e
 mount -t tmpfs none /run
@@ -40,7 +40,7 @@ done
 exec \"$@\"
 ";
 
-/// Runs a test in a network of its own, if this machine can have one; else it says so.
+/// Runs a test in a network of its own, if this machine supports that; otherwise prints the reason.
 pub(crate) fn on_a_network(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -57,7 +57,7 @@ pub(crate) fn on_a_network(test: &str, body: impl FnOnce()) {
     };
     if let Some(why) = why {
         assert!(std::env::var_os(REQUIRED).is_none(), "{test}: {why}");
-        // Not by a macro, whose text the harness keeps for itself.
+        // Not by a macro, whose output the test harness captures.
         let _ = writeln!(
             std::io::stderr(),
             "{test}: skipped: no namespaces here: {why}"
@@ -79,17 +79,17 @@ fn namespace(index: usize) -> String {
     format!("/run/netns/host{}", index + 1)
 }
 
-/// What stands before a command of the host with this index.
+/// Returns the words before a command of the host with this index.
 pub(crate) fn prefix(index: usize) -> Vec<String> {
     vec!["nsenter".to_owned(), format!("--net={}", namespace(index))]
 }
 
-/// Where the server of that host listens.
+/// Returns the address at which the server of that host listens.
 pub(crate) fn address(index: usize) -> SocketAddr {
     SocketAddr::from(([10, 77, 0, index as u8 + 1], PORT))
 }
 
-/// This thread's sockets are that host's from now on.
+/// Moves this thread's sockets to a host.
 pub(crate) fn enter(index: usize) {
     let namespace = File::open(namespace(index)).expect("the script made it");
     let kind = Some(LinkNameSpaceType::Network);
@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Does something with how this host reaches another one.
+    /// Changes the neighbor entries by which this host reaches another one.
     fn neighbour(self, words: &[&str]) {
         let mut command = Command::new("ip");
         if let Self::At(index) = self {
@@ -128,7 +128,8 @@ impl Host {
     }
 }
 
-/// Cuts the ways between a host and others, both ways: what is sent is lost. And heals them.
+/// Cuts the connections between a host and others in both directions, so that packets are lost,
+/// runs `body`, and restores them.
 pub(crate) fn cut_between(host: Host, others: &[Host], body: impl FnOnce()) {
     let ways = others.iter().flat_map(|it| [(host, *it), (*it, host)]);
     let ways: Vec<_> = ways.collect();

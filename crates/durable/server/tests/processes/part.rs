@@ -1,4 +1,4 @@
-//! What a server's process does, and where the coordinator of all is.
+//! The process of a server, and the address of the common coordinator.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::{CoordinatorService, RemoteCoordinator};
 use farleaf_lsm::EngineOptions;
 use farleaf_server::{RegionServer, ServerOptions};
-use farleaf_trial::Part;
-use farleaf_trial::fleet::{Plan, secret, terms};
+use farleaf_trial::ServerParameters;
+use farleaf_trial::fleet::{ServerLaunchPlan, secret, terms};
 use farleaf_wire::{ConnectOptions, ListenOptions, Listener, Membership, Server};
 
 pub(crate) const PART: &str = "part::play_a_server";
 
-/// Serves a coordinator at a free port of this address, and founds a cluster.
-pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, Plan) {
+/// Serves a coordinator at a free port of this address, and creates a cluster.
+pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, ServerLaunchPlan) {
     let cluster = admin::found(coordinator).expect("a new cluster");
     let mut options = ListenOptions::at(SocketAddr::from((host, 0)));
     options.secret = Some(secret());
@@ -24,11 +24,11 @@ pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, 
     let listener = Listener::bind(&options).expect("a free port");
     let service = CoordinatorService::new(coordinator.clone());
     let service = listener.serve(Arc::new(service)).expect("threads");
-    let plan = Plan::here(PART, &service.address().to_string());
+    let plan = ServerLaunchPlan::here(PART, &service.address().to_string());
     (service, plan)
 }
 
-/// A coordinator that another process serves.
+/// Connects to a coordinator that another process serves.
 pub(crate) fn remote(address: &str) -> SharedCoordinator {
     let connect = ConnectOptions {
         secret: Some(secret()),
@@ -38,12 +38,12 @@ pub(crate) fn remote(address: &str) -> SharedCoordinator {
     SharedCoordinator::new(remote.expect("the test serves it"), "the test's")
 }
 
-/// The part of a server: what a process does that the tests start; a test that was not started by
-/// one has none to play.
+/// Runs a server in a process that the tests start; does nothing in a process that they did not
+/// start.
 #[test]
 #[ignore = "a part that other tests have processes play"]
 fn play_a_server() {
-    let part = Part::told();
+    let part = ServerParameters::from_parent();
     let mut options = ServerOptions::new(&part.directory);
     options.number = Some(part.number);
     options.address = part.address;

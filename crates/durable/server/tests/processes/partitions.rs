@@ -1,4 +1,4 @@
-//! Servers that are cut off: never do two acknowledge for one region at the same time.
+//! Servers that are cut off: two servers never acknowledge for one region at the same time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,23 +10,23 @@ use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
 use farleaf_trial::fleet::secret;
 use farleaf_trial::history::{Act, Operation};
 use farleaf_trial::load::{KEY_COUNT, bytes_of, key_of, split_keys, value_of, wait_served};
-use farleaf_trial::{Course, Fleet, Trial};
+use farleaf_trial::{AllowedErrors, ProcessCluster, Trial};
 use farleaf_wire::{ConnectOptions, Connection};
 
 use crate::network::{Host, OUTSIDE, address, cut_between, enter, on_a_network, prefix};
 use crate::part::{remote, serve};
 use crate::rest;
 
-/// Clients outside, and on the host that is cut off.
+/// Number of clients outside, and on the host that is cut off.
 const CLIENT_COUNTS: (usize, usize) = (4, 2);
-/// Longer than leases.
+/// Duration of a cut, longer than leases.
 const CUT_TIME: Duration = Duration::from_secs(4);
 
-/// A primary waits four seconds for an answer of a backup that is cut off; then for the record not
-/// to name it any more.
+/// Longest time without service. A primary waits four seconds for a reply of a backup that is cut
+/// off, and then until the record no longer names it.
 const AWAY_TIME_MAX: Duration = Duration::from_secs(9);
 
-/// Clients that do not wait long for whoever does not answer.
+/// Creates clients that do not wait long for a server that does not answer.
 fn hasty(coordinator: SharedCoordinator) -> Cluster {
     let options = ClientOptions {
         secret: Some(secret()),
@@ -37,23 +37,24 @@ fn hasty(coordinator: SharedCoordinator) -> Cluster {
     Cluster::new(coordinator, options)
 }
 
-/// Cuts the host that is primary of a table's first region off from these hosts, while clients
-/// outside and on that host work; for how long nothing was served outside, at the most.
+/// Cuts the host of the primary of a table's first region off from these hosts, while clients
+/// outside and on that host work. Nothing may be unavailable outside for longer than
+/// `away_time_max`.
 fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
     let coordinator = SharedCoordinator::new(Embedded::default(), "the test's");
     let (service, mut plan) = serve(&coordinator, OUTSIDE);
     plan.prefixes = (0..3).map(prefix).collect();
     plan.addresses = (0..3).map(address).collect();
-    let fleet = Fleet::start(coordinator, plan, 3);
+    let fleet = ProcessCluster::start(coordinator, plan, 3);
     let cluster = hasty(fleet.coordinator.clone());
     let options = PersistentTableOptions {
         replica_count: 3,
         split_keys: split_keys(),
     };
     let table = cluster.create_table("t", &options).expect("a new table");
-    fleet.wait_whole(&table, 3);
+    fleet.wait_replicated(&table, 3);
     let primary = fleet.primary(&table).expect("it has one");
-    // As a client on that host: its way to the coordinator begins there, too.
+    // Like a client on that host: its connection to the coordinator begins there, too.
     let inside = thread::scope(|scope| {
         let at = service.address().to_string();
         let connected = scope.spawn(move || -> PersistentTable {
@@ -65,7 +66,7 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
     });
     let mut clients = vec![table.clone(); CLIENT_COUNTS.0];
     clients.extend(vec![inside; CLIENT_COUNTS.1]);
-    let whole = Trial::new(Course::Troubled);
+    let whole = Trial::new(AllowedErrors::Troubled);
     let begin = |index: usize| {
         if index >= CLIENT_COUNTS.0 {
             enter(primary);
@@ -82,7 +83,7 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
         thread::scope(|scope| {
             let begin = |writes| scope.spawn(move || stubborn.work(trial, is_cut, writes));
             let handles = [false, true].map(begin);
-            // A write that begins in the cut may have no answer as long as that lasts.
+            // A write that begins during the cut may get no reply as long as that lasts.
             stubborn.wait_begun(handles.len() as u64, is_cut);
             cut_between(host, &others(host), || {
                 let since = Instant::now();
@@ -93,11 +94,11 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
             let counts = handles.map(|it| it.join().expect("it was answered"));
             eprintln!("asked stubbornly: {counts:?} (done, not done; reads alone, and writes)");
             assert!(counts.iter().all(|it| it.0 > 0), "{counts:?}");
-            // Whoever has no lease reads nothing.
+            // A server without a lease reads nothing.
             assert!(counts[0].1 > 0 || !loses_lease, "{counts:?}");
         });
         trial.wait_done(200);
-        fleet.wait_whole(&table, 3);
+        fleet.wait_replicated(&table, 3);
         trial.wait_done(200);
         away
     });
@@ -109,23 +110,23 @@ fn cut_off(others: impl Fn(Host) -> Vec<Host>, away_time_max: Duration) {
         trial.refused_count()
     );
     assert!(away < away_time_max, "{away:?}");
-    whole.judge(&table);
+    whole.check_history(&table);
     rest::wait_equal_in(&fleet);
 }
 
-/// Whoever asks one server at one epoch, whatever the records say by then: it would be answered
-/// wrongly, if anybody were.
+/// A client that uses one server at one epoch, whatever the records say. Any reply to it after a
+/// failover would be wrong.
 struct Stubborn {
     primary: usize,
     header: Header,
     keys: Vec<u64>,
-    /// Who has been answered once.
+    /// Number of threads that got a first reply.
     begun_count: AtomicU64,
 }
 
 impl Stubborn {
-    /// About the first region of a table, as it is now.
-    fn of(fleet: &Fleet, table: &PersistentTable, primary: usize) -> Self {
+    /// Creates a client for the first region of a table, as it is now.
+    fn of(fleet: &ProcessCluster, table: &PersistentTable, primary: usize) -> Self {
         let view = fleet.view();
         let region = view.regions_of(table.id())[0];
         let header = Header {
@@ -145,7 +146,7 @@ impl Stubborn {
         }
     }
 
-    /// Waits until so many have been answered; ends them all if they are not.
+    /// Waits until `count` threads got a reply; ends all of them if they do not.
     fn wait_begun(&self, count: u64, is_cut: &AtomicBool) {
         let since = Instant::now();
         while self.begun_count.load(Ordering::Acquire) < count {
@@ -157,7 +158,8 @@ impl Stubborn {
         }
     }
 
-    /// Reads, and writes if it is to, from the server's own host; how much was done, and was not.
+    /// Reads, and writes if requested, from the server's own host. Returns the numbers of
+    /// successful and failed operations.
     fn work(&self, trial: &Trial, is_cut: &AtomicBool, writes: bool) -> (u64, u64) {
         enter(self.primary);
         let options = ConnectOptions {
@@ -221,8 +223,8 @@ fn servers_but(host: Host) -> Vec<Host> {
     all.filter(|it| *it != host).collect()
 }
 
-/// Promise (CP9, CP10, CP13): a primary that nobody reaches any more acknowledges nothing once
-/// another one may: clients on both sides together see one linearizable history.
+/// A primary that is cut off from everything acknowledges nothing once another one may: clients on
+/// both sides see one linearizable history (CONTROL-9, CONTROL-10, CONTROL-13).
 #[test]
 fn a_primary_is_cut_off_from_all() {
     on_a_network("partitions::a_primary_is_cut_off_from_all", || {
@@ -231,8 +233,8 @@ fn a_primary_is_cut_off_from_all() {
     });
 }
 
-/// Promise (CP10): the same for one that its clients and backups reach, and the coordinator does
-/// not. (The clients outside are on the coordinator's host.)
+/// A primary that is cut off only from the coordinator acknowledges nothing once another one may.
+/// (The clients outside are on the coordinator's host.) (CONTROL-10)
 #[test]
 fn a_primary_is_cut_off_from_the_coordinator() {
     on_a_network(
@@ -243,8 +245,8 @@ fn a_primary_is_cut_off_from_the_coordinator() {
     );
 }
 
-/// Promise (CP14): one that reaches the coordinator and no other server goes on alone, as soon as
-/// the record does not name its backups any more.
+/// A primary that reaches the coordinator and no other server continues alone, as soon as the
+/// record no longer names its backups (CONTROL-14).
 #[test]
 fn a_primary_is_cut_off_from_other_servers() {
     on_a_network(

@@ -1,4 +1,4 @@
-//! Everything that can happen, at random, for long.
+//! Random faults for a long time.
 //!
 //! ```text
 //! FARLEAF_TEST_SOAK_S=600 FARLEAF_TEST_SEED=1 cargo test --release -p farleaf-server \
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::random::Random;
 use farleaf_client::{Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
-use farleaf_trial::load::{CLIENT_COUNT, Random, split_keys, wait_served};
-use farleaf_trial::{Course, Fleet, Outage, Trial};
+use farleaf_trial::load::{CLIENT_COUNT, split_keys, wait_served};
+use farleaf_trial::{AllowedErrors, CuttableCoordinator, ProcessCluster, Trial};
 use rustix::process::Signal;
 
 use crate::part::serve;
@@ -27,16 +28,16 @@ fn number(name: &str, default: u64) -> u64 {
     })
 }
 
-/// A cluster to which things happen.
+/// A cluster under random faults.
 struct Soak {
-    fleet: Fleet,
-    outage: Outage,
+    fleet: ProcessCluster,
+    outage: CuttableCoordinator,
     random: Random,
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl Soak {
-    /// Up to so long.
+    /// Sleeps for a random time up to `most_ms`.
     fn rest(&mut self, most_ms: u64) {
         thread::sleep(Duration::from_millis(self.random.below(most_ms)));
     }
@@ -49,7 +50,7 @@ impl Soak {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// Kills servers, and starts them again after a while.
+    /// Kills servers, and restarts them after a while.
     fn kill(&mut self, indexes: &[usize]) {
         for index in indexes {
             self.fleet.kill(*index);
@@ -65,7 +66,7 @@ impl Soak {
         process.expect("it runs").signal(signal);
     }
 
-    /// One thing that happens.
+    /// Causes one random fault.
     fn event(&mut self) {
         match self.random.below(10) {
             0..=3 => {
@@ -109,18 +110,18 @@ impl Soak {
     }
 }
 
-/// Promise: servers are killed, one, two or all, and paused for longer than their leases, and the
-/// coordinator is away, in any order: what clients saw is linearizable, and what was acknowledged
-/// as durable is there.
+/// One, two or all servers are killed, or paused for longer than their leases, and the coordinator
+/// is unavailable, in any order. The history that clients saw is linearizable, and everything
+/// acknowledged as durable is present.
 #[test]
 #[ignore = "ten minutes; the command is in the module's documentation"]
 fn anything_happens() {
     let duration = Duration::from_secs(number("FARLEAF_TEST_SOAK_S", 600));
     let seed = number("FARLEAF_TEST_SEED", 1);
-    let outage = Outage::new(Embedded::default());
+    let outage = CuttableCoordinator::new(Embedded::default());
     let shared = SharedCoordinator::new(outage.clone(), "the test's");
     let (_service, plan) = serve(&shared, [127, 0, 0, 1]);
-    let fleet = Fleet::start(shared, plan, SERVER_COUNT);
+    let fleet = ProcessCluster::start(shared, plan, SERVER_COUNT);
     let options = PersistentTableOptions {
         replica_count: 3,
         split_keys: split_keys(),
@@ -129,8 +130,8 @@ fn anything_happens() {
     let table = table
         .expect("a new table")
         .with_durability(Durability::Sync);
-    fleet.wait_whole(&table, 3);
-    let trial = Trial::new(Course::Troubled);
+    fleet.wait_replicated(&table, 3);
+    let trial = Trial::new(AllowedErrors::Troubled);
     let mut soak = Soak {
         fleet,
         outage,
@@ -144,13 +145,13 @@ fn anything_happens() {
         while since.elapsed() < duration {
             soak.rest(1500);
             soak.event();
-            // Now and then the next thing comes before all is well again.
+            // Sometimes the next fault comes before everything has recovered.
             if soak.random.below(3) > 0 {
                 away_max = away_max.max(wait_served(&table));
-                soak.fleet.wait_whole(&table, 3);
+                soak.fleet.wait_replicated(&table, 3);
             }
         }
-        soak.fleet.wait_whole(&table, 3);
+        soak.fleet.wait_replicated(&table, 3);
         trial.wait_done(100);
     });
     eprintln!(
@@ -161,6 +162,6 @@ fn anything_happens() {
         trial.unknown_count(),
         trial.refused_count()
     );
-    trial.judge(&table);
+    trial.check_history(&table);
     rest::wait_equal_in(&soak.fleet);
 }

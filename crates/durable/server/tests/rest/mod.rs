@@ -1,7 +1,7 @@
-//! Replicas at rest: the files of all in-sync replicas hold the same log and the same trees.
+//! Replicas at rest: the files of all in-sync replicas have the same log and the same trees.
 //!
-//! For the tests of `tests/it`, and for those of `tests/processes`, which are a program of their
-//! own.
+//! For the tests of `tests/it`, and for those of `tests/processes`, which are a separate test
+//! binary.
 
 use std::path::PathBuf;
 use std::thread;
@@ -12,25 +12,28 @@ use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::RegionRecord;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_server::compare::{ReplicaDirectory, compare_region, replica_in};
-use farleaf_trial::Fleet;
+use farleaf_trial::ProcessCluster;
 use farleaf_trial::fleet::view;
 
-/// Replicas at rest become equal in this time, or never: the end of a log is on all disks a second
-/// after the last write (RS11), and trees follow the log.
+/// Time within which replicas at rest become equal, or never: the end of a log is on all disks a
+/// second after the last write, and trees follow the log.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the files of all in-sync replicas of all regions are equal byte by byte: log
-/// segments, up to the end of their records, and trees. Regions are passed that have a member for
-/// which there is no directory. Returns how many replicas were compared with another one.
+/// segments, up to the end of their records, and trees. Skips regions with a member that has no
+/// directory here. Returns the number of replicas that were compared with another one.
 ///
-/// Nothing may differ but this: the primary's log may have one mark (28 bytes, which hold no write)
-/// behind the end of its backups' logs; a segment into which no tree leads, and from which the log
-/// is not read, may have been reclaimed in one replica alone; bytes behind the last record of a
-/// segment are never read; and backups that build their trees themselves have trees of their own
-/// (`IndexKind::Built`).
+/// Only these differences are allowed:
+///
+/// - The primary's log may have one mark (28 bytes, without a write) after the end of its backups'
+///   logs.
+/// - A segment to which no tree refers, and from which the log is not read, may have been reclaimed
+///   in one replica only.
+/// - Bytes after the last record of a segment are never read.
+/// - Backups that build their trees have trees of their own (`IndexKind::Built`).
 ///
 /// # Panics
-/// They do not become equal.
+/// If they do not become equal.
 pub(crate) fn wait_equal(
     coordinator: &SharedCoordinator,
     index: IndexKind,
@@ -46,10 +49,10 @@ pub(crate) fn wait_equal(
     }
 }
 
-/// The same, of servers that are processes and send trees to their backups. Only those that run
-/// have a directory.
+/// Waits in the same way for servers that are processes and send trees to their backups. Only
+/// running ones have a directory.
 #[allow(dead_code, reason = "`tests/it` has all servers in its own process")]
-pub(crate) fn wait_equal_in(fleet: &Fleet) -> usize {
+pub(crate) fn wait_equal_in(fleet: &ProcessCluster) -> usize {
     wait_equal(&fleet.coordinator, IndexKind::Sent, |server| {
         let index = server.0 as usize - 1;
         let is_running = fleet.servers.get(index).is_some_and(Option::is_some);
@@ -57,7 +60,7 @@ pub(crate) fn wait_equal_in(fleet: &Fleet) -> usize {
     })
 }
 
-/// How many replicas equal another one; or what differs.
+/// Returns the number of replicas that equal another one, or the difference.
 fn differences(
     coordinator: &SharedCoordinator,
     index: IndexKind,

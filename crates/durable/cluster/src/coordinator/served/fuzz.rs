@@ -1,10 +1,11 @@
-//! Requests and replies that were honest before they were changed at random.
+//! Valid requests and replies, mutated at random.
 
 use std::time::Duration;
 
-use farleaf_fabric::fuzzing::{Random, run};
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 
-use super::message::{Reply, Request, decode, encode, events, snapshot};
+use super::message::{CoordinatorReply, CoordinatorRequest, decode, encode, events, snapshot};
 use super::{COORDINATOR_TAG, CoordinatorService};
 use crate::coordinator::{
     Compare, Coordinator, Embedded, IDENTITY_KEYS, LeaseId, Revision, Transaction,
@@ -16,10 +17,10 @@ fn key(random: &mut Random) -> String {
     format!("k/{}", random.below(5))
 }
 
-fn request(random: &mut Random) -> Request {
+fn request(random: &mut Random) -> CoordinatorRequest {
     let lease = LeaseId(random.below(4));
     match random.below(6) {
-        0 => Request::Range("k/".to_owned()),
+        0 => CoordinatorRequest::Range("k/".to_owned()),
         1 | 2 => {
             let value = random.bytes::<12>().to_vec();
             let compare = Compare::Modified(key(random), Revision(random.below(20)));
@@ -34,12 +35,12 @@ fn request(random: &mut Random) -> Request {
             if random.one_in(2) {
                 transaction = transaction.put_leased("held", Vec::new(), lease);
             }
-            Request::transact(&transaction.delete("gone"))
+            CoordinatorRequest::transact(&transaction.delete("gone"))
         }
-        3 => Request::Grant(Duration::from_millis(random.below(1000))),
-        4 if random.one_in(2) => Request::Revoke(lease),
-        4 => Request::KeepAlive(lease),
-        _ => Request::Changes {
+        3 => CoordinatorRequest::Grant(Duration::from_millis(random.below(1000))),
+        4 if random.one_in(2) => CoordinatorRequest::Revoke(lease),
+        4 => CoordinatorRequest::KeepAlive(lease),
+        _ => CoordinatorRequest::Changes {
             prefix: "k/".to_owned(),
             after: Revision(random.below(30)),
             wait: Duration::ZERO,
@@ -47,8 +48,7 @@ fn request(random: &mut Random) -> Request {
     }
 }
 
-/// Promise: whatever bytes a service is asked, it answers with a reply that can be read, and the
-/// coordinator behind it goes on.
+/// A service answers any bytes with a readable reply, and its coordinator continues to work.
 #[test]
 fn any_request_has_a_reply() {
     run("coordinator requests", |random| {
@@ -59,14 +59,14 @@ fn any_request_has_a_reply() {
             encode(&request(random), &mut bytes);
             if random.one_in(2) {
                 random.mutate(&mut bytes);
-                // A changed time would be waited for; what it is has its own test.
+                // The service would wait for a mutated time; timeouts have their own test.
                 if String::from_utf8_lossy(&bytes).contains("wait") {
                     continue;
                 }
             }
             let mut reply = Vec::new();
             service.answer_coordinator(&bytes, &mut reply);
-            let reply: Result<Reply, String> = decode(&reply);
+            let reply: Result<CoordinatorReply, String> = decode(&reply);
             reply.expect("a reply");
         }
         let put = Transaction::new().put("after", Vec::new());
@@ -75,8 +75,8 @@ fn any_request_has_a_reply() {
     });
 }
 
-/// Promise: whatever a service sends, it is refused or understood; snapshots and changes that are
-/// understood are in order, of the prefix, and behind what was known.
+/// Any bytes from a service are refused or decoded. Decoded snapshots and changes are in order,
+/// have the prefix, and come after the known revision.
 #[test]
 fn any_reply_is_understood_or_refused() {
     let embedded = Embedded::default();
@@ -90,7 +90,7 @@ fn any_reply_is_understood_or_refused() {
     let after = Revision(5);
     let mut watch = embedded.watch("k/", after).expect("it works");
     let changes = watch.next(Duration::ZERO).expect("it works");
-    let honest: [Reply; 2] = [
+    let honest: [CoordinatorReply; 2] = [
         embedded.range("k/").expect("it works").into(),
         changes.into(),
     ];
@@ -99,7 +99,7 @@ fn any_reply_is_understood_or_refused() {
         encode(&honest[random.index(2)], &mut bytes);
         random.mutate(&mut bytes);
         match decode(&bytes) {
-            Ok(Reply::Range {
+            Ok(CoordinatorReply::Range {
                 revision,
                 entries,
                 identity,
@@ -115,7 +115,7 @@ fn any_reply_is_understood_or_refused() {
                     assert!(is_known && entry.mod_revision <= revision);
                 }
             }
-            Ok(Reply::Changes(images)) => {
+            Ok(CoordinatorReply::Changes(images)) => {
                 let Ok(read) = events("k/", after, images) else {
                     return;
                 };

@@ -1,5 +1,5 @@
-//! Requests to a coordinator in another process and its replies, as bytes (CS1): a tag, and JSON
-//! with a version. Values are base64, times are seconds and nanoseconds, so nothing is rounded.
+//! Encoding of requests to a coordinator in another process and of its replies: a tag, and JSON
+//! with a version. Values are base64; times are seconds and nanoseconds, so nothing is rounded.
 //!
 //! | request | reply |
 //! |---|---|
@@ -23,13 +23,14 @@ use crate::coordinator::{
     Transaction, Write,
 };
 
-/// What a request to a coordinator begins with, and its reply, so that others can share a listener.
+/// First byte of requests to a coordinator and their replies, so that other services can share the
+/// listener.
 pub const COORDINATOR_TAG: u8 = b'C';
 
-/// The version of requests and replies; both sides must have the same.
+/// Version of requests and replies; both sides must have the same.
 pub const MESSAGE_VERSION: u32 = 2;
 
-/// Bytes, in JSON as base64.
+/// Bytes, as base64 in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base64(Vec<u8>);
 
@@ -46,7 +47,7 @@ impl<'de> Deserialize<'de> for Base64 {
     }
 }
 
-/// A key: itself, value, created, modified, lease.
+/// A key: key, value, created, modified, lease.
 type EntryImage = (String, Base64, Revision, Revision, Option<LeaseId>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +72,10 @@ pub(super) enum EventImage {
     Delete(String, Revision),
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Request {
+pub(super) enum CoordinatorRequest {
     Range(String),
     Transact {
         compares: Vec<CompareImage>,
@@ -83,7 +84,7 @@ pub(super) enum Request {
     Grant(Duration),
     KeepAlive(LeaseId),
     Revoke(LeaseId),
-    /// Changes of a prefix behind a revision, waited for so long at the most (CS4).
+    /// Requests changes of a prefix after a revision, waiting at most for the given time.
     Changes {
         prefix: String,
         after: Revision,
@@ -91,14 +92,14 @@ pub(super) enum Request {
     },
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Reply {
+pub(super) enum CoordinatorReply {
     Range {
         revision: Revision,
         entries: Vec<EntryImage>,
-        /// Which cluster it has (ID2).
+        /// Records of the coordinator's identity.
         identity: Vec<EntryImage>,
     },
     Committed(Revision),
@@ -109,24 +110,24 @@ pub(super) enum Reply {
     Gone,
     Revoked,
     Changes(Vec<EventImage>),
-    Failed(Failure),
+    Failed(CoordinatorFailure),
 }
 
-/// Why something was not answered.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Failure {
-    /// It was not done.
+pub(super) enum CoordinatorFailure {
+    /// The request was not executed.
     Unavailable(String),
-    /// It was done, or is done yet, or never (CP5).
+    /// The change was done, will be done, or never (CONTROL-5).
     OutcomeUnknown(String),
-    /// Changes up to there are not kept.
+    /// Changes up to this revision are not kept.
     Compacted(Revision),
-    /// It is nothing that a coordinator does.
+    /// The request is not valid for any coordinator.
     Invalid(String),
 }
 
-/// What goes over the wire behind the tag.
+/// Content of a message after the tag.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Enveloped<T> {
@@ -134,13 +135,13 @@ struct Enveloped<T> {
     message: T,
 }
 
-/// What every version has.
+/// The part of a message that all versions have.
 #[derive(Deserialize)]
 struct OnlyVersion {
     version: u32,
 }
 
-/// Appends a request or a reply.
+/// Appends an encoded request or reply.
 pub(super) fn encode(message: &impl Serialize, to: &mut Vec<u8>) {
     to.push(COORDINATOR_TAG);
     let version = MESSAGE_VERSION;
@@ -148,7 +149,7 @@ pub(super) fn encode(message: &impl Serialize, to: &mut Vec<u8>) {
     serde_json::to_writer(to, &enveloped).expect("messages are plain values, and memory takes all");
 }
 
-/// What bytes say; an error completes "the other side sent ...".
+/// Decodes a message. The error text completes "the other side sent ...".
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let json = match bytes {
         [COORDINATOR_TAG, json @ ..] => json,
@@ -172,8 +173,9 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Ok(enveloped.message)
 }
 
-impl Request {
-    /// Whether it changes something, so that no answer leaves an outcome unknown (CS3).
+impl CoordinatorRequest {
+    /// Returns whether the request changes something, so that a missing reply leaves its outcome
+    /// unknown.
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::Range(_) | Self::Changes { .. } => false,
@@ -200,7 +202,7 @@ impl Request {
     }
 }
 
-/// The transaction that such parts make.
+/// Creates a transaction from its parts.
 pub(super) fn transaction(compares: Vec<CompareImage>, writes: Vec<WriteImage>) -> Transaction {
     let compares = compares.into_iter().map(|it| match it {
         CompareImage::Created(key, at) => Compare::Created(key, at),
@@ -239,7 +241,7 @@ fn entry(image: EntryImage) -> Entry {
     }
 }
 
-impl From<Snapshot> for Reply {
+impl From<Snapshot> for CoordinatorReply {
     fn from(snapshot: Snapshot) -> Self {
         Self::Range {
             revision: snapshot.revision,
@@ -249,7 +251,7 @@ impl From<Snapshot> for Reply {
     }
 }
 
-/// The snapshot of a prefix that a reply says, or how it cannot be one.
+/// Returns the snapshot of a prefix in a reply, or why it is invalid.
 pub(super) fn snapshot(
     prefix: &str,
     revision: Revision,
@@ -274,7 +276,7 @@ pub(super) fn snapshot(
     })
 }
 
-impl From<Vec<Event>> for Reply {
+impl From<Vec<Event>> for CoordinatorReply {
     fn from(events: Vec<Event>) -> Self {
         let images = events.into_iter().map(|event| match event {
             Event::Put(entry) => EventImage::Put(entry_image(entry)),
@@ -284,7 +286,7 @@ impl From<Vec<Event>> for Reply {
     }
 }
 
-/// The changes of a prefix behind a revision that a reply says, or how they cannot be that.
+/// Returns the changes of a prefix after a revision in a reply, or why they are invalid.
 pub(super) fn events(
     prefix: &str,
     after: Revision,
@@ -306,9 +308,9 @@ pub(super) fn events(
     }
 }
 
-impl Failure {
-    /// What a coordinator's error means to who asked for something in another process; `is_change`:
-    /// what was asked changes something (CS3).
+impl CoordinatorFailure {
+    /// Converts a coordinator's error for a client in another process; `is_change` says whether the
+    /// request changes something.
     pub(super) fn new(error: CoordinatorError, is_change: bool) -> Self {
         match error {
             CoordinatorError::Unavailable { name, how } => {
@@ -319,7 +321,7 @@ impl Failure {
             }
             CoordinatorError::Compacted { oldest } => Self::Compacted(oldest),
             CoordinatorError::Invalid { what } => Self::Invalid(what),
-            // What it was to write may be written.
+            // The change may have been written.
             CoordinatorError::Storage { .. } | CoordinatorError::Damaged { .. } if is_change => {
                 Self::OutcomeUnknown(error.to_string())
             }
@@ -334,7 +336,7 @@ impl Failure {
         }
     }
 
-    /// The same to who has asked; `name` is who failed.
+    /// Converts the failure to the client's error; `name` is the coordinator that failed.
     pub(super) fn into_error(self, name: String) -> CoordinatorError {
         match self {
             Self::Unavailable(how) => CoordinatorError::Unavailable { name, how },
@@ -355,7 +357,7 @@ mod tests {
         String::from_utf8(bytes).expect("JSON")
     }
 
-    /// Promise: requests have these bytes, so that programs of one version understand each other.
+    /// Requests have these bytes, so that processes of one version understand each other.
     #[test]
     fn requests_are_golden() {
         let second = Duration::from_millis(1_500);
@@ -366,15 +368,18 @@ mod tests {
             .put("c", vec![0, 0xFF, b'"'])
             .put_leased("d", Vec::new(), LeaseId(u64::MAX))
             .delete("e");
-        let changes = Request::Changes {
+        let changes = CoordinatorRequest::Changes {
             prefix: "p/".to_owned(),
             after: Revision(9),
             wait: second,
         };
         let cases = [
-            (Request::Range("p/".to_owned()), r#"{"range":"p/"}"#),
             (
-                Request::transact(&every),
+                CoordinatorRequest::Range("p/".to_owned()),
+                r#"{"range":"p/"}"#,
+            ),
+            (
+                CoordinatorRequest::transact(&every),
                 concat!(
                     r#"{"transact":{"compares":[{"created":["a",2]},{"modified":["b",0]},"#,
                     r#"{"holds":["c","AQ=="]}],"#,
@@ -383,11 +388,14 @@ mod tests {
                 ),
             ),
             (
-                Request::Grant(second),
+                CoordinatorRequest::Grant(second),
                 r#"{"grant":{"secs":1,"nanos":500000000}}"#,
             ),
-            (Request::KeepAlive(LeaseId(7)), r#"{"keep_alive":7}"#),
-            (Request::Revoke(LeaseId(7)), r#"{"revoke":7}"#),
+            (
+                CoordinatorRequest::KeepAlive(LeaseId(7)),
+                r#"{"keep_alive":7}"#,
+            ),
+            (CoordinatorRequest::Revoke(LeaseId(7)), r#"{"revoke":7}"#),
             (
                 changes,
                 concat!(
@@ -401,13 +409,15 @@ mod tests {
             assert_eq!(encoded(&request), text);
             assert_eq!(decode(text.as_bytes()), Ok(request));
         }
-        let Request::Transact { compares, writes } = Request::transact(&every) else {
+        let CoordinatorRequest::Transact { compares, writes } =
+            CoordinatorRequest::transact(&every)
+        else {
             panic!("it is one")
         };
         assert_eq!(transaction(compares, writes), every);
     }
 
-    /// Promise: so have replies.
+    /// Replies have these bytes, so that processes of one version understand each other.
     #[test]
     fn replies_are_golden() {
         let held = Entry {
@@ -430,7 +440,7 @@ mod tests {
             key: "p/b".to_owned(),
             revision: Revision(6),
         };
-        let failed = |failure| Reply::Failed(failure);
+        let failed = |failure| CoordinatorReply::Failed(failure);
         let cases = [
             (
                 range.into(),
@@ -439,37 +449,40 @@ mod tests {
                     r#""identity":[["cluster","AQIDBA==",3,5,null]]}}"#
                 ),
             ),
-            (Reply::Committed(Revision(4)), r#"{"committed":4}"#),
-            (Reply::Refused, r#""refused""#),
-            (Reply::LeaseGone, r#""lease_gone""#),
             (
-                Reply::Granted(LeaseId(7), Duration::from_secs(2)),
+                CoordinatorReply::Committed(Revision(4)),
+                r#"{"committed":4}"#,
+            ),
+            (CoordinatorReply::Refused, r#""refused""#),
+            (CoordinatorReply::LeaseGone, r#""lease_gone""#),
+            (
+                CoordinatorReply::Granted(LeaseId(7), Duration::from_secs(2)),
                 r#"{"granted":[7,{"secs":2,"nanos":0}]}"#,
             ),
             (
-                Reply::Alive(Duration::from_secs(2)),
+                CoordinatorReply::Alive(Duration::from_secs(2)),
                 r#"{"alive":{"secs":2,"nanos":0}}"#,
             ),
-            (Reply::Gone, r#""gone""#),
-            (Reply::Revoked, r#""revoked""#),
+            (CoordinatorReply::Gone, r#""gone""#),
+            (CoordinatorReply::Revoked, r#""revoked""#),
             (
                 vec![Event::Put(held), gone].into(),
                 r#"{"changes":[{"put":["p/a","AQIDBA==",3,5,7]},{"delete":["p/b",6]}]}"#,
             ),
             (
-                failed(Failure::Unavailable("x".to_owned())),
+                failed(CoordinatorFailure::Unavailable("x".to_owned())),
                 r#"{"failed":{"unavailable":"x"}}"#,
             ),
             (
-                failed(Failure::OutcomeUnknown("x".to_owned())),
+                failed(CoordinatorFailure::OutcomeUnknown("x".to_owned())),
                 r#"{"failed":{"outcome_unknown":"x"}}"#,
             ),
             (
-                failed(Failure::Compacted(Revision(3))),
+                failed(CoordinatorFailure::Compacted(Revision(3))),
                 r#"{"failed":{"compacted":3}}"#,
             ),
             (
-                failed(Failure::Invalid("x".to_owned())),
+                failed(CoordinatorFailure::Invalid("x".to_owned())),
                 r#"{"failed":{"invalid":"x"}}"#,
             ),
         ];
@@ -480,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Promise: other tags, other versions and other JSON are refused, with what they are.
+    /// Other tags, other versions and other JSON are refused with a description.
     #[test]
     fn what_is_no_message_is_refused() {
         let cases = [
@@ -501,7 +514,7 @@ mod tests {
             (r#"C{"version":2,"message":{"range":""}} "#, ""),
         ];
         for (text, said) in cases {
-            let decoded: Result<Request, String> = decode(text.as_bytes());
+            let decoded: Result<CoordinatorRequest, String> = decode(text.as_bytes());
             match decoded {
                 Ok(_) => assert_eq!(said, "", "{text}"),
                 Err(error) => assert!(!said.is_empty() && error.contains(said), "{error}"),

@@ -1,13 +1,13 @@
-//! A coordinator in another process, asked over `farleaf-wire` (rules CS1 to CS6 of
-//! `docs/cluster.md`).
+//! A coordinator in another process, over `farleaf-wire` (docs/reference/control-plane.md, *A
+//! coordinator served to other processes*).
 //!
-//! [`CoordinatorService`] answers for a coordinator of its process, an
-//! [`Embedded`](super::Embedded) one in a directory mostly; [`RemoteCoordinator`] asks it. What it
-//! promises is what the coordinator behind it does.
+//! [`CoordinatorService`] answers for a coordinator of its process, usually an
+//! [`Embedded`](super::Embedded) one with a directory; [`RemoteCoordinator`] is the client. The
+//! promises are those of the coordinator behind the service.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `message` | requests and replies as bytes |
+//! | `message` | encoding of requests and replies |
 //! | `service` | [`CoordinatorService`] |
 //! | `remote` | [`RemoteCoordinator`] |
 

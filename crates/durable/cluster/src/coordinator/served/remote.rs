@@ -1,4 +1,4 @@
-//! The side that asks.
+//! Client of a coordinator in another process.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, WireError};
 
-use super::message::{Reply, Request, decode, encode, events, snapshot};
+use super::message::{CoordinatorReply, CoordinatorRequest, decode, encode, events, snapshot};
 use super::service::POLL_TIME_MAX;
 use crate::coordinator::{
     Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
@@ -17,28 +17,28 @@ use crate::ids::ClusterId;
 use crate::record::start::Start;
 use crate::record::{CLUSTER_KEY, Record as _, START_KEY};
 
-/// So many connections that nobody uses are kept.
+/// Number of idle connections that are kept.
 const IDLE_COUNT_MAX: usize = 4;
 
-/// A coordinator in another process. Clones are the same one.
+/// A coordinator in another process. Clones share it.
 ///
-/// A call takes a connection that nobody uses, or makes one, which costs a round trip to connect
-/// and two more; none is made twice (CS3). Each watch has a connection of its own.
+/// A call takes an idle connection, or opens one, which costs a round trip to connect and two more.
+/// The client never retries a call by itself. Each watch has a connection of its own.
 #[derive(Clone)]
 pub struct RemoteCoordinator {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
 }
 
-struct Shared {
+struct RemoteShared {
     address: String,
     options: ConnectOptions,
     idle: Mutex<Vec<Connection>>,
-    /// The newest revision that was told (CS5).
+    /// Newest revision seen; a coordinator at a lower one has lost data.
     seen: AtomicU64,
-    /// The record of its cluster by then.
+    /// Record of the coordinator's cluster at that time.
     cluster: Mutex<Option<Vec<u8>>>,
-    /// Whether the last range presented a start: then its users judge by that (ID5), and CS5 does
-    /// not apply.
+    /// Whether the last range presented a start. Then users of the coordinator compare its start,
+    /// and the comparison of revisions does not apply.
     has_start: AtomicBool,
 }
 
@@ -49,17 +49,19 @@ impl fmt::Debug for RemoteCoordinator {
 }
 
 impl RemoteCoordinator {
-    /// Connects to the one that is served at `HOST:PORT`.
+    /// Connects to the coordinator served at `HOST:PORT`.
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`]: it is not reached. [`CoordinatorError::Invalid`]: it is,
-    /// and does not let us in, or the secret or the version is such that it never will.
+    /// - [`CoordinatorError::Unavailable`]: the coordinator cannot be reached.
+    /// - [`CoordinatorError::Invalid`]: the coordinator refuses the connection permanently, for
+    ///   example because of the secret or the version.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, CoordinatorError> {
         let mut options = options.clone();
-        // What is expected of this coordinator is nobody else's.
+        // The expectation applies to this coordinator only, so it is not shared with other
+        // connections.
         let expected = options.membership.cluster();
         options.membership = expected.map_or_else(Membership::default, Membership::of);
-        let shared = Shared {
+        let shared = RemoteShared {
             address: address.to_owned(),
             options: options.clone(),
             idle: Mutex::default(),
@@ -86,11 +88,11 @@ impl RemoteCoordinator {
     }
 }
 
-/// Why there is no reply.
+/// Reason why there is no reply.
 struct NoReply {
     is_unsent: bool,
     how: String,
-    /// It is another cluster's: which was expected, and which was found.
+    /// Expected and found cluster, if the coordinator has another cluster.
     other: Option<(ClusterTag, Option<ClusterTag>)>,
 }
 
@@ -116,8 +118,12 @@ fn other_cluster(expected: ClusterTag, found: Option<ClusterTag>) -> Coordinator
     }
 }
 
-/// One round trip.
-fn ask(connection: &mut Connection, request: &Request, wait: Duration) -> Result<Reply, NoReply> {
+/// Sends a request and waits for the reply. Costs one round trip.
+fn ask(
+    connection: &mut Connection,
+    request: &CoordinatorRequest,
+    wait: Duration,
+) -> Result<CoordinatorReply, NoReply> {
     let mut bytes = Vec::new();
     encode(request, &mut bytes);
     let reply = connection.call_within(&bytes, wait)?;
@@ -128,7 +134,7 @@ fn ask(connection: &mut Connection, request: &Request, wait: Duration) -> Result
     })
 }
 
-impl Shared {
+impl RemoteShared {
     fn name(&self) -> String {
         format!("at {}", self.address)
     }
@@ -142,7 +148,7 @@ impl Shared {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that nobody uses and that is whole, as far as is known, or else a new one.
+    /// Returns an idle connection that is not known to be broken, or a new one.
     fn connection(&self) -> Result<Connection, WireError> {
         loop {
             let kept = self.idle().pop();
@@ -163,8 +169,8 @@ impl Shared {
         }
     }
 
-    /// What is answered to a request (CS3).
-    fn ask(&self, request: &Request) -> Result<Reply, CoordinatorError> {
+    /// Sends a request and returns its reply. Never retries.
+    fn ask(&self, request: &CoordinatorRequest) -> Result<CoordinatorReply, CoordinatorError> {
         let asked = self.connection().map_err(NoReply::from);
         let asked = asked.and_then(|mut connection| {
             let reply = ask(&mut connection, request, self.options.answer_timeout)?;
@@ -172,7 +178,7 @@ impl Shared {
             Ok(reply)
         });
         match asked {
-            Ok(Reply::Failed(failure)) => Err(failure.into_error(self.name())),
+            Ok(CoordinatorReply::Failed(failure)) => Err(failure.into_error(self.name())),
             Ok(reply) => Ok(reply),
             Err(NoReply {
                 other: Some((expected, found)),
@@ -182,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// What it means that there is no connection.
+    /// Converts a failure to connect to an error.
     fn not_connected(&self, error: WireError) -> CoordinatorError {
         match error {
             WireError::OtherCluster {
@@ -192,8 +198,14 @@ impl Shared {
         }
     }
 
-    /// CS3: what it means that a request has no reply, or none that can be.
-    fn unanswered(&self, request: &Request, is_unsent: bool, how: String) -> CoordinatorError {
+    /// Returns the error for a request without a valid reply. A change that was sent has an unknown
+    /// outcome.
+    fn unanswered(
+        &self,
+        request: &CoordinatorRequest,
+        is_unsent: bool,
+        how: String,
+    ) -> CoordinatorError {
         if is_unsent || !request.is_change() {
             return self.unavailable(how);
         }
@@ -201,12 +213,12 @@ impl Shared {
         CoordinatorError::OutcomeUnknown { name, how }
     }
 
-    fn unexpected(&self, request: &Request) -> CoordinatorError {
+    fn unexpected(&self, request: &CoordinatorRequest) -> CoordinatorError {
         let how = "it sent the reply to another request".to_owned();
         self.unanswered(request, false, how)
     }
 
-    /// CS5: `before` was told before what now is told as of `revision`.
+    /// Checks that a reply's `revision` is not below `before`, which was seen before the request.
     fn check(&self, before: u64, revision: Revision) -> Result<(), String> {
         self.seen.fetch_max(revision.0, Ordering::Relaxed);
         if revision.0 >= before || self.has_start.load(Ordering::Relaxed) {
@@ -219,10 +231,10 @@ impl Shared {
         ))
     }
 
-    /// CS5, where it says which cluster it has. If that is another one than before, its revisions
-    /// say nothing, and whoever expects the cluster reports it
-    /// ([`Bound`](crate::coordinator::Bound)). If it presents a start, that says more than its
-    /// revision does: the same one reports an older copy, until its loss is accepted (ID5).
+    /// Checks the revision of a reply that has the cluster's record. If the cluster differs from
+    /// before, revisions do not count, and [`Bound`](crate::coordinator::Bound) reports the
+    /// mismatch. If the coordinator presents a start, the revision is not checked here either:
+    /// `Bound` reports an older copy of the same start, until its loss is accepted.
     fn check_range(&self, before: u64, read: &Snapshot) -> Result<(), String> {
         let start = read.identity.iter().find(|it| it.key == START_KEY);
         let has_start = start.is_some_and(|it| Start::decode(&it.key, &it.value).is_ok());
@@ -247,8 +259,8 @@ impl Coordinator for RemoteCoordinator {
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
         let shared = &*self.shared;
         let before = shared.seen();
-        let request = Request::Range(prefix.to_owned());
-        let Reply::Range {
+        let request = CoordinatorRequest::Range(prefix.to_owned());
+        let CoordinatorReply::Range {
             revision,
             entries,
             identity,
@@ -267,39 +279,41 @@ impl Coordinator for RemoteCoordinator {
         transaction.check()?;
         let shared = &*self.shared;
         let before = shared.seen();
-        let request = Request::transact(transaction);
+        let request = CoordinatorRequest::transact(transaction);
         match shared.ask(&request)? {
-            Reply::Committed(revision) => match shared.check(before, revision) {
+            CoordinatorReply::Committed(revision) => match shared.check(before, revision) {
                 Ok(()) => Ok(TransactionOutcome::Committed(revision)),
                 Err(how) => Err(shared.unanswered(&request, false, how)),
             },
-            Reply::Refused => Ok(TransactionOutcome::Refused),
-            Reply::LeaseGone => Ok(TransactionOutcome::LeaseGone),
+            CoordinatorReply::Refused => Ok(TransactionOutcome::Refused),
+            CoordinatorReply::LeaseGone => Ok(TransactionOutcome::LeaseGone),
             _ => Err(shared.unexpected(&request)),
         }
     }
 
     fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
-        let request = Request::Grant(time_to_live);
+        let request = CoordinatorRequest::Grant(time_to_live);
         match self.shared.ask(&request)? {
-            Reply::Granted(lease, granted) if granted >= time_to_live => Ok((lease, granted)),
+            CoordinatorReply::Granted(lease, granted) if granted >= time_to_live => {
+                Ok((lease, granted))
+            }
             _ => Err(self.shared.unexpected(&request)),
         }
     }
 
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
-        let request = Request::KeepAlive(lease);
+        let request = CoordinatorRequest::KeepAlive(lease);
         match self.shared.ask(&request)? {
-            Reply::Alive(time) => Ok(KeepAlive::Alive(time)),
-            Reply::Gone => Ok(KeepAlive::Gone),
+            CoordinatorReply::Alive(time) => Ok(KeepAlive::Alive(time)),
+            CoordinatorReply::Gone => Ok(KeepAlive::Gone),
             _ => Err(self.shared.unexpected(&request)),
         }
     }
 
     fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
-        let request = Request::Revoke(lease);
+        let request = CoordinatorRequest::Revoke(lease);
         match self.shared.ask(&request)? {
-            Reply::Revoked => Ok(()),
+            CoordinatorReply::Revoked => Ok(()),
             _ => Err(self.shared.unexpected(&request)),
         }
     }
@@ -323,20 +337,20 @@ impl Coordinator for RemoteCoordinator {
     }
 }
 
-/// A watch, over a connection of its own: it is as broken as that (CS4).
+/// A watch with a connection of its own; it ends with that connection.
 struct RemoteWatch {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     connection: Connection,
     prefix: String,
-    /// Up to where changes were told.
+    /// Revision up to which changes were returned.
     after: Revision,
 }
 
 impl RemoteWatch {
-    /// One long poll.
+    /// Executes one long poll.
     fn poll(&mut self, wait: Duration) -> Result<Vec<Event>, CoordinatorError> {
         let shared = &self.shared;
-        let request = Request::Changes {
+        let request = CoordinatorRequest::Changes {
             prefix: self.prefix.clone(),
             after: self.after,
             wait,
@@ -344,8 +358,8 @@ impl RemoteWatch {
         let time = shared.options.answer_timeout.saturating_add(wait);
         let reply = ask(&mut self.connection, &request, time);
         let images = match reply.map_err(|error| shared.unavailable(error.how))? {
-            Reply::Changes(images) => images,
-            Reply::Failed(failure) => return Err(failure.into_error(shared.name())),
+            CoordinatorReply::Changes(images) => images,
+            CoordinatorReply::Failed(failure) => return Err(failure.into_error(shared.name())),
             _ => return Err(shared.unexpected(&request)),
         };
         let told = events(&self.prefix, self.after, images);

@@ -1,23 +1,25 @@
-//! The side that has the coordinator.
+//! Server of a coordinator for other processes.
 
 use std::time::Duration;
 
 use farleaf_wire::{FRAME_SIZE_BYTES_MAX, Service};
 
-use super::message::{Failure, Reply, Request, decode, encode, transaction};
+use super::message::{
+    CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode, transaction,
+};
 use crate::coordinator::{Coordinator, CoordinatorError, Event, KeepAlive, TransactionOutcome};
 
-/// No request for changes is answered later than this, so that who serves them can end (CS4).
+/// Longest wait of a request for changes, so that the server can stop.
 pub const POLL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Changes that one answer has, but for those of its last revision, which is whole.
+/// Size of changes in one reply, plus the rest of the last revision, which is never split.
 const CHANGES_SIZE_BYTES: usize = 4 << 20;
 
-/// Answers requests of [`RemoteCoordinator`](super::RemoteCoordinator)s by a coordinator of this
+/// Answers requests of [`RemoteCoordinator`](super::RemoteCoordinator)s with a coordinator of this
 /// process.
 ///
-/// It is a service of its own; whoever has other requests to answer at the same listener takes
-/// those that begin with [`COORDINATOR_TAG`](super::COORDINATOR_TAG) to
+/// The service can be the only one of a listener. A listener with other services passes requests
+/// that begin with [`COORDINATOR_TAG`](super::COORDINATOR_TAG) to
 /// [`answer_coordinator`](Self::answer_coordinator).
 #[derive(Clone, Debug)]
 pub struct CoordinatorService<C> {
@@ -25,62 +27,76 @@ pub struct CoordinatorService<C> {
 }
 
 impl<C: Coordinator> CoordinatorService<C> {
-    /// The service of this coordinator.
+    /// Creates the service of a coordinator.
     pub fn new(coordinator: C) -> Self {
         Self { coordinator }
     }
 
-    /// Answers one request, whatever bytes it has: what is none is answered by an error reply.
-    /// Waits as the coordinator does, and for changes up to [`POLL_TIME_MAX`] more.
+    /// Answers one request, whatever bytes it has; an invalid one gets an error reply. Waits as
+    /// long as the coordinator does, and for changes up to [`POLL_TIME_MAX`] more.
     pub fn answer_coordinator(&self, request: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         encode(&self.answer_to(request), reply);
         if reply.len() - start > FRAME_SIZE_BYTES_MAX {
             reply.truncate(start);
             let how = format!("the answer is larger than {FRAME_SIZE_BYTES_MAX} bytes");
-            encode(&Reply::Failed(Failure::Unavailable(how)), reply);
+            encode(
+                &CoordinatorReply::Failed(CoordinatorFailure::Unavailable(how)),
+                reply,
+            );
         }
     }
 
-    /// Answers a request where there is no coordinator: whoever asks has the wrong address.
+    /// Answers a request at a listener without a coordinator: the client has the wrong address.
     pub fn refuse(how: &str, reply: &mut Vec<u8>) {
-        encode(&Reply::Failed(Failure::Invalid(how.to_owned())), reply);
+        encode(
+            &CoordinatorReply::Failed(CoordinatorFailure::Invalid(how.to_owned())),
+            reply,
+        );
     }
 
-    fn answer_to(&self, request: &[u8]) -> Reply {
-        let request: Request = match decode(request) {
+    fn answer_to(&self, request: &[u8]) -> CoordinatorReply {
+        let request: CoordinatorRequest = match decode(request) {
             Ok(request) => request,
-            Err(what) => return Reply::Failed(Failure::Invalid(format!("it was sent {what}"))),
+            Err(what) => {
+                return CoordinatorReply::Failed(CoordinatorFailure::Invalid(format!(
+                    "it was sent {what}"
+                )));
+            }
         };
         let is_change = request.is_change();
         let done = self.act(request);
-        done.unwrap_or_else(|error| Reply::Failed(Failure::new(error, is_change)))
+        done.unwrap_or_else(|error| {
+            CoordinatorReply::Failed(CoordinatorFailure::new(error, is_change))
+        })
     }
 
-    fn act(&self, request: Request) -> Result<Reply, CoordinatorError> {
+    fn act(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, CoordinatorError> {
         let coordinator = &self.coordinator;
         Ok(match request {
-            Request::Range(prefix) => coordinator.range(&prefix)?.into(),
-            Request::Transact { compares, writes } => {
+            CoordinatorRequest::Range(prefix) => coordinator.range(&prefix)?.into(),
+            CoordinatorRequest::Transact { compares, writes } => {
                 match coordinator.transact(&transaction(compares, writes))? {
-                    TransactionOutcome::Committed(revision) => Reply::Committed(revision),
-                    TransactionOutcome::Refused => Reply::Refused,
-                    TransactionOutcome::LeaseGone => Reply::LeaseGone,
+                    TransactionOutcome::Committed(revision) => {
+                        CoordinatorReply::Committed(revision)
+                    }
+                    TransactionOutcome::Refused => CoordinatorReply::Refused,
+                    TransactionOutcome::LeaseGone => CoordinatorReply::LeaseGone,
                 }
             }
-            Request::Grant(time_to_live) => {
+            CoordinatorRequest::Grant(time_to_live) => {
                 let (lease, granted) = coordinator.grant_lease(time_to_live)?;
-                Reply::Granted(lease, granted)
+                CoordinatorReply::Granted(lease, granted)
             }
-            Request::KeepAlive(lease) => match coordinator.keep_alive(lease)? {
-                KeepAlive::Alive(time) => Reply::Alive(time),
-                KeepAlive::Gone => Reply::Gone,
+            CoordinatorRequest::KeepAlive(lease) => match coordinator.keep_alive(lease)? {
+                KeepAlive::Alive(time) => CoordinatorReply::Alive(time),
+                KeepAlive::Gone => CoordinatorReply::Gone,
             },
-            Request::Revoke(lease) => {
+            CoordinatorRequest::Revoke(lease) => {
                 coordinator.revoke_lease(lease)?;
-                Reply::Revoked
+                CoordinatorReply::Revoked
             }
-            Request::Changes {
+            CoordinatorRequest::Changes {
                 prefix,
                 after,
                 wait,
@@ -94,7 +110,7 @@ impl<C: Coordinator> CoordinatorService<C> {
     }
 }
 
-/// How many of these changes go into one answer: whole revisions (CS4).
+/// Returns how many of these changes go into one reply, in whole revisions.
 fn whole_revisions(events: &[Event]) -> usize {
     let mut size_bytes = 0;
     let mut last = None;
@@ -122,7 +138,7 @@ mod tests {
     use super::*;
     use crate::coordinator::Revision;
 
-    /// Promise: an answer with many changes is cut between revisions, and never empty.
+    /// A reply with many changes is cut between revisions, and is never empty.
     #[test]
     fn changes_are_cut_between_revisions() {
         let half_full = |revision| {

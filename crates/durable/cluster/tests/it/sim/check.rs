@@ -1,4 +1,4 @@
-//! What must hold after every event, and in the end.
+//! Checks after every event, and at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{Phase, RegionRecord, Replica};
 use farleaf_cluster::view::View;
 
-use super::fleet::Fleet;
+use super::sim_servers::SimServers;
 use super::world::{KEY_END, REPLICA_COUNT};
 
-/// What was acknowledged of a key.
+/// Acknowledged values of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// The newest value that may never be lost.
+    /// Newest value that must never be lost.
     durable: u64,
-    /// The newest value that was acknowledged, or read.
+    /// Newest value that was acknowledged or read.
     seen: u64,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Checker {
     watch: Box<dyn Watch>,
     keys: BTreeMap<u8, Known>,
     broken: Option<String>,
-    /// Something that was in memory alone was lost, as it may be.
+    /// Whether a value that was only in memory was lost, as is permitted.
     has_forgotten: bool,
-    /// So many times two servers could have answered a read of the same key.
+    /// Number of times that two servers could have answered a read of the same key.
     pub(crate) overlap_count: u64,
-    /// So many replicas that broke for want of room were opened again.
+    /// Number of reopened replicas that had broken on a full disk.
     pub(crate) again_count: u64,
 }
 
@@ -60,9 +60,9 @@ impl Checker {
             .collect()
     }
 
-    /// The members of a region, but for those that have said that they are broken, or of which the
-    /// primary has said that they have failed: they are members no more when a master acts on that,
-    /// also if whoever has said it is lost by then.
+    /// Returns the members of a region, except for those that reported themselves as broken or that
+    /// the primary reported as failed. The latter are no longer members when a master acts on that,
+    /// even if the reporter is lost by then.
     pub(crate) fn lasting_members(&self, record: &RegionRecord) -> Vec<Replica> {
         let report = record.primary;
         let report = report.and_then(|it| self.view.report(record.region, it));
@@ -77,7 +77,7 @@ impl Checker {
         lasting.collect()
     }
 
-    /// No later read may have less than this.
+    /// Returns the value below which no later read may be.
     pub(crate) fn floor(&self, key: u8) -> u64 {
         let known = self.keys.get(&key).copied().unwrap_or_default();
         if self.has_forgotten {
@@ -103,8 +103,8 @@ impl Checker {
         known.seen = known.seen.max(value);
     }
 
-    pub(crate) fn judge(&mut self, fleet: &Fleet) -> Result<(), String> {
-        let broken = self.broken.take().filter(|_| !fleet.reads_may_be_old);
+    pub(crate) fn judge(&mut self, sim_servers: &SimServers) -> Result<(), String> {
+        let broken = self.broken.take().filter(|_| !sim_servers.reads_may_be_old);
         if let Some(broken) = broken {
             return Err(broken);
         }
@@ -117,25 +117,25 @@ impl Checker {
                 (new.modified != old.modified).then(|| (old.record.clone(), new.record.clone()))
             });
             if let Some((old, new)) = change {
-                self.judge_change(fleet, &old, &new)?;
+                self.judge_change(sim_servers, &old, &new)?;
             }
         }
         if let Some(error) = self.view.damaged.values().next() {
             return Err(error.to_string());
         }
         self.judge_coverage()?;
-        let judged = judge_primaries(fleet);
-        if fleet.reads_may_be_old {
+        let judged = judge_primaries(sim_servers);
+        if sim_servers.reads_may_be_old {
             self.overlap_count += u64::from(judged.is_err());
             return Ok(());
         }
         judged
     }
 
-    /// A new primary had everything; epochs rise with it.
+    /// Checks that a new primary had everything, and that epochs rise with it.
     fn judge_change(
         &mut self,
-        fleet: &Fleet,
+        sim_servers: &SimServers,
         old: &RegionRecord,
         new: &RegionRecord,
     ) -> Result<(), String> {
@@ -164,24 +164,24 @@ impl Checker {
                 "{after:?} is primary of {region}, and had not everything"
             )),
             Some(_) if was_member => Ok(()),
-            Some(_) => self.judge_recovery(fleet, old, after.server),
+            Some(_) => self.judge_recovery(sim_servers, old, after.server),
         }
     }
 
-    /// Of the copies of all members, the newest goes on.
+    /// Checks that the newest of all members' copies continues.
     fn judge_recovery(
         &mut self,
-        fleet: &Fleet,
+        sim_servers: &SimServers,
         old: &RegionRecord,
         chosen: ServerId,
     ) -> Result<(), String> {
         self.has_forgotten = true;
-        let damaged = &fleet.servers[&chosen].damaged;
+        let damaged = &sim_servers.servers[&chosen].damaged;
         if damaged.iter().any(|(region, _)| *region == old.region) {
-            return Ok(()); // That was after it had been reported.
+            return Ok(()); // That was after the report.
         }
         let age = |server: ServerId| {
-            let server = &fleet.servers[&server];
+            let server = &sim_servers.servers[&server];
             let replica = server
                 .copies
                 .get(&old.region)
@@ -201,7 +201,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Every key belongs to one region.
+    /// Checks that every key belongs to one region.
     fn judge_coverage(&self) -> Result<(), String> {
         let mut at = Some(Key::default());
         for record in self.view.regions_of(self.table) {
@@ -219,8 +219,8 @@ impl Checker {
         }
     }
 
-    /// Every region is served, by as many replicas as it should have, and has all that is durable.
-    pub(crate) fn judge_end(&self, fleet: &Fleet) -> Result<(), String> {
+    /// Checks that every region is served, fully replicated, and has all durable data.
+    pub(crate) fn judge_end(&self, sim_servers: &SimServers) -> Result<(), String> {
         for record in self.view.regions_of(self.table) {
             let region = record.region;
             let whole = record.members().count() == REPLICA_COUNT
@@ -229,11 +229,11 @@ impl Checker {
             let Some(primary) = record.primary.filter(|_| whole) else {
                 return Err(format!("{region} is not whole: {record:?}"));
             };
-            // Balancing may go on.
+            // Balancing may continue.
             if matches!(record.phase, Phase::Splitting { .. }) {
                 return Err(format!("{region} is being split"));
             }
-            let server = &fleet.servers[&primary.server];
+            let server = &sim_servers.servers[&primary.server];
             let may = server
                 .guard
                 .as_ref()
@@ -242,7 +242,7 @@ impl Checker {
                 .open
                 .get(&region)
                 .filter(|it| it.epoch == record.epoch);
-            let serves = |it: &super::fleet::SimReplica| {
+            let serves = |it: &super::sim_servers::SimReplica| {
                 let primary = it.primary.as_ref();
                 primary.is_some_and(|primary| !primary.stopped && primary.committed == it.log.len())
             };
@@ -264,7 +264,7 @@ impl Checker {
     }
 }
 
-/// Tells a change, if changes are told.
+/// Prints a change, if tracing is on.
 fn trace(event: &Event) {
     if !super::traces() {
         return;
@@ -279,10 +279,10 @@ fn trace(event: &Event) {
     }
 }
 
-/// Of every key, one server at the most can acknowledge anything.
-fn judge_primaries(fleet: &Fleet) -> Result<(), String> {
+/// Checks that for every key at most one server can acknowledge anything.
+fn judge_primaries(sim_servers: &SimServers) -> Result<(), String> {
     let mut serving: Vec<(ServerId, RegionId, &Key, Option<&Key>)> = Vec::new();
-    for (id, server) in &fleet.servers {
+    for (id, server) in &sim_servers.servers {
         let may = server
             .guard
             .as_ref()

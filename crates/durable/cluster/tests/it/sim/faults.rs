@@ -1,29 +1,30 @@
-//! What goes wrong, and what administrators do meanwhile.
+//! Faults, and operations of administrators meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_base::clock::ManualClock;
+use farleaf_base::random::Random;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::Agent;
-use farleaf_cluster::clock::ManualClock;
 use farleaf_cluster::coordinator::{Coordinator as _, Embedded};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::start::start_key;
-use farleaf_cluster::record::{Replica, START_PREFIX, WishKind};
+use farleaf_cluster::record::{AdminRequestKind, Replica, START_PREFIX};
 use farleaf_cluster::starts;
 
-use super::fleet::{BreaksFor, SimServer};
-use super::link::Weather;
+use super::link::LinkFaults;
+use super::sim_servers::{BreaksFor, SimServer};
 use super::world::{Event, FAULTS_UNTIL, KEY_END, MASTER_COUNT, SERVER_COUNT, World};
 
-/// In each run of so many that fill disks up, some of those break for damage instead.
+/// One in so many runs with full disks has replicas that break for damage instead.
 const ROTS_EACH: u64 = 4;
 
 impl World {
-    fn weather(&mut self, actor: usize, change: impl FnOnce(&mut Weather)) {
-        change(&mut self.shared.lock().expect("one thread").weather[actor]);
+    fn link_faults(&mut self, actor: usize, change: impl FnOnce(&mut LinkFaults)) {
+        change(&mut self.shared.lock().expect("one thread").link_faults[actor]);
     }
 
     pub(super) fn fault(&mut self) {
@@ -32,7 +33,7 @@ impl World {
         }
         let actor = self.random.index(SERVER_COUNT + MASTER_COUNT);
         let server = self.random.index(SERVER_COUNT);
-        let until = self.now() + self.random.milliseconds(50, 3000);
+        let until = self.now() + milliseconds(&mut self.random, 50, 3000);
         let which = self.random.below(19);
         if super::traces() {
             eprintln!(
@@ -47,13 +48,13 @@ impl World {
                 self.at(wait, Event::Restart(server));
             }
             2 | 3 => self.servers[server].paused_until = until,
-            4 | 5 => self.weather(actor, |it| it.cut_until = until),
+            4 | 5 => self.link_faults(actor, |it| it.cut_until = until),
             6 => self.coordinator_away(),
-            7 => self.weather(actor, |it| it.loss_one_in = 4),
-            8 => self.weather(actor, |it| it.watch_delay = Duration::from_millis(700)),
+            7 => self.link_faults(actor, |it| it.loss_one_in = 4),
+            8 => self.link_faults(actor, |it| it.watch_delay = Duration::from_millis(700)),
             9 => {
-                let max = self.random.milliseconds(20, 600);
-                self.weather(actor, |it| it.answer_delay_max = max);
+                let max = milliseconds(&mut self.random, 20, 600);
+                self.link_faults(actor, |it| it.answer_delay_max = max);
             }
             10 => {
                 let other = self.random.index(SERVER_COUNT);
@@ -61,9 +62,13 @@ impl World {
                     self.servers[server.min(other)].id,
                     self.servers[server.max(other)].id,
                 );
-                self.fleet.lock().expect("one thread").cuts.insert(pair);
+                self.sim_servers
+                    .lock()
+                    .expect("one thread")
+                    .cuts
+                    .insert(pair);
             }
-            11 => self.fleet.lock().expect("one thread").cuts.clear(),
+            11 => self.sim_servers.lock().expect("one thread").cuts.clear(),
             12 => self.master_fails(until),
             13 => {
                 let drains = self.random.one_in(2);
@@ -80,28 +85,29 @@ impl World {
                     self.damage(server);
                 }
             }
-            15 => self.weather_clears(actor),
+            15 => self.link_faults_end(actor),
             16 => {
                 let id = self.servers[server].id;
                 let count = 1 + self.random.below(2) as u32;
-                self.fleet
+                self.sim_servers
                     .lock()
                     .expect("one thread")
                     .server(id)
                     .failing_order_count = count;
             }
-            17 => self.room_changes(server),
-            _ => self.wish(),
+            17 => self.space_changes(server),
+            _ => self.admin_request(),
         }
         let wait = 50 + self.random.below(450);
         self.at(wait, Event::Fault);
     }
 
-    /// The disk of a server that is down loses its copies of regions of which two other members
-    /// have one, and no copy was lost before: what a master has not acted on yet may leave one.
+    /// Makes the disk of a stopped server lose its copies of regions of which two other members
+    /// have one and no copy was lost before. Decisions that a master has not executed yet may leave
+    /// one copy.
     fn damage(&mut self, server: usize) {
         let id = self.servers[server].id;
-        let mut fleet = self.fleet.lock().expect("one thread");
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
         for record in self.checker.regions() {
             let region = record.region;
             let was_damaged = |server: &SimServer| {
@@ -109,45 +115,45 @@ impl World {
                 damaged.any(|(of, _)| *of == region)
             };
             let has_copy = |replica: &&Replica| {
-                let copy = fleet.servers[&replica.server].copies.get(&region);
+                let copy = sim_servers.servers[&replica.server].copies.get(&region);
                 copy.is_some_and(|copy| copy.number == replica.number)
             };
             let members = self.checker.lasting_members(&record);
             let others = members.iter().filter(|it| it.server != id);
             let is_elsewhere = others.filter(has_copy).count() >= 2;
-            if is_elsewhere && !fleet.servers.values().any(was_damaged) {
-                fleet.server(id).damage(region);
+            if is_elsewhere && !sim_servers.servers.values().any(was_damaged) {
+                sim_servers.server(id).damage(region);
                 self.damage_count += 1;
             }
         }
     }
 
-    /// But nobody reaches a coordinator that is away.
-    fn weather_clears(&mut self, actor: usize) {
+    /// The coordinator stays unreachable while it is unavailable.
+    fn link_faults_end(&mut self, actor: usize) {
         let cut_until = self.away_until;
-        self.weather(actor, |it| {
-            *it = Weather {
+        self.link_faults(actor, |it| {
+            *it = LinkFaults {
                 cut_until,
-                ..Weather::default()
+                ..LinkFaults::default()
             };
         });
     }
 
-    /// A server says that it is low on room, or full, or that there is room again (CP22).
-    fn room_changes(&mut self, server: usize) {
+    /// Makes a server report low, no, or enough free space (CONTROL-22).
+    fn space_changes(&mut self, server: usize) {
         let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
         let free_bytes = rooms[self.random.index(rooms.len())];
         let id = self.servers[server].id;
-        let mut fleet = self.fleet.lock().expect("one thread");
-        if !fleet.servers[&id].is_full {
-            fleet.server(id).free_bytes = free_bytes;
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        if !sim_servers.servers[&id].is_full {
+            sim_servers.server(id).free_bytes = free_bytes;
         }
     }
 
-    /// Disks get full, and replicas on them break; there is room again a while later. Or some break
-    /// for damage, and can go on at once. A server crashes meanwhile, perhaps, and no other one is
-    /// started again for it. All chance of this is of its own, so that histories without it are as
-    /// they always were.
+    /// Fills disks up, so that replicas on them break; there is space again later. Some replicas
+    /// break for damage instead, and can continue at once. Possibly a server crashes meanwhile, and
+    /// no other one is restarted for that. Random numbers come from a separate generator, so that
+    /// histories without this fault stay unchanged.
     pub(super) fn fill_up(&mut self) {
         if self.now() >= FAULTS_UNTIL {
             return;
@@ -160,20 +166,20 @@ impl World {
             }
             let all_break = random.one_in(2);
             let id = self.servers[index].id;
-            let mut fleet = self.fleet.lock().expect("one thread");
-            let server = fleet.server(id);
+            let mut sim_servers = self.sim_servers.lock().expect("one thread");
+            let server = sim_servers.server(id);
             server.fill_up(|| all_break || random.one_in(2));
-            // No draw, so that histories of other seeds are as they always were.
+            // Draws no random number, so that histories of other seeds stay unchanged.
             if self.seed.is_multiple_of(ROTS_EACH) && index.is_multiple_of(2) {
                 server.breaks_for = BreaksFor::Damage;
-                server.make_room();
+                server.make_space();
             }
-            drop(fleet);
-            self.at(100 + random.below(2500), Event::Room(index));
+            drop(sim_servers);
+            self.at(100 + random.below(2500), Event::SpaceState(index));
             if random.one_in(3) {
-                // The records that it hears of next are newer than that it broke.
-                let until = self.now() + random.milliseconds(50, 1000);
-                self.weather(index, |it| it.cut_until = until);
+                // The next records that the agent sees are newer than its break.
+                let until = self.now() + milliseconds(&mut random, 50, 1000);
+                self.link_faults(index, |it| it.cut_until = until);
             }
         }
         if random.one_in(2) {
@@ -184,7 +190,7 @@ impl World {
         self.filling = random;
     }
 
-    /// A master is gone for a while, or paused.
+    /// Stops or pauses a master for a while.
     fn master_fails(&mut self, until: Duration) {
         let master = self.random.index(MASTER_COUNT);
         if self.random.one_in(2) {
@@ -196,25 +202,26 @@ impl World {
         }
     }
 
-    /// Nobody reaches the coordinator for a while; then leases have their whole time again (CP6).
+    /// Makes the coordinator unavailable for a while; then leases have their whole time again
+    /// (CONTROL-6).
     fn coordinator_away(&mut self) {
-        let away = self.random.milliseconds(200, 2500);
-        // It is back when all is calm: leases that go on for longer would look like others' then.
+        let away = milliseconds(&mut self.random, 200, 2500);
+        // Available again when faults end: longer leases would look like another server's.
         let away = away.min(FAULTS_UNTIL.saturating_sub(self.now()));
         let until = self.now() + away;
         self.away_until = self.away_until.max(until);
         let mut shared = self.shared.lock().expect("one thread");
-        for weather in &mut shared.weather {
-            weather.cut_until = weather.cut_until.max(until);
+        for link_faults in &mut shared.link_faults {
+            link_faults.cut_until = link_faults.cut_until.max(until);
         }
         drop(shared);
-        // The clock of the coordinator stands while it is away: no lease ends.
+        // The clock of the coordinator stops meanwhile, so that no lease ends.
         self.embedded.renew_all_leases_after(away);
     }
 
-    /// The process with the coordinator is started again on another directory: an empty one, in
-    /// which it creates a cluster; another cluster's, whose tables have the same numbers; or an
-    /// older copy of its own. All chance of this is of its own, as of [`fill_up`](Self::fill_up).
+    /// Restarts the coordinator's process on another directory: an empty one, in which it creates a
+    /// cluster; another cluster's, whose tables have the same numbers; or an older copy of its own.
+    /// Random numbers come from a separate generator, as in [`fill_up`](Self::fill_up).
     pub(super) fn replace_coordinator(&mut self) {
         let now = self.now();
         if now + Duration::from_secs(1) >= FAULTS_UNTIL {
@@ -239,10 +246,10 @@ impl World {
             }
         };
         self.replaced_by = Some(starts::begin_start(&other).expect("nobody else starts it"));
-        let away = random.milliseconds(500, 3000);
+        let away = milliseconds(random, 500, 3000);
         let away = away.min(FAULTS_UNTIL.saturating_sub(now));
         let next = 500 + random.below(4000);
-        // The clock of the own one stands meanwhile: no lease ends (CP6).
+        // The clock of the original one stops meanwhile: no lease ends (CONTROL-6).
         self.embedded.renew_all_leases_after(away);
         let mut shared = self.shared.lock().expect("one thread");
         shared.embedded = other;
@@ -254,8 +261,8 @@ impl World {
         self.at(away_ms + next, Event::Replace);
     }
 
-    /// Whether every server has seen a start that a copy does not have. One that was cut off since
-    /// the copy was made cannot tell it from the newest data (ID5).
+    /// Returns whether every server has seen a start that a copy lacks. A server that was cut off
+    /// since the copy was made cannot tell it from the newest data.
     fn is_older_for_all(&self, copy: &Embedded) -> bool {
         let starts = copy.range(START_PREFIX).expect("it works").entries;
         let has = |nonce| starts.iter().any(|it| it.key == start_key(nonce));
@@ -268,16 +275,16 @@ impl World {
 
     pub(super) fn put_coordinator_back(&mut self) {
         starts::begin_start(&self.embedded).expect("nobody else starts it");
-        // Who began meanwhile knew nothing else, and has taken it for the cluster's.
+        // Members that started meanwhile have taken the replacement for the cluster's coordinator.
         if let Some(nonce) = self.replaced_by.take() {
-            starts::forgive(&self.embedded, nonce).expect("it works");
+            starts::accept_lost_start(&self.embedded, nonce).expect("it works");
         }
         let mut shared = self.shared.lock().expect("one thread");
         shared.embedded = self.embedded.clone();
         shared.replaced_count += 1;
     }
 
-    fn wish(&mut self) {
+    fn admin_request(&mut self) {
         let regions = self.checker.regions();
         let Some(record) = regions.get(self.random.index(regions.len().max(1))) else {
             return;
@@ -285,33 +292,34 @@ impl World {
         let (table, region) = (record.table, record.region);
         let kind = if self.random.one_in(2) {
             let at = Key(vec![self.random.below(KEY_END) as u8]);
-            WishKind::Split { table, region, at }
+            AdminRequestKind::Split { table, region, at }
         } else {
             let from = record.primary.map_or(ServerId(1), |it| it.server);
             let to = ServerId(1 + self.random.below(SERVER_COUNT as u64));
-            WishKind::Move {
+            AdminRequestKind::Move {
                 table,
                 region,
                 from,
                 to,
             }
         };
-        admin::wish(&self.embedded, kind).expect("it works");
+        admin::admin_request(&self.embedded, kind).expect("it works");
     }
 
-    /// Everything that was broken is whole again.
+    /// Ends all faults.
     fn calm(&mut self) {
         for index in 0..SERVER_COUNT {
             self.servers[index].paused_until = Duration::ZERO;
             let id = self.servers[index].id;
-            let mut fleet = self.fleet.lock().expect("one thread");
-            let server = fleet.server(id);
+            let mut sim_servers = self.sim_servers.lock().expect("one thread");
+            let server = sim_servers.server(id);
             server.failing_order_count = 0;
-            server.make_room();
+            server.make_space();
             let has_failed = std::mem::take(&mut server.has_failed);
-            drop(fleet);
+            drop(sim_servers);
             if has_failed {
-                // What is broken stays so until the server is started again, but for want of room.
+                // Broken replicas stay broken until the server is restarted, except after a full
+                // disk.
                 self.crash_server(index);
             }
             admin::set_drain(&self.embedded, self.servers[index].id, false).expect("it works");
@@ -325,10 +333,15 @@ impl World {
                 self.start_master(index);
             }
         }
-        self.fleet.lock().expect("one thread").cuts.clear();
+        self.sim_servers.lock().expect("one thread").cuts.clear();
         let mut shared = self.shared.lock().expect("one thread");
-        for weather in &mut shared.weather {
-            *weather = Weather::default();
+        for link_faults in &mut shared.link_faults {
+            *link_faults = LinkFaults::default();
         }
     }
+}
+
+/// Draws a time of at least `from` and less than `to` milliseconds.
+fn milliseconds(random: &mut Random, from: u64, to: u64) -> Duration {
+    Duration::from_millis(random.between(from, to - 1))
 }

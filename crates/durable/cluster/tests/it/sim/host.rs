@@ -1,4 +1,4 @@
-//! A server of the fleet, as its agent sees it.
+//! A simulated server, as its agent sees it.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,20 +11,25 @@ use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{CopyReport, PrimaryReport, UnusableCopy};
 
-use super::fleet::{BreaksFor, Fleet, SimPrimary, SimReplica, SimServer};
+use super::sim_servers::{BreaksFor, SimPrimary, SimReplica, SimServer, SimServers};
 
-/// A backup that was missed so many times in a row is told to have failed.
+/// Number of consecutive failures after which a backup is reported as failed.
 const FAILURE_COUNT_MAX: u32 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SimHost {
     pub(crate) server: ServerId,
-    pub(crate) fleet: Arc<Mutex<Fleet>>,
+    pub(crate) sim_servers: Arc<Mutex<SimServers>>,
 }
 
 impl SimHost {
     fn with<T>(&self, body: impl FnOnce(&mut SimServer) -> T) -> T {
-        body(self.fleet.lock().expect("one thread").server(self.server))
+        body(
+            self.sim_servers
+                .lock()
+                .expect("one thread")
+                .server(self.server),
+        )
     }
 
     fn open(&self, order: &RegionOrder, source: Source) -> Result<SimReplica, HostError> {
@@ -33,9 +38,9 @@ impl SimHost {
                 return Err(HostError("the disk fails".to_owned()));
             }
             let copy = server.copies.remove(&order.region);
-            // What was prepared, and broke with the region that it was split off, is broken.
-            let is_left =
-                matches!(source, Source::Split(_)) && copy.as_ref().is_some_and(|it| it.lacks_room);
+            // A prepared replica that broke with the region it was split off is broken.
+            let is_left = matches!(source, Source::Split(_))
+                && copy.as_ref().is_some_and(|it| it.lacks_space);
             let log = match source {
                 Source::Empty | Source::Primary(_) => Vec::new(),
                 Source::Copy => {
@@ -57,7 +62,7 @@ impl SimHost {
             };
             let mut replica = SimReplica::new(order, log);
             if server.is_full || is_left {
-                replica.run_out_of_room();
+                replica.run_out_of_space();
             }
             Ok(replica)
         })
@@ -80,8 +85,8 @@ impl SimHost {
                 if replica.epoch > order.epoch {
                     return Err(HostError(format!("it is at {} already", replica.epoch)));
                 }
-                if replica.lacks_room {
-                    return Ok(()); // Its status says so.
+                if replica.lacks_space {
+                    return Ok(()); // Its status reports that.
                 }
                 replica.epoch = order.epoch;
                 replica.from = order.from.clone();
@@ -94,8 +99,8 @@ impl SimHost {
     }
 }
 
-/// A copy, for a report.
-fn told(region: RegionId, copy: &SimReplica) -> CopyReport {
+/// Describes a copy for a report.
+fn copy_report(region: RegionId, copy: &SimReplica) -> CopyReport {
     CopyReport {
         table: copy.table,
         region,
@@ -108,7 +113,7 @@ fn told(region: RegionId, copy: &SimReplica) -> CopyReport {
 
 fn as_primary(backups: &[BackupOrder]) -> SimPrimary {
     let mut primary = SimPrimary::default();
-    Fleet::take_backups(&mut primary, backups);
+    SimServers::take_backups(&mut primary, backups);
     primary
 }
 
@@ -128,7 +133,7 @@ impl RegionHost for SimHost {
         source: Source,
     ) -> Result<(), HostError> {
         let mut replica = self.open(order, source)?;
-        if !replica.lacks_room {
+        if !replica.lacks_space {
             replica.primary = Some(as_primary(backups));
         }
         self.put(order.region, replica);
@@ -139,7 +144,7 @@ impl RegionHost for SimHost {
         self.change(order, |replica| {
             let mut primary = as_primary(backups);
             if let Some(before) = replica.primary.take() {
-                // It stays needed over epochs, too (RH2).
+                // The backup stays needed across epochs, too.
                 for (number, backup) in before.backups {
                     if let Some(now) = primary.backups.get_mut(&number) {
                         now.is_needed |= backup.is_needed;
@@ -157,7 +162,7 @@ impl RegionHost for SimHost {
     ) -> Result<(), HostError> {
         self.change(order, |replica| {
             let primary = replica.primary.get_or_insert_with(SimPrimary::default);
-            Fleet::take_backups(primary, backups);
+            SimServers::take_backups(primary, backups);
         })
     }
 
@@ -173,7 +178,7 @@ impl RegionHost for SimHost {
     }
 
     fn follow(&mut self, order: &RegionOrder, _: ServerId) -> Result<(), HostError> {
-        // Its primary may have been first, at a later epoch: then this order is an old one.
+        // Its primary may have been first, at a later epoch; then this order is outdated.
         let is_old = self.with(|server| {
             let open = server.open.get(&order.region);
             open.is_some_and(|it| it.number == order.replica && it.epoch > order.epoch)
@@ -187,7 +192,7 @@ impl RegionHost for SimHost {
     fn stop(&mut self, region: RegionId, epoch: Epoch) -> Result<(), HostError> {
         self.with(|server| {
             let open = server.open.get_mut(&region);
-            if open.as_ref().is_some_and(|it| it.lacks_room) {
+            if open.as_ref().is_some_and(|it| it.lacks_space) {
                 return Ok(());
             }
             let replica = open.filter(|it| it.epoch == epoch);
@@ -246,7 +251,7 @@ impl RegionHost for SimHost {
             let open = server.open.iter();
             open.map(|(region, replica)| {
                 let primary = replica.primary.as_ref().map(|primary| {
-                    let numbers = |is: fn(&super::fleet::SimBackup) -> bool| {
+                    let numbers = |is: fn(&super::sim_servers::SimBackup) -> bool| {
                         let backups = primary.backups.iter().filter(|it| is(it.1));
                         backups.map(|(number, _)| *number).collect()
                     };
@@ -263,12 +268,12 @@ impl RegionHost for SimHost {
                     replica: replica.number,
                     epoch: replica.epoch,
                     primary,
-                    failure: replica.lacks_room.then(|| ReplicaFailure {
+                    failure: replica.lacks_space.then(|| ReplicaFailure {
                         how: "its disk is full".to_owned(),
                         lacked_room: !is_damaged,
                         is_damaged,
                     }),
-                    waits_for_room: false,
+                    waits_for_space: false,
                     fault: None,
                     verification: server.verification,
                     size_bytes: replica.log.len() as u64 * 20_000_000,
@@ -283,7 +288,7 @@ impl RegionHost for SimHost {
     fn copies(&mut self) -> DiskCopies {
         self.with(|server| {
             let copies = server.copies.iter();
-            let copies = copies.map(|(region, copy)| told(*region, copy));
+            let copies = copies.map(|(region, copy)| copy_report(*region, copy));
             let damaged = server.damaged.iter().map(|(region, replica)| UnusableCopy {
                 region: *region,
                 replica: *replica,
@@ -297,11 +302,11 @@ impl RegionHost for SimHost {
         })
     }
 
-    fn copy_again(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
+    fn reopenable_copy(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
         self.with(|server| {
             let copy = server.copies.get(&region).filter(|_| !server.is_full);
             let own = copy.filter(|it| it.number == replica);
-            own.map(|copy| told(region, copy))
+            own.map(|copy| copy_report(region, copy))
         })
     }
 

@@ -1,20 +1,20 @@
-//! The way from an actor to the coordinator: it takes time, is cut off, loses requests and answers,
-//! and its watches lag behind.
+//! Connection from an actor to the coordinator, with delays, cuts, lost requests and replies, and
+//! watches that lag behind.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farleaf_cluster::clock::ManualClock;
+use farleaf_base::clock::ManualClock;
 use farleaf_cluster::coordinator::{
     Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision, Snapshot,
     Transaction, TransactionOutcome, Watch, Write,
 };
 use farleaf_cluster::record::{MASTER_KEY, MasterRecord, REGION_PREFIX, Record};
 
-use super::random::Random;
+use farleaf_base::random::Random;
 
-/// True time, and clocks that are faster or slower than it.
+/// True time, and clocks that are faster or slower.
 #[derive(Debug)]
 pub(crate) struct Time {
     now_ns: u64,
@@ -29,10 +29,10 @@ impl Time {
         }
     }
 
-    /// Another clock, whose rate is so many per mille of true time's.
+    /// Creates a clock with this rate, in per mille of true time's.
     pub(crate) fn clock(&mut self, rate_per_mille: u64) -> ManualClock {
         let clock = ManualClock::new();
-        // Clocks have nothing to do with each other.
+        // Readings of different clocks are unrelated.
         clock.set(Duration::from_nanos(rate_per_mille * 1_000_000_007));
         self.clocks.push((clock.clone(), rate_per_mille));
         clock
@@ -51,16 +51,16 @@ impl Time {
     }
 }
 
-/// How bad the way is.
+/// Faults of the connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
-    /// Nothing gets through before this.
+pub(crate) struct LinkFaults {
+    /// Time until which nothing gets through.
     pub(crate) cut_until: Duration,
-    /// One request in so many is lost, and one answer; 0: none.
+    /// One request and one reply in so many are lost; 0: none.
     pub(crate) loss_one_in: u64,
-    /// What watches tell is as old as this.
+    /// Age of the events that watches return.
     pub(crate) watch_delay: Duration,
-    /// Answers take up to this.
+    /// Longest delay of a reply.
     pub(crate) answer_delay_max: Duration,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct Weather {
 pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) random: Random,
-    /// The one that answers now.
+    /// The coordinator that answers now.
     pub(crate) embedded: Embedded,
-    /// How often another one has taken its place: connections to the one before are broken.
+    /// Number of replacements; connections to an earlier coordinator are broken.
     pub(crate) replaced_count: u64,
-    pub(crate) weather: Vec<Weather>,
-    /// What somebody who is not master has written to regions.
-    pub(crate) usurpations: Vec<String>,
+    pub(crate) link_faults: Vec<LinkFaults>,
+    /// Writes to regions by a process that is not master.
+    pub(crate) foreign_writes: Vec<String>,
 }
 
-/// An actor's way.
+/// Connection of an actor.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) shared: Arc<Mutex<Shared>>,
@@ -95,29 +95,29 @@ impl Link {
         body(&mut self.shared.lock().expect("one thread"))
     }
 
-    fn weather(shared: &Shared, actor: usize) -> Weather {
-        shared.weather[actor]
+    fn link_faults(shared: &Shared, actor: usize) -> LinkFaults {
+        shared.link_faults[actor]
     }
 
-    /// Goes there, does it, and comes back.
+    /// Executes a call with the delays of request and reply.
     fn call<T>(
         &self,
         body: impl FnOnce(&Embedded) -> Result<T, CoordinatorError>,
     ) -> Result<T, CoordinatorError> {
         self.with(|shared| {
-            let weather = Self::weather(shared, self.actor);
+            let link_faults = Self::link_faults(shared, self.actor);
             let is_lost = |shared: &mut Shared| {
-                weather.loss_one_in > 0 && shared.random.one_in(weather.loss_one_in)
+                link_faults.loss_one_in > 0 && shared.random.one_in(link_faults.loss_one_in)
             };
-            if shared.time.now() < weather.cut_until || is_lost(shared) {
+            if shared.time.now() < link_faults.cut_until || is_lost(shared) {
                 return Err(CoordinatorError::Unavailable {
                     name: "simulated".to_owned(),
                     how: "the way is cut".to_owned(),
                 });
             }
-            delay(shared, weather);
+            delay(shared, link_faults);
             let done = body(&shared.embedded.clone());
-            delay(shared, weather);
+            delay(shared, link_faults);
             if is_lost(shared) {
                 return Err(CoordinatorError::OutcomeUnknown {
                     name: "simulated".to_owned(),
@@ -128,10 +128,10 @@ impl Link {
         })
     }
 
-    /// What somebody who is not master at this moment has written to a region.
-    fn usurpation(&self, embedded: &Embedded, transaction: &Transaction) -> Option<String> {
+    /// Describes a write to a region by a process that is not master at this moment.
+    fn foreign_write(&self, embedded: &Embedded, transaction: &Transaction) -> Option<String> {
         let is_update = |write: &Write| write.key().starts_with(REGION_PREFIX);
-        // Tables are made by others.
+        // Tables are created by administrators.
         let makes_table = transaction
             .writes
             .iter()
@@ -150,8 +150,8 @@ impl Link {
     }
 }
 
-fn delay(shared: &mut Shared, weather: Weather) {
-    let max_ns = weather.answer_delay_max.as_nanos() as u64;
+fn delay(shared: &mut Shared, link_faults: LinkFaults) {
+    let max_ns = link_faults.answer_delay_max.as_nanos() as u64;
     if max_ns > 0 {
         let by = Duration::from_nanos(shared.random.below(max_ns));
         shared.time.advance(by);
@@ -168,11 +168,11 @@ impl Coordinator for Link {
         let outcome = self.call(|embedded| {
             let outcome = embedded.transact(transaction)?;
             if let TransactionOutcome::Committed(_) = outcome {
-                usurped = self.usurpation(embedded, transaction);
+                usurped = self.foreign_write(embedded, transaction);
             }
             Ok(outcome)
         });
-        self.with(|shared| shared.usurpations.extend(usurped));
+        self.with(|shared| shared.foreign_writes.extend(usurped));
         outcome
     }
 
@@ -201,7 +201,7 @@ impl Coordinator for Link {
 
 struct LaggingWatch {
     link: Link,
-    /// Which coordinator it is a connection to.
+    /// Number of the connected coordinator.
     of: u64,
     inner: Box<dyn Watch>,
     coming: VecDeque<(Duration, Event)>,
@@ -210,10 +210,10 @@ struct LaggingWatch {
 impl Watch for LaggingWatch {
     fn next(&mut self, _: Duration) -> Result<Vec<Event>, CoordinatorError> {
         let actor = self.link.actor;
-        let (now, weather, breaks, now_of) = self.link.with(|shared| {
+        let (now, link_faults, breaks, now_of) = self.link.with(|shared| {
             let breaks = shared.random.one_in(200);
             let of = shared.replaced_count;
-            (shared.time.now(), shared.weather[actor], breaks, of)
+            (shared.time.now(), shared.link_faults[actor], breaks, of)
         });
         if now_of != self.of {
             return Err(CoordinatorError::Unavailable {
@@ -221,7 +221,7 @@ impl Watch for LaggingWatch {
                 how: "the process has ended".to_owned(),
             });
         }
-        if now < weather.cut_until {
+        if now < link_faults.cut_until {
             // Some connections break, others are silent.
             if breaks {
                 return Err(CoordinatorError::Unavailable {
@@ -232,11 +232,12 @@ impl Watch for LaggingWatch {
             return Ok(Vec::new());
         }
         for event in self.inner.next(Duration::ZERO)? {
-            self.coming.push_back((now + weather.watch_delay, event));
+            self.coming
+                .push_back((now + link_faults.watch_delay, event));
         }
         let mut told: Vec<Event> = Vec::new();
         while let Some((at, event)) = self.coming.front() {
-            // What is of one revision comes together.
+            // Changes of one revision are returned together.
             let is_same = told
                 .last()
                 .is_some_and(|it| it.revision() == event.revision());

@@ -1,5 +1,6 @@
-//! Region servers with real logs and nothing else: replication in one step, crashes, cut ways
-//! between servers. They keep the promises RH1 to RH5, and none beyond.
+//! Region servers with real logs and simulated replication in one step, crashes, and cut
+//! connections between servers. They keep exactly the promises of a region host
+//! (docs/reference/control-plane.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +22,11 @@ pub(crate) struct LogRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct SimBackup {
     pub(crate) server: ServerId,
-    /// Nothing is acknowledged without it (RH2).
+    /// Whether nothing is acknowledged without this backup.
     pub(crate) is_needed: bool,
-    /// It could not be reached, so many times in a row.
+    /// Number of consecutive failures to reach the backup.
     pub(crate) failure_count: u32,
-    /// It has the log at this epoch.
+    /// Whether the backup has the log at this epoch.
     pub(crate) is_level: bool,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct SimPrimary {
     pub(crate) stopped: bool,
     pub(crate) split: Option<(RegionId, Key)>,
     pub(crate) prepared: Option<(RegionId, Vec<ReplicaNumber>)>,
-    /// So many records are on every needed backup at this epoch: reads see these.
+    /// Number of records that are on every needed backup at this epoch, so that reads see them.
     pub(crate) committed: usize,
 }
 
@@ -47,15 +48,15 @@ pub(crate) struct SimReplica {
     pub(crate) epoch: Epoch,
     pub(crate) from: Key,
     pub(crate) to: Option<Key>,
-    /// None: a backup, or a copy.
+    /// State as primary; `None` for a backup or a copy.
     pub(crate) primary: Option<SimPrimary>,
     pub(crate) log: Vec<LogRecord>,
-    /// So many records are there after a crash.
+    /// Number of records that survive a crash.
     pub(crate) synced: usize,
-    /// What was prepared to be split off.
+    /// Regions prepared for a split.
     pub(crate) marks: BTreeMap<RegionId, Key>,
-    /// It found no room, has lost what was in memory alone, and does nothing any more.
-    pub(crate) lacks_room: bool,
+    /// Whether it found the disk full, has lost what was only in memory, and does nothing any more.
+    pub(crate) lacks_space: bool,
 }
 
 impl SimReplica {
@@ -70,15 +71,15 @@ impl SimReplica {
             synced: log.len(),
             log,
             marks: BTreeMap::new(),
-            lacks_room: false,
+            lacks_space: false,
         }
     }
 
-    /// It breaks for want of room.
-    pub(crate) fn run_out_of_room(&mut self) {
+    /// Breaks the replica because of a full disk.
+    pub(crate) fn run_out_of_space(&mut self) {
         self.log.truncate(self.synced);
         self.primary = None;
-        self.lacks_room = true;
+        self.lacks_space = true;
     }
 
     pub(crate) fn covers(&self, key: u8) -> bool {
@@ -86,7 +87,7 @@ impl SimReplica {
         self.from <= key && self.to.as_ref().is_none_or(|to| key < *to)
     }
 
-    /// How new its log on the disk is.
+    /// Returns how new its log on the disk is.
     pub(crate) fn age(&self) -> (Epoch, usize) {
         let last = self.log[..self.synced].last();
         (last.map_or(Epoch(0), |it| it.epoch), self.synced)
@@ -108,11 +109,11 @@ impl SimReplica {
     }
 }
 
-/// Why a replica breaks that cannot go on.
+/// Reason of a replica that breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BreaksFor {
     #[default]
-    Room,
+    SpaceState,
     Damage,
 }
 
@@ -123,24 +124,24 @@ pub(crate) struct SimServer {
     pub(crate) guard: Option<LeaseGuard>,
     pub(crate) open: BTreeMap<RegionId, SimReplica>,
     pub(crate) copies: BTreeMap<RegionId, SimReplica>,
-    /// What were copies, until the disk was damaged.
+    /// Former copies that the disk has lost.
     pub(crate) damaged: BTreeSet<(RegionId, ReplicaNumber)>,
-    /// So many orders fail before it does what it is told again.
+    /// Number of orders that fail before orders succeed again.
     pub(crate) failing_order_count: u32,
-    /// One has failed: what is broken stays so for this life.
+    /// Whether an order has failed: broken replicas stay broken in this life.
     pub(crate) has_failed: bool,
-    /// What it says of the room on its disk.
+    /// Reported free space of its disk.
     pub(crate) free_bytes: Option<u64>,
-    /// Nothing that is opened there finds room.
+    /// Whether nothing that is opened finds space.
     pub(crate) is_full: bool,
-    /// Why replicas say that they have broken.
+    /// Reported reason of broken replicas.
     pub(crate) breaks_for: BreaksFor,
-    /// What it says of the verification of its replicas.
+    /// Reported verification of its replicas.
     pub(crate) verification: Option<VerificationReport>,
 }
 
 impl SimServer {
-    /// Prepared children become copies of their own.
+    /// Turns prepared regions into copies of their own.
     pub(crate) fn keep_marks(&mut self, replica: &SimReplica) {
         for (child, at) in &replica.marks {
             let is_there = self.open.contains_key(child) || self.copies.contains_key(child);
@@ -150,7 +151,7 @@ impl SimServer {
         }
     }
 
-    /// Whether the disk fails now.
+    /// Returns whether the disk fails now.
     pub(crate) fn fails(&mut self) -> bool {
         let fails = self.failing_order_count > 0;
         self.failing_order_count -= u32::from(fails);
@@ -158,29 +159,29 @@ impl SimServer {
         fails
     }
 
-    /// The disk is full from now on: replicas break, if they need room.
+    /// Fills the disk up: replicas that need space break.
     pub(crate) fn fill_up(&mut self, mut needs_room: impl FnMut() -> bool) {
         self.free_bytes = Some(0);
         self.is_full = true;
         for replica in self.open.values_mut().filter(|_| needs_room()) {
-            replica.run_out_of_room();
+            replica.run_out_of_space();
         }
     }
 
-    /// There is room again.
-    pub(crate) fn make_room(&mut self) {
+    /// Makes space on the disk.
+    pub(crate) fn make_space(&mut self) {
         self.free_bytes = None;
         self.is_full = false;
     }
 
-    /// The disk loses a copy.
+    /// Makes the disk lose a copy.
     pub(crate) fn damage(&mut self, region: RegionId) {
         if let Some(copy) = self.copies.remove(&region) {
             self.damaged.insert((region, copy.number));
         }
     }
 
-    /// Closes everything; what was in memory alone is gone if the process is.
+    /// Closes everything; what was only in memory is lost if the process is.
     pub(crate) fn close_all(&mut self, loses_memory: bool) {
         for (region, mut replica) in std::mem::take(&mut self.open) {
             if loses_memory {
@@ -196,29 +197,29 @@ impl SimServer {
     }
 }
 
-/// What comes of a client's request.
+/// Result of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Written,
     Read(u64),
     Stale(Stale),
-    /// No answer, and a write may be there.
+    /// No reply; a write may have taken effect.
     Nothing,
 }
 
-/// All servers, and the ways between them.
+/// All servers, and the connections between them.
 #[derive(Debug, Default)]
-pub(crate) struct Fleet {
+pub(crate) struct SimServers {
     pub(crate) servers: BTreeMap<ServerId, SimServer>,
     pub(crate) cuts: BTreeSet<(ServerId, ServerId)>,
-    /// The newest epoch at which something of a region was acknowledged.
+    /// Newest epoch at which something of a region was acknowledged.
     pub(crate) acknowledged: BTreeMap<RegionId, Epoch>,
     pub(crate) violations: Vec<String>,
-    /// Clocks are worse than agreed on: only writes are judged.
+    /// Whether clocks are worse than configured, so that only writes are judged.
     pub(crate) reads_may_be_old: bool,
 }
 
-impl Fleet {
+impl SimServers {
     pub(crate) fn server(&mut self, server: ServerId) -> &mut SimServer {
         self.servers
             .get_mut(&server)
@@ -229,7 +230,7 @@ impl Fleet {
         self.cuts.contains(&(one.min(other), one.max(other)))
     }
 
-    /// A primary brings its backups to where its own log is, as far as it reaches them.
+    /// Replicates a primary's log to the backups that it reaches.
     pub(crate) fn pump(&mut self, server: ServerId, region: RegionId, sync: bool) {
         let Some(own) = self.servers[&server].open.get(&region).cloned() else {
             return;
@@ -245,7 +246,7 @@ impl Fleet {
         for (number, backup) in &mut primary.backups {
             let is_reached = !self.is_cut(server, backup.server)
                 && self.servers[&backup.server].is_up
-                // RH6: what gets in sync is on its disk first.
+                // A backup has everything on its disk before it gets in sync.
                 && self.replicate(
                     &own,
                     region,
@@ -288,7 +289,7 @@ impl Fleet {
         }
     }
 
-    /// Whether a backup takes a primary's log (RH3).
+    /// Replicates a primary's log to a backup. Returns false if the backup does not accept it.
     fn replicate(
         &mut self,
         own: &SimReplica,
@@ -303,7 +304,7 @@ impl Fleet {
         };
         let takes =
             backup.primary.is_none() && backup.number == number && backup.epoch <= own.epoch;
-        if !takes || backup.lacks_room {
+        if !takes || backup.lacks_space {
             return false;
         }
         let same = backup
@@ -313,7 +314,7 @@ impl Fleet {
             .take_while(|(a, b)| a == b)
             .count();
         backup.epoch = own.epoch;
-        // A sync that another one has begun covers what it did.
+        // A sync that another primary has begun covers only its own log.
         backup.synced = backup.synced.min(same);
         backup.log.clone_from(&own.log);
         if sync || backup.synced < same {
@@ -325,7 +326,7 @@ impl Fleet {
         true
     }
 
-    /// Executes a request, if this server is primary of that region at that epoch (RH1).
+    /// Executes a request, if this server is primary of that region at that epoch.
     pub(crate) fn execute(
         &mut self,
         server: ServerId,
@@ -370,7 +371,7 @@ impl Fleet {
         } else {
             primary.committed > 0 || is_level
         };
-        // RH1: the guard is looked at behind everything else.
+        // The guard is checked after everything else.
         let may = state
             .guard
             .as_ref()
@@ -388,7 +389,7 @@ impl Fleet {
         write.map_or(Answer::Read(read), |_| Answer::Written)
     }
 
-    /// Backups as they are ordered; what was needed stays so (RH2).
+    /// Sets the ordered backups; needed ones stay needed.
     pub(crate) fn take_backups(primary: &mut SimPrimary, backups: &[BackupOrder]) {
         let before = std::mem::take(&mut primary.backups);
         for order in backups {

@@ -1,16 +1,15 @@
-//! A cluster in virtual time, on one thread: who acts when, and what goes wrong, follows from a
-//! seed.
+//! A cluster in virtual time, on one thread. The seed determines the schedule and the faults.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farleaf_base::clock::ManualClock;
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::{Lookup, MapCache};
-use farleaf_cluster::clock::ManualClock;
 use farleaf_cluster::coordinator::{Bound, Embedded, SeenStart};
 use farleaf_cluster::ids::{ClusterId, ServerId, StartNonce, TableId};
 use farleaf_cluster::lease::LeaseTerms;
@@ -21,38 +20,38 @@ use farleaf_cluster::record::region::Key;
 use farleaf_cluster::starts;
 
 use super::check::Checker;
-use super::fleet::{Answer, Fleet, SimServer};
 use super::host::SimHost;
-use super::link::{Link, Shared, Time, Weather};
-use super::random::Random;
+use super::link::{Link, LinkFaults, Shared, Time};
+use super::sim_servers::{Answer, SimServer, SimServers};
+use farleaf_base::random::Random;
 
 pub(crate) const SERVER_COUNT: usize = 5;
 pub(super) const MASTER_COUNT: usize = 2;
 const CLIENT_COUNT: usize = 2;
 pub(crate) const REPLICA_COUNT: usize = 3;
-/// Keys are one byte, below this.
+/// Upper bound of keys, which are one byte.
 pub(crate) const KEY_END: u64 = 16;
-/// How long a lease is.
+/// Length of a lease.
 const TIME_TO_LIVE: Duration = Duration::from_secs(1);
-/// Faults go on for so long; then all must be well within as much again and more.
+/// Duration of the faults; afterwards everything must recover within more than the same time.
 pub(super) const FAULTS_UNTIL: Duration = Duration::from_secs(9);
 const CALM_UNTIL: Duration = Duration::from_secs(24);
 
 /// One run in so many has disks that get full.
 const FILLS_EACH: u64 = 3;
 
-/// In each run of so many another coordinator answers at times.
+/// One run in so many has replacements of the coordinator.
 const REPLACES_EACH: u64 = 5;
 
-/// What a run leaves out.
+/// Planted bug of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plant {
     Nothing,
-    /// A check of the protocol.
+    /// A check of the protocol is left out.
     Omitted(Check),
-    /// Clocks may differ, and servers count as if they did not.
+    /// Clocks may differ, but servers use no margin.
     NoMargin,
-    /// Clocks are worse than agreed on.
+    /// Clocks are worse than configured.
     WildClocks,
 }
 
@@ -66,11 +65,11 @@ pub(super) enum Event {
     Restart(usize),
     /// Disks get full.
     Fill,
-    /// A server's disk has room again.
-    Room(usize),
-    /// Another coordinator answers in the place of the cluster's.
+    /// A server's disk has space again.
+    SpaceState(usize),
+    /// Another coordinator replaces the cluster's.
     Replace,
-    /// The cluster's own one answers again.
+    /// The cluster's own coordinator answers again.
     PutBack,
 }
 
@@ -78,7 +77,7 @@ pub(super) struct Server {
     pub(super) id: ServerId,
     clock: ManualClock,
     pub(super) agent: Option<Agent<Link, SimHost>>,
-    /// What it has seen of the coordinator (ID5).
+    /// Newest state of the coordinator that it has seen.
     pub(super) seen: Option<SeenStart>,
     pub(super) paused_until: Duration,
 }
@@ -120,15 +119,15 @@ fn omission_of(plant: Plant) -> Omission {
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(super) random: Random,
-    /// What is by chance when disks get full.
+    /// Random numbers for full disks.
     pub(super) filling: Random,
-    /// What is by chance when the coordinator is replaced.
+    /// Random numbers for replacements of the coordinator.
     pub(super) replacing: Random,
-    /// Until when the coordinator is away.
+    /// Time until which the coordinator is unavailable.
     pub(super) away_until: Duration,
     pub(super) shared: Arc<Mutex<Shared>>,
     pub(crate) embedded: Embedded,
-    pub(crate) fleet: Arc<Mutex<Fleet>>,
+    pub(crate) sim_servers: Arc<Mutex<SimServers>>,
     cluster: ClusterId,
     table: TableId,
     pub(super) servers: Vec<Server>,
@@ -141,19 +140,19 @@ pub(crate) struct World {
     plant: Plant,
     all_durable: bool,
     pub(crate) steps: BTreeMap<String, u64>,
-    /// So many copies were damaged while all were down.
+    /// Number of copies that were damaged while all servers were down.
     pub(crate) damage_count: u64,
     /// A copy of the coordinator's directory.
     pub(super) copied: Option<Embedded>,
-    /// The start of the one that answers in its place.
+    /// Start of the coordinator that answers in place of the cluster's.
     pub(super) replaced_by: Option<StartNonce>,
-    /// So many times another coordinator answered.
+    /// Number of replacements of the coordinator.
     pub(crate) replaced_count: u64,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, plant: Plant) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut time = Time::new();
         let rates: Vec<_> = (0..=SERVER_COUNT + MASTER_COUNT)
             .map(|_| match plant {
@@ -174,11 +173,11 @@ impl World {
         let actor_count = SERVER_COUNT + MASTER_COUNT + CLIENT_COUNT;
         let shared = Arc::new(Mutex::new(Shared {
             time,
-            random: Random(seed ^ 0x5EED),
+            random: Random::new(seed ^ 0x5EED),
             embedded: embedded.clone(),
             replaced_count: 0,
-            weather: vec![Weather::default(); actor_count],
-            usurpations: Vec::new(),
+            link_faults: vec![LinkFaults::default(); actor_count],
+            foreign_writes: Vec::new(),
         }));
         let link = |actor| Link {
             shared: shared.clone(),
@@ -199,12 +198,12 @@ impl World {
             checker: Checker::new(&embedded, table),
             all_durable: random.one_in(2),
             random,
-            filling: Random(seed ^ 0xF111),
-            replacing: Random(seed ^ 0x0DD),
+            filling: Random::new(seed ^ 0xF111),
+            replacing: Random::new(seed ^ 0x0DD),
             away_until: Duration::ZERO,
             shared,
             embedded,
-            fleet: Arc::default(),
+            sim_servers: Arc::default(),
             cluster,
             table,
             events: BinaryHeap::new(),
@@ -223,9 +222,12 @@ impl World {
 
     fn begin(&mut self) {
         let is_wild = self.plant == Plant::WildClocks;
-        self.fleet.lock().expect("one thread").reads_may_be_old = is_wild;
+        self.sim_servers
+            .lock()
+            .expect("one thread")
+            .reads_may_be_old = is_wild;
         for index in 0..SERVER_COUNT {
-            self.fleet
+            self.sim_servers
                 .lock()
                 .expect("one thread")
                 .servers
@@ -272,7 +274,8 @@ impl World {
         omission_of(self.plant)
     }
 
-    /// An actor's handle. Servers keep what they saw of the coordinator, on their disks.
+    /// Returns an actor's handle. Servers keep the state that they saw of the coordinator on their
+    /// disks.
     fn bound(&self, actor: usize) -> Bound<Link> {
         let link = Link {
             shared: self.shared.clone(),
@@ -293,23 +296,27 @@ impl World {
         };
         let host = SimHost {
             server: server.id,
-            fleet: self.fleet.clone(),
+            sim_servers: self.sim_servers.clone(),
         };
         let clock = Arc::new(server.clock.clone());
         let agent = Agent::new(self.bound(index), clock, options, host);
         let id = server.id;
         self.servers[index].agent = Some(agent);
         self.servers[index].paused_until = Duration::ZERO;
-        self.fleet.lock().expect("one thread").server(id).is_up = true;
+        self.sim_servers
+            .lock()
+            .expect("one thread")
+            .server(id)
+            .is_up = true;
     }
 
     pub(super) fn crash_server(&mut self, index: usize) {
         let id = self.servers[index].id;
         if let Some(agent) = self.servers[index].agent.take() {
             self.servers[index].seen = agent.seen();
-            let mut fleet = self.fleet.lock().expect("one thread");
-            fleet.server(id).is_up = false;
-            fleet.server(id).close_all(true);
+            let mut sim_servers = self.sim_servers.lock().expect("one thread");
+            sim_servers.server(id).is_up = false;
+            sim_servers.server(id).close_all(true);
         }
     }
 
@@ -317,7 +324,7 @@ impl World {
         let options = PlanOptions {
             omission: self.omission(),
             imbalance_bytes_min: 100_000_000,
-            // A few operations are many here.
+            // A few operations are many in this test.
             imbalance_operations_min: 0,
             ..PlanOptions::default()
         };
@@ -329,7 +336,7 @@ impl World {
         self.masters[index].1 = Some(master);
     }
 
-    /// Runs it to the end, and says what it has broken.
+    /// Runs the cluster to the end; returns a description if a check failed.
     pub(crate) fn run(mut self) -> Result<Self, String> {
         while self.now() < CALM_UNTIL {
             let Some(Reverse((at, _, event))) = self.events.pop() else {
@@ -345,14 +352,14 @@ impl World {
         }
         let end = self
             .checker
-            .judge_end(&self.fleet.lock().expect("one thread"));
+            .judge_end(&self.sim_servers.lock().expect("one thread"));
         end.map_err(|what| format!("seed {}: in the end, {what}", self.seed))?;
         Ok(self)
     }
 
     fn is_well(&self) -> bool {
-        let fleet = self.fleet.lock().expect("one thread");
-        self.checker.judge_end(&fleet).is_ok()
+        let sim_servers = self.sim_servers.lock().expect("one thread");
+        self.checker.judge_end(&sim_servers).is_ok()
     }
 
     fn advance_to(&mut self, at: Duration) {
@@ -362,14 +369,14 @@ impl World {
     }
 
     fn judge(&mut self) -> Result<(), String> {
-        let mut fleet = self.fleet.lock().expect("one thread");
-        if let Some(found) = fleet.violations.pop() {
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        if let Some(found) = sim_servers.violations.pop() {
             return Err(found);
         }
-        if let Some(found) = self.shared.lock().expect("one thread").usurpations.pop() {
+        if let Some(found) = self.shared.lock().expect("one thread").foreign_writes.pop() {
             return Err(found);
         }
-        self.checker.judge(&fleet)
+        self.checker.judge(&sim_servers)
     }
 
     fn act(&mut self, event: Event) {
@@ -385,11 +392,11 @@ impl World {
             Event::Agent(index) => {
                 let is_paused = self.now() < self.servers[index].paused_until;
                 if let (false, Some(agent)) = (is_paused, &mut self.servers[index].agent) {
-                    // Failures of the way are what this is about; nobody has another's number.
+                    // Failures of the connection are intended; no other server has the same number.
                     let ticked = agent.tick(Duration::ZERO);
                     if let Err(error @ ClusterError::NumberTaken { .. }) = ticked {
-                        let mut fleet = self.fleet.lock().expect("one thread");
-                        fleet.violations.push(error.to_string());
+                        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+                        sim_servers.violations.push(error.to_string());
                     }
                 }
                 let wait = 20 + self.random.below(120);
@@ -422,13 +429,13 @@ impl World {
             Event::Fill => self.fill_up(),
             Event::Replace => self.replace_coordinator(),
             Event::PutBack => self.put_coordinator_back(),
-            Event::Room(index) => {
+            Event::SpaceState(index) => {
                 let id = self.servers[index].id;
-                self.fleet
+                self.sim_servers
                     .lock()
                     .expect("one thread")
                     .server(id)
-                    .make_room();
+                    .make_space();
             }
             Event::Restart(index) => {
                 if self.masters[index - SERVER_COUNT].1.is_none() {
@@ -443,7 +450,7 @@ impl World {
             return;
         };
         let Ok(tick) = master.tick(Duration::ZERO) else {
-            return; // Failures of the way are what this is about.
+            return; // Failures of the connection are intended.
         };
         for step in tick.done {
             let name = format!("{:?}", step.action);
@@ -458,10 +465,10 @@ impl World {
         }
         let id = self.servers[index].id;
         let sync = self.all_durable || self.random.one_in(4);
-        let mut fleet = self.fleet.lock().expect("one thread");
-        let regions: Vec<_> = fleet.servers[&id].open.keys().copied().collect();
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        let regions: Vec<_> = sim_servers.servers[&id].open.keys().copied().collect();
         for region in regions {
-            fleet.pump(id, region, sync);
+            sim_servers.pump(id, region, sync);
         }
     }
 
@@ -473,7 +480,7 @@ impl World {
         };
         let server = route.server.0 as usize - 1;
         if self.now() < self.servers[server].paused_until {
-            // Some requests wait until the server goes on, before its agent looks.
+            // Some requests wait until the server continues, before its agent ticks.
             return self.clients[index].cache.lost(&route);
         }
         let write = self.random.one_in(2).then(|| {
@@ -482,7 +489,7 @@ impl World {
             (self.next_value, is_durable)
         });
         let floor = self.checker.floor(key);
-        let answer = self.fleet.lock().expect("one thread").execute(
+        let answer = self.sim_servers.lock().expect("one thread").execute(
             route.server,
             (route.region, route.epoch),
             key,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_base::clock::{Clock as _, ManualClock};
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::MapCache;
-use farleaf_cluster::clock::{Clock as _, ManualClock};
 use farleaf_cluster::coordinator::{
     Bound, Coordinator as _, CoordinatorError, Embedded, Transaction,
 };
@@ -15,47 +15,46 @@ use farleaf_cluster::ids::{ClusterId, Epoch, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::{
-    CLUSTER_KEY, Cluster, FORMAT_VERSION, Record as _, WishAnswer, WishKind,
+    AdminReply, AdminRequestKind, CLUSTER_KEY, Cluster, FORMAT_VERSION, Record as _,
 };
 use farleaf_lsm::storage::{CrashStorage, PowerLoss};
 
-use super::{Story, found, master, refusal, servers, terms};
-use crate::sim::fleet::Answer;
+use super::{Scenario, found, master, refusal, servers, terms};
 use crate::sim::host::SimHost;
+use crate::sim::sim_servers::Answer;
 
-/// A backup that is lost is replaced while the primary serves, at the same epoch.
+/// A lost backup is replaced while the primary serves, at the same epoch.
 #[test]
 fn a_lost_backup_is_replaced() {
-    let mut story = Story::new(4);
-    let table = story.table(3, &[]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut scenario = Scenario::new(4);
+    let table = scenario.table(3, &[]);
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
-    let lost = story.region(table).backups[0].replica.server;
-    story.crash(lost);
-    story.settle();
-    let record = story.region(table);
+    assert_eq!(scenario.execute(&route, 1, Some(5)), Answer::Written);
+    let lost = scenario.region(table).backups[0].replica.server;
+    scenario.crash(lost);
+    scenario.settle();
+    let record = scenario.region(table);
     assert_eq!((record.epoch, servers(&record).len()), (Epoch(1), 3));
     assert!(!servers(&record).contains(&lost));
-    assert_eq!(story.execute(&route, 1, Some(6)), Answer::Written);
+    assert_eq!(scenario.execute(&route, 1, Some(6)), Answer::Written);
 }
 
-/// A primary that is lost is followed by a backup in sync, which has everything, and gets a new
-/// backup.
+/// A lost primary is replaced by an in-sync backup, which has everything, and gets a new backup.
 #[test]
 fn a_lost_primary_is_followed() {
-    let mut story = Story::new(4);
-    let table = story.table(3, &[]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut scenario = Scenario::new(4);
+    let table = scenario.table(3, &[]);
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
-    let before = story.region(table);
-    story.crash(route.server);
-    let done = story.settle();
+    assert_eq!(scenario.execute(&route, 1, Some(5)), Answer::Written);
+    let before = scenario.region(table);
+    scenario.crash(route.server);
+    let done = scenario.settle();
     assert_eq!(done[0], Action::Promote);
-    let record = story.region(table);
+    let record = scenario.region(table);
     assert_eq!((record.epoch, servers(&record).len()), (Epoch(2), 3));
     assert!(
         before
@@ -65,11 +64,11 @@ fn a_lost_primary_is_followed() {
     );
     cache.lost(&route);
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(scenario.execute(&route, 1, None), Answer::Read(5));
 }
 
-/// All are lost, the coordinator with them, and restarted from disk: each region waits for its
-/// members and goes on with what was acknowledged.
+/// All servers and the coordinator are lost and restarted from disk: each region waits for its
+/// members and continues with everything acknowledged.
 #[test]
 fn all_are_lost_and_restarted() {
     let clock = ManualClock::new();
@@ -78,155 +77,166 @@ fn all_are_lost_and_restarted() {
         let clock = Arc::new(clock.clone());
         Embedded::open(Arc::new(storage.clone()), clock).expect("it is as it was")
     };
-    let mut story = Story::on(open(&storage, &clock), clock.clone(), 3);
-    let table = story.table(3, &[b"m"]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut scenario = Scenario::on(open(&storage, &clock), clock.clone(), 3);
+    let table = scenario.table(3, &[b"m"]);
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     for key in [b'a', b'z'] {
         let route = found(&mut cache, table, key);
         assert_eq!(
-            story.execute(&route, key, Some(u64::from(key))),
+            scenario.execute(&route, key, Some(u64::from(key))),
             Answer::Written
         );
     }
     for number in 1..=3 {
-        story.crash(ServerId(number));
+        scenario.crash(ServerId(number));
     }
     let storage = storage.lose_power(PowerLoss::Any);
-    story.coordinator = open(&storage, &clock);
-    story.master = master(&story.coordinator, &clock, "second");
+    scenario.coordinator = open(&storage, &clock);
+    scenario.master = master(&scenario.coordinator, &clock, "second");
     for number in 1..=2 {
-        story.start(ServerId(number));
+        scenario.start(ServerId(number));
     }
-    story.settle();
+    scenario.settle();
     assert_eq!(
-        story.master.waiting().len(),
+        scenario.master.waiting().len(),
         2,
         "both regions wait for the third"
     );
     assert!(
-        story.master.waiting()[0]
+        scenario.master.waiting()[0]
             .what
             .contains("server 3 to come back")
     );
-    story.start(ServerId(3));
-    let done = story.settle();
+    scenario.start(ServerId(3));
+    let done = scenario.settle();
     assert_eq!(
         done.iter().filter(|it| **it == Action::Recover).count(),
         2,
         "{done:?}"
     );
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     for key in [b'a', b'z'] {
         let route = found(&mut cache, table, key);
         assert_eq!(
-            story.execute(&route, key, None),
+            scenario.execute(&route, key, None),
             Answer::Read(u64::from(key))
         );
-        assert_eq!(servers(&story.region(table)).len(), 3);
+        assert_eq!(servers(&scenario.region(table)).len(), 3);
     }
 }
 
-/// A region whose members do not all come back goes on without them when an administrator says so,
-/// and not before.
+/// A region whose members do not all come back continues without them only after an administrator
+/// gives them up.
 #[test]
 fn members_that_do_not_come_back_are_given_up() {
-    let mut story = Story::new(3);
-    let table = story.table(2, &[]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut scenario = Scenario::new(3);
+    let table = scenario.table(2, &[]);
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
-    let record = story.region(table);
+    assert_eq!(scenario.execute(&route, 1, Some(5)), Answer::Written);
+    let record = scenario.region(table);
     let on: Vec<_> = record.members().map(|it| it.server).collect();
     for server in &on {
-        story.crash(*server);
+        scenario.crash(*server);
     }
-    story.go_on(Duration::from_secs(2));
+    scenario.go_on(Duration::from_secs(2));
     let region = record.region;
     let give_up = |servers: &[ServerId]| {
         let servers = servers.to_vec();
-        WishKind::GiveUp {
+        AdminRequestKind::GiveUp {
             table,
             region,
             servers,
         }
     };
-    assert!(refusal(story.wish(give_up(&on[..1]))).contains("is not back with its copy"));
-    assert!(refusal(story.wish(give_up(&on))).contains("no member of the region would be left"));
-    story.start(on[1]);
-    story.settle();
-    assert_eq!(story.region(table), record);
-    assert_eq!(story.master.waiting().len(), 1);
-    assert_eq!(story.wish(give_up(&on[..1])), Some(WishAnswer::Begun));
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+    assert!(
+        refusal(scenario.admin_request(give_up(&on[..1]))).contains("is not back with its copy")
+    );
+    assert!(
+        refusal(scenario.admin_request(give_up(&on)))
+            .contains("no member of the region would be left")
+    );
+    scenario.start(on[1]);
+    scenario.settle();
+    assert_eq!(scenario.region(table), record);
+    assert_eq!(scenario.master.waiting().len(), 1);
+    assert_eq!(
+        scenario.admin_request(give_up(&on[..1])),
+        Some(AdminReply::Begun)
+    );
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
-    assert_eq!(servers(&story.region(table)).len(), 2);
+    assert_eq!(scenario.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(servers(&scenario.region(table)).len(), 2);
 }
 
-/// A server that was given a region and died before it opened it does not hold the region up when
-/// it is back without it.
+/// A server that was assigned a region and crashed before opening it does not block the region when
+/// it comes back without it.
 #[test]
 fn a_region_that_was_never_opened_begins_again() {
-    let mut story = Story::new(1);
-    story.go_on(Duration::from_millis(200));
-    let table = story.table(1, &[]);
-    let tick = story.master.tick(Duration::ZERO).expect("it works");
+    let mut scenario = Scenario::new(1);
+    scenario.go_on(Duration::from_millis(200));
+    let table = scenario.table(1, &[]);
+    let tick = scenario.master.tick(Duration::ZERO).expect("it works");
     assert_eq!(tick.done[0].action, Action::Place);
-    story.crash(ServerId(1));
-    story.go_on(Duration::from_secs(2));
-    story.start(ServerId(1));
-    let done = story.settle();
+    scenario.crash(ServerId(1));
+    scenario.go_on(Duration::from_secs(2));
+    scenario.start(ServerId(1));
+    let done = scenario.settle();
     assert_eq!(done, [Action::Recover, Action::MarkOpened]);
-    // From now on it never begins from nothing: whoever has no copy of it has lost it.
-    assert!(!story.region(table).is_new);
-    let mut cache = MapCache::new(story.coordinator.clone());
+    // From now on the region never starts empty: a server without a copy of it has lost it.
+    assert!(!scenario.region(table).is_new);
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
     assert_eq!(route.epoch, Epoch(2));
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
+    assert_eq!(scenario.execute(&route, 1, Some(5)), Answer::Written);
 }
 
-/// The second master goes on when the first is gone; when it resigns, at once.
+/// The second master continues when the first is lost; when it resigns, at once.
 #[test]
 fn masters_follow_each_other() {
-    let mut story = Story::new(2);
-    let table = story.table(2, &[]);
-    story.go_on(Duration::from_secs(1));
-    let mut second = master(&story.coordinator, &story.clock, "second");
+    let mut scenario = Scenario::new(2);
+    let table = scenario.table(2, &[]);
+    scenario.go_on(Duration::from_secs(1));
+    let mut second = master(&scenario.coordinator, &scenario.clock, "second");
     assert!(!second.tick(Duration::ZERO).expect("it works").is_master);
-    story.master.resign().expect("it works");
-    story.clock.advance(Duration::from_millis(100));
+    scenario.master.resign().expect("it works");
+    scenario.clock.advance(Duration::from_millis(100));
     assert!(second.tick(Duration::ZERO).expect("it works").is_master);
-    story.master = second;
-    story.settle();
-    assert_eq!(servers(&story.region(table)).len(), 2);
+    scenario.master = second;
+    scenario.settle();
+    assert_eq!(servers(&scenario.region(table)).len(), 2);
 }
 
-/// A server that leaves is followed at once; nobody waits for the end of its lease.
+/// A server that leaves is replaced at once, without waiting for the end of its lease.
 #[test]
 fn a_server_that_leaves_is_followed_at_once() {
-    let mut story = Story::new(4);
-    let table = story.table(3, &[]);
-    story.settle();
-    let leaving = story.region(table).primary.expect("it is served").server;
-    let agent = story.agent(leaving).as_mut().expect("it is there");
+    let mut scenario = Scenario::new(4);
+    let table = scenario.table(3, &[]);
+    scenario.settle();
+    let leaving = scenario.region(table).primary.expect("it is served").server;
+    let agent = scenario.agent(leaving).as_mut().expect("it is there");
     agent.leave().expect("it works");
-    *story.agent(leaving) = None;
-    let done = story.go_on(Duration::from_millis(200));
+    *scenario.agent(leaving) = None;
+    let done = scenario.go_on(Duration::from_millis(200));
     assert_eq!(done[0], Action::Promote);
-    story.settle();
-    assert_eq!(servers(&story.region(table)).len(), 3);
+    scenario.settle();
+    assert_eq!(servers(&scenario.region(table)).len(), 3);
 }
 
 /// A directory of another cluster is refused, and nothing is registered.
 #[test]
 fn a_server_of_another_cluster_is_refused() {
-    let mut story = Story::new(1);
-    story.cluster = ClusterId(story.cluster.0 ^ (1 << 100));
-    story.start(ServerId(1));
-    let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
+    let mut scenario = Scenario::new(1);
+    scenario.cluster = ClusterId(scenario.cluster.0 ^ (1 << 100));
+    scenario.start(ServerId(1));
+    let agent = scenario
+        .agent(ServerId(1))
+        .as_mut()
+        .expect("it was started");
     let error = agent.tick(Duration::ZERO).expect_err("it is another one");
     assert!(
         matches!(
@@ -235,25 +245,28 @@ fn a_server_of_another_cluster_is_refused() {
         ),
         "{error}"
     );
-    story.master.tick(Duration::ZERO).expect("it works");
-    assert!(story.master.view().lives.is_empty());
+    scenario.master.tick(Duration::ZERO).expect("it works");
+    assert!(scenario.master.view().lives.is_empty());
 }
 
-/// Promise (ID1): servers of a cluster that an older version created register nothing until it is
-/// adopted; then each goes on as one of the new identifier.
+/// Servers of a cluster that an older version created register nothing until it is adopted; then
+/// each continues with the new identifier.
 #[test]
 fn a_cluster_of_an_older_version_waits_to_be_adopted() {
-    let mut story = Story::new(0);
+    let mut scenario = Scenario::new(0);
     let old = Cluster {
         version: FORMAT_VERSION,
         cluster: ClusterId(77),
         formerly: None,
     };
     let put = Transaction::new().put(CLUSTER_KEY, old.encode());
-    story.coordinator.transact(&put).expect("it works");
-    story.cluster = old.cluster;
-    story.add_server(ServerId(1));
-    let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
+    scenario.coordinator.transact(&put).expect("it works");
+    scenario.cluster = old.cluster;
+    scenario.add_server(ServerId(1));
+    let agent = scenario
+        .agent(ServerId(1))
+        .as_mut()
+        .expect("it was started");
     for _ in 0..3 {
         let error = agent.tick(Duration::ZERO).expect_err("not yet");
         assert!(
@@ -262,12 +275,15 @@ fn a_cluster_of_an_older_version_waits_to_be_adopted() {
         );
         assert!(error.to_string().contains("cluster adopt"), "{error}");
     }
-    let coordinator = story.coordinator.clone();
+    let coordinator = scenario.coordinator.clone();
     let adopted = admin::adopt(&coordinator).expect("it has no identifier");
     assert_eq!(adopted.formerly, Some(ClusterId(77)));
     let again = admin::adopt(&coordinator).expect_err("it has one");
     assert!(matches!(again, ClusterError::AdoptedAlready(_)), "{again}");
-    let agent = story.agent(ServerId(1)).as_mut().expect("it was started");
+    let agent = scenario
+        .agent(ServerId(1))
+        .as_mut()
+        .expect("it was started");
     match agent.tick(Duration::ZERO) {
         Err(ClusterError::AdoptedAs { cluster, .. }) => agent.adopt(cluster),
         other => panic!("{other:?}"),
@@ -276,34 +292,33 @@ fn a_cluster_of_an_older_version_waits_to_be_adopted() {
     assert!(agent.life().is_some());
 }
 
-/// Promise: a server that is started again waits for its former life's end and says nothing worse;
-/// one whose number another server has, that goes on, is told so, with where that one is. Once it
-/// waited for ever.
+/// A restarted server waits for the end of its former life without an error. A server whose number
+/// another running server has gets an error with that server's address. It once waited forever.
 #[test]
 fn a_number_that_another_server_has_is_told() {
-    let mut story = Story::new(1);
-    story.settle();
-    let clock = Arc::new(story.clock.clone());
-    let second = |story: &Story, address: &str| {
+    let mut scenario = Scenario::new(1);
+    scenario.settle();
+    let clock = Arc::new(scenario.clock.clone());
+    let second = |scenario: &Scenario, address: &str| {
         let options = AgentOptions {
             terms: terms(),
-            ..AgentOptions::new(story.cluster, ServerId(1), address)
+            ..AgentOptions::new(scenario.cluster, ServerId(1), address)
         };
         let host = SimHost {
             server: ServerId(1),
-            fleet: story.fleet.clone(),
+            sim_servers: scenario.sim_servers.clone(),
         };
         Agent::new(
-            Bound::to(story.coordinator.clone(), story.cluster),
+            Bound::to(scenario.coordinator.clone(), scenario.cluster),
             clock.clone(),
             options,
             host,
         )
     };
-    let (mut taken, mut restarted) = (second(&story, "host:2"), second(&story, "host:3"));
+    let (mut taken, mut restarted) = (second(&scenario, "host:2"), second(&scenario, "host:3"));
     let mut told = None;
     for _ in 0..200 {
-        story.go_on(Duration::from_millis(50));
+        scenario.go_on(Duration::from_millis(50));
         if let Err(error) = taken.tick(Duration::ZERO) {
             told = Some(error.to_string());
             break;
@@ -318,43 +333,42 @@ fn a_number_that_another_server_has_is_told() {
     assert!(taken.life().is_none());
     // The former life of the other one ends meanwhile.
     restarted.tick(Duration::ZERO).expect("it waits");
-    story.crash(ServerId(1));
-    story
-        .fleet
+    scenario.crash(ServerId(1));
+    scenario
+        .sim_servers
         .lock()
         .expect("one thread")
         .server(ServerId(1))
         .is_up = true;
     for _ in 0..40 {
-        story.go_on(Duration::from_millis(50));
+        scenario.go_on(Duration::from_millis(50));
         restarted.tick(Duration::ZERO).expect("it waits");
     }
     assert!(restarted.life().is_some(), "its former life is over");
 }
 
-/// Promise (CP8): a server that is started again with a lease that is much shorter than before
-/// waits for the end of the longer one, and joins then. It once ended, as if another server had
-/// its number.
+/// A server restarted with a much shorter lease than before waits for the end of the longer one,
+/// and then joins. It once ended, as if another server had its number (CONTROL-8).
 #[test]
 fn a_shorter_lease_waits_for_a_longer_one() {
-    let mut story = Story::new(1);
-    story.settle();
-    story.crash(ServerId(1));
-    let mut fleet = story.fleet.lock().expect("one thread");
-    fleet.server(ServerId(1)).is_up = true;
-    drop(fleet);
-    let clock = Arc::new(story.clock.clone());
-    let agent = |story: &Story, terms: LeaseTerms| {
+    let mut scenario = Scenario::new(1);
+    scenario.settle();
+    scenario.crash(ServerId(1));
+    let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+    sim_servers.server(ServerId(1)).is_up = true;
+    drop(sim_servers);
+    let clock = Arc::new(scenario.clock.clone());
+    let agent = |scenario: &Scenario, terms: LeaseTerms| {
         let options = AgentOptions {
             terms,
-            ..AgentOptions::new(story.cluster, ServerId(1), "host:2")
+            ..AgentOptions::new(scenario.cluster, ServerId(1), "host:2")
         };
         let host = SimHost {
             server: ServerId(1),
-            fleet: story.fleet.clone(),
+            sim_servers: scenario.sim_servers.clone(),
         };
         Agent::new(
-            Bound::to(story.coordinator.clone(), story.cluster),
+            Bound::to(scenario.coordinator.clone(), scenario.cluster),
             clock.clone(),
             options,
             host,
@@ -365,16 +379,16 @@ fn a_shorter_lease_waits_for_a_longer_one() {
         ..terms()
     };
     for terms in [ten_seconds, terms()] {
-        let mut agent = agent(&story, terms);
+        let mut agent = agent(&scenario, terms);
         let since = clock.now();
         while agent.life().is_none() {
             assert!(
                 clock.now().saturating_sub(since) < Duration::from_secs(12),
                 "it joins"
             );
-            story.go_on(Duration::from_millis(50));
+            scenario.go_on(Duration::from_millis(50));
             agent.tick(Duration::ZERO).expect("it waits");
         }
-        // It ends without a word.
+        // The server ends without releasing its lease.
     }
 }

@@ -1,13 +1,13 @@
-//! What a cluster does when one thing happens at a time, step by step.
+//! Behavior of a cluster when one thing happens at a time.
 //!
-//! | module | what happens |
+//! | module | events |
 //! |---|---|
-//! | `tables` | tables are made, looked up, dropped |
+//! | `tables` | tables are created, looked up, dropped |
 //! | `failures` | servers and masters are lost, and come back |
 //! | `outages` | all servers of a region are lost, and some copies with them |
 //! | `changes` | drains, splits, moves, balance |
 //! | `refusals` | servers refuse the coordinator's records |
-//! | `rooms` | disks get full, and have room again |
+//! | `rooms` | disks get full, and have space again |
 
 mod changes;
 mod failures;
@@ -20,29 +20,29 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farleaf_base::clock::ManualClock;
 use farleaf_cluster::admin;
 use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::client::{Lookup, MapCache, Route};
-use farleaf_cluster::clock::ManualClock;
 use farleaf_cluster::coordinator::{Bound, Embedded};
 use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
 use farleaf_cluster::plan::{Action, PlanOptions};
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{RegionRecord, WishAnswer, WishKind};
+use farleaf_cluster::record::{AdminReply, AdminRequestKind, RegionRecord};
 
-use crate::sim::fleet::{Answer, Fleet, SimServer};
 use crate::sim::host::SimHost;
+use crate::sim::sim_servers::{Answer, SimServer, SimServers};
 
 type SimAgent = Agent<Embedded, SimHost>;
 
-/// A cluster in which everybody acts every 50 ms.
-struct Story {
+/// A cluster in which every actor acts every 50 ms.
+struct Scenario {
     clock: ManualClock,
     coordinator: Embedded,
     cluster: ClusterId,
-    fleet: Arc<Mutex<Fleet>>,
+    sim_servers: Arc<Mutex<SimServers>>,
     agents: Vec<(ServerId, Option<SimAgent>)>,
     master: Master<Embedded>,
 }
@@ -65,7 +65,7 @@ fn master(coordinator: &Embedded, clock: &ManualClock, address: &str) -> Master<
     )
 }
 
-impl Story {
+impl Scenario {
     fn new(server_count: u64) -> Self {
         let clock = ManualClock::new();
         let coordinator = Embedded::in_memory(Arc::new(clock.clone()));
@@ -74,33 +74,37 @@ impl Story {
 
     fn on(coordinator: Embedded, clock: ManualClock, server_count: u64) -> Self {
         let cluster = admin::found(&coordinator).expect("it is empty");
-        let mut story = Self {
+        let mut scenario = Self {
             master: master(&coordinator, &clock, "first"),
             clock,
             coordinator,
             cluster,
-            fleet: Arc::default(),
+            sim_servers: Arc::default(),
             agents: Vec::new(),
         };
         for number in 1..=server_count {
-            story.add_server(ServerId(number));
+            scenario.add_server(ServerId(number));
         }
-        story
+        scenario
     }
 
     fn add_server(&mut self, id: ServerId) {
-        let mut fleet = self.fleet.lock().expect("one thread");
-        fleet.servers.insert(id, SimServer::default());
-        drop(fleet);
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        sim_servers.servers.insert(id, SimServer::default());
+        drop(sim_servers);
         self.agents.push((id, None));
         self.start(id);
     }
 
     fn start(&mut self, id: ServerId) {
-        self.fleet.lock().expect("one thread").server(id).is_up = true;
+        self.sim_servers
+            .lock()
+            .expect("one thread")
+            .server(id)
+            .is_up = true;
         let host = SimHost {
             server: id,
-            fleet: self.fleet.clone(),
+            sim_servers: self.sim_servers.clone(),
         };
         let options = AgentOptions {
             terms: terms(),
@@ -124,12 +128,12 @@ impl Story {
 
     fn crash(&mut self, id: ServerId) {
         *self.agent(id) = None;
-        let mut fleet = self.fleet.lock().expect("one thread");
-        fleet.server(id).is_up = false;
-        fleet.server(id).close_all(true);
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        sim_servers.server(id).is_up = false;
+        sim_servers.server(id).close_all(true);
     }
 
-    /// Goes on for so long; what the master has done.
+    /// Runs for some time; returns the steps of the master.
     fn go_on(&mut self, time: Duration) -> Vec<Action> {
         let mut done = Vec::new();
         let until = self.master_now() + time;
@@ -140,16 +144,16 @@ impl Story {
                     agent.tick(Duration::ZERO).expect("it is there");
                 }
             }
-            let mut fleet = self.fleet.lock().expect("one thread");
-            let open: Vec<_> = fleet
+            let mut sim_servers = self.sim_servers.lock().expect("one thread");
+            let open: Vec<_> = sim_servers
                 .servers
                 .iter()
                 .flat_map(|(id, server)| server.open.keys().map(|region| (*id, *region)))
                 .collect();
             for (id, region) in open {
-                fleet.pump(id, region, true);
+                sim_servers.pump(id, region, true);
             }
-            drop(fleet);
+            drop(sim_servers);
             let tick = self.master.tick(Duration::ZERO).expect("it is there");
             done.extend(tick.done.into_iter().map(|step| step.action));
         }
@@ -157,7 +161,7 @@ impl Story {
     }
 
     fn master_now(&self) -> Duration {
-        use farleaf_cluster::clock::Clock;
+        use farleaf_base::clock::Clock;
         self.clock.now()
     }
 
@@ -184,16 +188,16 @@ impl Story {
             .expect("there is one")
     }
 
-    fn wish(&mut self, kind: WishKind) -> Option<WishAnswer> {
-        let number = admin::wish(&self.coordinator, kind).expect("it works");
+    fn admin_request(&mut self, kind: AdminRequestKind) -> Option<AdminReply> {
+        let number = admin::admin_request(&self.coordinator, kind).expect("it works");
         self.go_on(Duration::from_millis(200));
         admin::answer(&self.coordinator, number).expect("it works")
     }
 
     fn execute(&mut self, route: &Route, key: u8, write: Option<u64>) -> Answer {
-        let mut fleet = self.fleet.lock().expect("one thread");
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
         let write = write.map(|value| (value, true));
-        fleet.execute(route.server, (route.region, route.epoch), key, write)
+        sim_servers.execute(route.server, (route.region, route.epoch), key, write)
     }
 }
 
@@ -208,9 +212,9 @@ fn found(cache: &mut MapCache<Embedded>, table: TableId, key: u8) -> Route {
     }
 }
 
-fn refusal(answer: Option<WishAnswer>) -> String {
+fn refusal(answer: Option<AdminReply>) -> String {
     match answer {
-        Some(WishAnswer::Refused(why)) => why,
+        Some(AdminReply::Refused(why)) => why,
         other => panic!("{other:?}"),
     }
 }

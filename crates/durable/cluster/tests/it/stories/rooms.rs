@@ -1,4 +1,4 @@
-//! Disks get full, and have room again (CP16, CP22).
+//! Disks get full, and have space again (CONTROL-16, CONTROL-22).
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use farleaf_cluster::client::MapCache;
 use farleaf_cluster::ids::{ServerId, TableId};
 use farleaf_cluster::plan::Action;
 use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
-use farleaf_cluster::record::{Room, WishKind};
+use farleaf_cluster::record::{AdminRequestKind, SpaceState};
 
-use super::{Story, found, refusal, servers};
-use crate::sim::fleet::{Answer, BreaksFor};
+use super::{Scenario, found, refusal, servers};
+use crate::sim::sim_servers::{Answer, BreaksFor};
 
-/// What a server says that is low on room, and one that has none.
+/// Reported free space of a server that is low, and of one that is full.
 const LOW: Option<u64> = Some(LOW_SIZE_BYTES_MIN - 1);
 const FULL: Option<u64> = Some(0);
 
-impl Story {
+impl Scenario {
     fn set_free(&mut self, server: u64, free_bytes: Option<u64>) {
-        let mut fleet = self.fleet.lock().expect("one thread");
-        fleet.server(ServerId(server)).free_bytes = free_bytes;
+        let mut sim_servers = self.sim_servers.lock().expect("one thread");
+        sim_servers.server(ServerId(server)).free_bytes = free_bytes;
     }
 
     fn waits(&self) -> Vec<String> {
@@ -27,103 +27,112 @@ impl Story {
     }
 }
 
-/// Promise (CP22): a server that is low on room gets no replica, nor one by balance; a region that
-/// has no other server for one waits, and says for what; and when there is room, it goes there.
+/// A server low on space gets no replicas, not even by balancing. A region without another server
+/// for one waits, and reports that; when there is space, the replica is placed (CONTROL-22).
 #[test]
 fn a_server_low_on_room_gets_nothing() {
-    let mut story = Story::new(4);
-    story.set_free(4, LOW);
-    story.go_on(Duration::from_millis(200));
-    let table = story.table(3, &[b"g", b"n"]);
-    let done = story.settle();
+    let mut scenario = Scenario::new(4);
+    scenario.set_free(4, LOW);
+    scenario.go_on(Duration::from_millis(200));
+    let table = scenario.table(3, &[b"g", b"n"]);
+    let done = scenario.settle();
     let on_fourth = |action: &Action| {
         let fourth = ServerId(4);
         matches!(action, Action::AddBackup(it) | Action::BeginMove(it) if *it == fourth)
     };
     assert!(!done.iter().any(on_fourth), "{done:?}");
-    assert_eq!(story.waits(), [""; 0]);
-    for record in story.regions(table) {
+    assert_eq!(scenario.waits(), [""; 0]);
+    for record in scenario.regions(table) {
         assert_eq!(servers(&record), [1, 2, 3].map(ServerId).into());
     }
-    story.crash(ServerId(3));
-    let done = story.settle();
+    scenario.crash(ServerId(3));
+    let done = scenario.settle();
     assert!(!done.iter().any(on_fourth), "{done:?}");
-    assert_eq!(story.waits(), ["a server with room for another backup"; 3]);
-    story.set_free(4, None);
-    story.settle();
-    assert_eq!(story.waits(), [""; 0]);
-    for record in story.regions(table) {
+    assert_eq!(
+        scenario.waits(),
+        ["a server with room for another backup"; 3]
+    );
+    scenario.set_free(4, None);
+    scenario.settle();
+    assert_eq!(scenario.waits(), [""; 0]);
+    for record in scenario.regions(table) {
         assert_eq!(servers(&record), [1, 2, 4].map(ServerId).into());
     }
 }
 
-/// Promise (CP22): a replica goes where its size has room, and the server is not low then.
+/// A replica is placed only where its size fits and the server is not low afterwards (CONTROL-22).
 #[test]
 fn what_is_to_come_counts() {
-    let mut story = Story::new(3);
-    let table = story.table(2, &[]);
-    story.settle();
-    let primary = story.region(table).primary.expect("it is served").server;
-    let backup = story.region(table).backups[0].replica.server;
+    let mut scenario = Scenario::new(3);
+    let table = scenario.table(2, &[]);
+    scenario.settle();
+    let primary = scenario.region(table).primary.expect("it is served").server;
+    let backup = scenario.region(table).backups[0].replica.server;
     let other = (1..=3)
         .map(ServerId)
         .find(|it| *it != primary && *it != backup);
     let other = other.expect("there are three");
     // An empty replica counts as 1 MiB.
     let enough = LOW_SIZE_BYTES_MIN + (1 << 20);
-    story.set_free(other.0, Some(enough - 1));
-    story.go_on(Duration::from_millis(500));
-    story.crash(backup);
-    story.settle();
-    assert_eq!(story.waits(), ["a server with room for another backup"]);
-    story.set_free(other.0, Some(enough));
-    story.settle();
-    assert_eq!(servers(&story.region(table)), [primary, other].into());
+    scenario.set_free(other.0, Some(enough - 1));
+    scenario.go_on(Duration::from_millis(500));
+    scenario.crash(backup);
+    scenario.settle();
+    assert_eq!(scenario.waits(), ["a server with room for another backup"]);
+    scenario.set_free(other.0, Some(enough));
+    scenario.settle();
+    assert_eq!(servers(&scenario.region(table)), [primary, other].into());
 }
 
-/// Promise (CP22): a first primary goes to a server that is low on room if there is no other, and
-/// never to one that is full; that room is gone, or there, is reported at once.
+/// A first primary is placed on a server low on space if there is no other, and never on a full
+/// one. Changes of the space state are reported at once (CONTROL-22).
 #[test]
 fn a_first_primary_needs_some_room() {
-    let mut story = Story::new(2);
-    story.set_free(1, FULL);
-    story.set_free(2, FULL);
-    story.go_on(Duration::from_millis(200));
-    let table = story.table(1, &[]);
-    story.settle();
-    assert_eq!(story.waits(), ["a server with room for its first replica"]);
-    assert_eq!(story.region(table).primary, None);
-    story.set_free(2, LOW);
-    story.go_on(Duration::from_millis(150));
-    assert_eq!(story.master.view().room_of(ServerId(2)), Room::Low);
-    story.settle();
-    let primary = story.region(table).primary.expect("it is placed");
+    let mut scenario = Scenario::new(2);
+    scenario.set_free(1, FULL);
+    scenario.set_free(2, FULL);
+    scenario.go_on(Duration::from_millis(200));
+    let table = scenario.table(1, &[]);
+    scenario.settle();
+    assert_eq!(
+        scenario.waits(),
+        ["a server with room for its first replica"]
+    );
+    assert_eq!(scenario.region(table).primary, None);
+    scenario.set_free(2, LOW);
+    scenario.go_on(Duration::from_millis(150));
+    assert_eq!(
+        scenario.master.view().space_of(ServerId(2)),
+        SpaceState::Low
+    );
+    scenario.settle();
+    let primary = scenario.region(table).primary.expect("it is placed");
     assert_eq!(primary.server, ServerId(2));
 }
 
-/// Promise (CP22): a wish to move to a server without room is refused, with what to do, and so is
-/// one to hand over to a full one.
+/// A request to move to a server without space is refused with the remedy, and so is one to hand
+/// over to a full one (CONTROL-22).
 #[test]
 fn wishes_need_room() {
-    let mut story = Story::new(3);
-    let table = story.table(2, &[]);
-    story.settle();
-    let record = story.region(table);
+    let mut scenario = Scenario::new(3);
+    let table = scenario.table(2, &[]);
+    scenario.settle();
+    let record = scenario.region(table);
     let from = record.primary.expect("it is served").server;
     let backup = record.backups[0].replica.server;
     let other = (1..=3)
         .map(ServerId)
         .find(|it| *it != from && *it != backup);
     for (to, free_bytes) in [(other.expect("there are three"), LOW), (backup, FULL)] {
-        story.set_free(to.0, free_bytes);
-        story.go_on(Duration::from_millis(500));
-        let kind = WishKind::Move {
+        scenario.set_free(to.0, free_bytes);
+        scenario.go_on(Duration::from_millis(500));
+        let kind = AdminRequestKind::Move {
             table,
             region: record.region,
             from,
             to,
         };
-        let why = refusal(story.wish(kind));
+        let why = refusal(scenario.admin_request(kind));
         assert!(why.contains("has no room for it"), "{why}");
         assert!(
             why.contains("make room on its disk, or enlarge it"),
@@ -132,92 +141,92 @@ fn wishes_need_room() {
     }
 }
 
-/// Promise (CP22): of the backups that can take over, one that has room does.
+/// A failover prefers a backup with space (CONTROL-22).
 #[test]
 fn who_has_room_takes_over() {
     for full in 0..2 {
-        let mut story = Story::new(3);
-        let table = story.table(3, &[]);
-        story.settle();
-        let record = story.region(table);
+        let mut scenario = Scenario::new(3);
+        let table = scenario.table(3, &[]);
+        scenario.settle();
+        let record = scenario.region(table);
         let full = record.backups[full].replica.server;
-        story.set_free(full.0, FULL);
-        story.go_on(Duration::from_millis(500));
-        story.crash(record.primary.expect("it is served").server);
-        story.settle();
-        let primary = story.region(table).primary.expect("it is served").server;
+        scenario.set_free(full.0, FULL);
+        scenario.go_on(Duration::from_millis(500));
+        scenario.crash(record.primary.expect("it is served").server);
+        scenario.settle();
+        let primary = scenario.region(table).primary.expect("it is served").server;
         assert_ne!(primary, full);
     }
 }
 
-/// Promise (CP22): a primary on a full disk hands over to a backup that has room, in order, and
-/// goes on being primary where there is none.
+/// A primary on a full disk hands over to a backup with space, by stopping first, and stays primary
+/// if there is none (CONTROL-22).
 #[test]
 fn a_full_primary_hands_over() {
-    let mut story = Story::new(3);
-    let table = story.table(3, &[]);
-    story.settle();
-    let record = story.region(table);
+    let mut scenario = Scenario::new(3);
+    let table = scenario.table(3, &[]);
+    scenario.settle();
+    let record = scenario.region(table);
     let primary = record.primary.expect("it is served").server;
     let [one, other] = [0, 1].map(|index: usize| record.backups[index].replica.server);
     for server in [primary, one, other] {
-        story.set_free(server.0, FULL);
+        scenario.set_free(server.0, FULL);
     }
-    assert_eq!(story.settle(), [], "nobody else has room");
-    story.set_free(other.0, None);
-    let done = story.settle();
+    assert_eq!(scenario.settle(), [], "nobody else has room");
+    scenario.set_free(other.0, None);
+    let done = scenario.settle();
     assert_eq!(done, [Action::BeginHandOver, Action::HandOver]);
-    let after = story.region(table);
+    let after = scenario.region(table);
     assert_eq!(after.primary.expect("it is served").server, other);
     assert_eq!(servers(&after), servers(&record), "the others stay");
 }
 
-/// Three servers, and a table of one region on all of them, whose key 1 has a 5.
-fn written() -> (Story, TableId) {
-    let mut story = Story::new(3);
-    let table = story.table(3, &[]);
-    story.settle();
-    let mut cache = MapCache::new(story.coordinator.clone());
+/// Creates three servers, and a table of one region on all of them, whose key 1 has a 5.
+fn written() -> (Scenario, TableId) {
+    let mut scenario = Scenario::new(3);
+    let table = scenario.table(3, &[]);
+    scenario.settle();
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, Some(5)), Answer::Written);
-    (story, table)
+    assert_eq!(scenario.execute(&route, 1, Some(5)), Answer::Written);
+    (scenario, table)
 }
 
-/// All members of a region break for want of room, and one's server is started again, or none is.
-/// There is room again on one disk after the other.
+/// All members of a region break on full disks, and one server is restarted, or none. Then one disk
+/// after the other has space again.
 fn all_break_for_want_of_room(is_one_started_again: bool) {
-    let (mut story, table) = written();
-    let before = story.region(table);
-    let mut fleet = story.fleet.lock().expect("one thread");
-    let all = fleet.servers.values_mut();
+    let (mut scenario, table) = written();
+    let before = scenario.region(table);
+    let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+    let all = sim_servers.servers.values_mut();
     all.for_each(|server| server.fill_up(|| true));
-    drop(fleet);
-    assert_eq!(story.settle(), [], "there is no room");
+    drop(sim_servers);
+    assert_eq!(scenario.settle(), [], "there is no room");
     let primary = before.primary.expect("it was served");
     if is_one_started_again {
-        story.crash(primary.server);
-        story.start(primary.server);
-        assert_eq!(story.settle(), [], "there is no room for the others");
+        scenario.crash(primary.server);
+        scenario.start(primary.server);
+        assert_eq!(scenario.settle(), [], "there is no room for the others");
     }
     let backups = before.backups.iter().map(|it| it.replica.server);
     for (index, server) in [primary.server].into_iter().chain(backups).enumerate() {
-        assert_eq!(story.region(table), before, "all are waited for");
-        let waits = story.waits().concat();
+        assert_eq!(scenario.region(table), before, "all are waited for");
+        let waits = scenario.waits().concat();
         let told = format!("room on the disk of {server}, which is full");
         let is_back = is_one_started_again && index == 0;
         assert_eq!(waits.contains(&told), !is_back, "{waits}");
-        let mut fleet = story.fleet.lock().expect("one thread");
-        fleet.server(server).make_room();
-        drop(fleet);
-        let done = story.settle();
+        let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+        sim_servers.server(server).make_space();
+        drop(sim_servers);
+        let done = scenario.settle();
         assert_eq!(
             done.first() == Some(&Action::Recover),
             index == 2,
             "{done:?}"
         );
     }
-    let after = story.region(table);
-    assert_eq!(story.waits(), [""; 0]);
+    let after = scenario.region(table);
+    assert_eq!(scenario.waits(), [""; 0]);
     assert_eq!(servers(&after), servers(&before));
     assert!(!after.is_unproven, "{after:?}");
     for old in before.replicas() {
@@ -228,76 +237,75 @@ fn all_break_for_want_of_room(is_one_started_again: bool) {
         assert_eq!(is_same_life, !is_started_again);
         assert_eq!(new.opened_again > before.epoch, is_same_life);
     }
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
-    assert_eq!(story.execute(&route, 1, Some(6)), Answer::Written);
+    assert_eq!(scenario.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(scenario.execute(&route, 1, Some(6)), Answer::Written);
 }
 
-/// Promise (CP16, CP18): a region whose members have all broken for want of room waits for room on
-/// the disks of all, says on which, and goes on by itself then, with all that is durable.
+/// A region whose members have all broken on full disks waits for space on all disks, and reports
+/// which. It then continues by itself, with all durable data (CONTROL-16, CONTROL-18).
 #[test]
 fn who_broke_for_want_of_room_goes_on() {
     all_break_for_want_of_room(false);
 }
 
-/// The same where a member's server is started again: the others need not be.
+/// The region also continues if one member's server is restarted: the others need no restart.
 #[test]
 fn who_broke_for_want_of_room_need_not_be_started_again() {
     all_break_for_want_of_room(true);
 }
 
-/// Promise (CP16): a region all of whose members have broken at once for damage goes on by itself,
-/// as each may have what another one lacks; nobody need start a server again. Once nothing of it
-/// was served before.
+/// A region whose members have all broken for damage continues by itself, as each may have what
+/// another one lacks; no server needs a restart. It was once not served until then (CONTROL-16).
 #[test]
 fn who_broke_for_damage_goes_on() {
-    let (mut story, table) = written();
-    let before = story.region(table);
-    let mut fleet = story.fleet.lock().expect("one thread");
-    for server in fleet.servers.values_mut() {
+    let (mut scenario, table) = written();
+    let before = scenario.region(table);
+    let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+    for server in sim_servers.servers.values_mut() {
         server.breaks_for = BreaksFor::Damage;
         server.fill_up(|| true);
-        server.make_room();
+        server.make_space();
     }
-    drop(fleet);
-    let done = story.settle();
+    drop(sim_servers);
+    let done = scenario.settle();
     assert_eq!(done.first(), Some(&Action::Recover), "{done:?}");
-    let after = story.region(table);
-    assert_eq!(story.waits(), [""; 0]);
+    let after = scenario.region(table);
+    assert_eq!(scenario.waits(), [""; 0]);
     assert_eq!(servers(&after), servers(&before));
-    let mut cache = MapCache::new(story.coordinator.clone());
+    let mut cache = MapCache::new(scenario.coordinator.clone());
     let route = found(&mut cache, table, 1);
-    assert_eq!(story.execute(&route, 1, None), Answer::Read(5));
-    assert_eq!(story.execute(&route, 1, Some(6)), Answer::Written);
+    assert_eq!(scenario.execute(&route, 1, None), Answer::Read(5));
+    assert_eq!(scenario.execute(&route, 1, Some(6)), Answer::Written);
 }
 
-/// Promise (CP16): one that broke for another reason is waited for until its server is started
-/// again, also if the others broke for want of room, and have some.
+/// A member that broke for another reason is waited for until its server is restarted, even if the
+/// others broke on full disks and have space again (CONTROL-16).
 #[test]
 fn who_broke_for_another_reason_is_waited_for() {
-    let mut story = Story::new(2);
-    let table = story.table(2, &[]);
-    story.settle();
-    let record = story.region(table);
+    let mut scenario = Scenario::new(2);
+    let table = scenario.table(2, &[]);
+    scenario.settle();
+    let record = scenario.region(table);
     let primary = record.primary.expect("it is served").server;
     let backup = record.backups[0].replica.server;
     // The primary is lost, and the backup cannot be promoted.
-    let mut fleet = story.fleet.lock().expect("one thread");
-    fleet.server(backup).failing_order_count = 1;
-    fleet.server(primary).fill_up(|| true);
-    drop(fleet);
-    story.settle();
-    let mut fleet = story.fleet.lock().expect("one thread");
-    fleet.server(primary).make_room();
-    drop(fleet);
-    story.settle();
+    let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+    sim_servers.server(backup).failing_order_count = 1;
+    sim_servers.server(primary).fill_up(|| true);
+    drop(sim_servers);
+    scenario.settle();
+    let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
+    sim_servers.server(primary).make_space();
+    drop(sim_servers);
+    scenario.settle();
     let told = format!("{backup} to be mended and started again");
-    let waits = story.waits().concat();
+    let waits = scenario.waits().concat();
     assert!(waits.contains(&told), "{waits}");
-    story.crash(backup);
-    story.start(backup);
-    story.settle();
-    assert_eq!(story.waits(), [""; 0]);
-    assert_eq!(servers(&story.region(table)).len(), 2);
+    scenario.crash(backup);
+    scenario.start(backup);
+    scenario.settle();
+    assert_eq!(scenario.waits(), [""; 0]);
+    assert_eq!(servers(&scenario.region(table)).len(), 2);
 }

@@ -1,20 +1,20 @@
-//! What a merge moves, while the log goes on behind it.
+//! Records moved by a merge while the log is in use.
 
 use std::sync::Arc;
 
 use super::{maintain_all, open_as, tiny, value_of};
-use crate::engine::collect::Collect;
+use crate::engine::collect::CollectingEntries;
 use crate::engine::{Durability, EngineOptions};
 use crate::log::Record;
 use crate::storage::CrashStorage;
 use crate::tree::{Deletes, Merge, TreeEntries};
 
-/// Promise (LC5): what a merge has moved stays until its tree is there, also when a flush lets the
-/// log be read again only from behind it; and not longer.
+/// Promise: moved records stay until the merge's tree is in force, even if a flush moves the start
+/// of recovery behind them, and no longer.
 #[test]
 fn what_was_moved_stays_until_a_tree_leads_there() {
     let options = EngineOptions {
-        // What is gone from the device is gone.
+        // Nothing is read from memory, so data missing on the device is missing.
         log_memory_size_bytes: 0,
         ..tiny()
     };
@@ -44,8 +44,8 @@ fn what_was_moved_stays_until_a_tree_leads_there() {
     );
     let entries = TreeEntries::new(Arc::clone(trees[0].tree())).expect("read");
     let log = Arc::clone(&core.log);
-    let merge = Merge::new(vec![entries], Deletes::Stay, log).expect("read");
-    let mut collect = Collect::new(core, (merge, Deletes::Go), dead).expect("moved");
+    let merge = Merge::new(vec![entries], Deletes::Keep, log).expect("read");
+    let mut collect = CollectingEntries::new(core, (merge, Deletes::Omit), dead).expect("moved");
     let moved = collect.entry().expect("the first one").position;
     assert_eq!(collect.record_size_bytes(), 12 + 4 + 9_000);
     assert!(collect.end() > Some(moved));
@@ -53,7 +53,7 @@ fn what_was_moved_stays_until_a_tree_leads_there() {
         collect.advance(core).expect("moved");
     }
 
-    // The merge is not done yet, and the log goes on.
+    // The merge is unfinished, and the log continues.
     drop(version);
     put(b"large", &value_of(3, 3 << 20));
     put(b"more", b"");

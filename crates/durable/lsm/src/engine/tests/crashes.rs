@@ -1,4 +1,4 @@
-//! What an engine promises when the power goes.
+//! Guarantees of an engine when power fails.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::tree::{mix, random_numbers};
 
 pub(super) const KEY_COUNT: u64 = 60;
 
-/// What was written, in its order, and how much of that must be there.
+/// Writes in order, and how many of them must be present.
 #[derive(Default)]
 pub(super) struct History {
-    /// What was there when it was opened; `None`: it could not be.
+    /// Contents at opening; `None` if opening failed.
     pub(super) start: Option<Model>,
     pub(super) writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub(super) acknowledged_count: usize,
 }
 
-/// What an engine has, by a scan and by gets of all keys, which must agree.
+/// Returns an engine's contents, by a scan and by gets of all keys, which must agree.
 pub(super) fn found(engine: &Engine, context: &str) -> Model {
     let mut model = Model::new();
     for number in 0..KEY_COUNT {
@@ -32,13 +32,13 @@ pub(super) fn found(engine: &Engine, context: &str) -> Model {
     model
 }
 
-/// Writes, flushes, merges, until it is over or the power goes.
+/// Writes, flushes and merges until the end or a power failure.
 fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
     let mut history = History::default();
     let Ok(engine) = Engine::open(Arc::clone(storage), any_options(mix(seed))) else {
         return history;
     };
-    // What fails without harm may have been what turned the power off.
+    // A failure without consequences may have been the one that turned the power off.
     if storage.list().is_err() {
         return history;
     }
@@ -67,7 +67,7 @@ fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
                 engine.delete(&key, durability)
             }
             25..=29 => {
-                // If it has failed for good, the next write does.
+                // If the engine has stopped, the next write fails.
                 let _ = engine.maintain();
                 continue;
             }
@@ -87,8 +87,7 @@ fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
     history
 }
 
-/// Whether a model is one of those that a history came through, from the last acknowledged write
-/// on.
+/// Returns true if a model is one of the states of a history, from the last acknowledged write on.
 pub(super) fn is_of(model: &Model, history: &History) -> bool {
     let mut state = history.start.clone().unwrap_or_default();
     let writes = history.writes.iter().enumerate();
@@ -103,9 +102,9 @@ pub(super) fn is_of(model: &Model, history: &History) -> bool {
     is_one
 }
 
-/// Promise (VL5, LC3 to LC5, MF1): wherever the power goes, or the process ends, and whatever
-/// survives, everything that was acknowledged is there, and what is there is what the writes up to
-/// some later one made of it; and so again after the next ones; and after everything was merged.
+/// Promise: wherever power fails or the process ends, and whatever survives, everything
+/// acknowledged is present. The contents are those after some later write. The same holds after
+/// further failures, and after everything was merged.
 #[test]
 fn an_engine_survives_losses_of_power() {
     let (mut late_count, mut lost_count) = (0, 0);
@@ -115,8 +114,7 @@ fn an_engine_survives_losses_of_power() {
         let mut numbers = random_numbers(!seed);
         for generation in 0..4 {
             let number = numbers.next().expect("endless");
-            // A process that ends leaves what it has written, synced or not, and the next one reads
-            // that.
+            // A process that ends leaves written data, synced or not, and the next one reads it.
             let ends_with_power = generation == 2 || generation < 2 && number >> 32 & 3 != 0;
             let cut = if ends_with_power {
                 number % 260 + 1
@@ -156,7 +154,7 @@ fn an_engine_survives_losses_of_power() {
     );
 }
 
-/// What can fail without a reader being told wrong things.
+/// Operations whose failure must not make a reader see wrong data.
 const CHANGES: &[Operation] = &[
     Operation::Create,
     Operation::Rename,
@@ -168,9 +166,9 @@ const CHANGES: &[Operation] = &[
     Operation::Discard,
 ];
 
-/// Promise: whichever change of a file fails, once or from then on, everything that was
-/// acknowledged is there when the directory is opened again, and what is there is what the writes
-/// up to some later one made of it; also if the power goes then.
+/// Promise: whichever change of a file fails, once or from then on, everything acknowledged is
+/// present after reopening. The contents are those after some later write, also if power fails
+/// then.
 #[test]
 fn an_engine_survives_failures() {
     let mut failed_count = 0;

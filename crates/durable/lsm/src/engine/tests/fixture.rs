@@ -1,8 +1,8 @@
-//! A directory as an earlier build of this format's version wrote it, kept in
-//! `crates/lsm/fixtures`.
+//! A directory written by an earlier build with this format version, from
+//! `crates/durable/lsm/fixtures`.
 //!
-//! Files of segments have holes there: `trees@2097152` is what the file `trees` has from that
-//! byte on. What is in between is zeros.
+//! Large files are stored without holes: `trees@2097152` has the contents of `trees` from that byte
+//! on. Bytes in between are zeros.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::engine::{Durability, EngineOptions};
 use crate::log::record::EngineId;
 use crate::storage::{CrashStorage, DirectoryStorage, Storage};
 
-/// The version whose fixture it is.
+/// Name of the fixture: its format version.
 const FIXTURE: &str = "version-2";
-/// What is zeros for so long is left out.
+/// Minimum size in bytes of zeros that are omitted.
 const HOLE_SIZE_BYTES: usize = 512;
-/// All files of a fixture together.
+/// Maximum size in bytes of a fixture's files together.
 const SIZE_BYTES_MAX: usize = 64 << 10;
 const REGENERATE: &str = "cargo test -p farleaf-lsm regenerate -- --ignored";
 
@@ -33,9 +33,9 @@ fn options() -> EngineOptions {
     }
 }
 
-/// Writes what the fixture has, and what that comes to: keys of all kinds, in trees of two levels,
-/// in the log alone, and in both; deletes; values that are large, moved, empty; a log that ended
-/// once and was freed in part.
+/// Writes the fixture and returns its contents. It has keys of all kinds, in trees of two levels,
+/// only in the log, and in both. It has deletes and values that are large, moved, or empty, and a
+/// log that recovery ended and that was freed in part.
 fn write(storage: &CrashStorage) -> Model {
     let mut model = Model::new();
     let mut put = |engine: &Engine, key: Vec<u8>, value: Vec<u8>| {
@@ -47,7 +47,7 @@ fn write(storage: &CrashStorage) -> Model {
     for number in 0..60 {
         put(&engine, key_of(number, 60), value_of(number, 9));
     }
-    // The first one fills segments of which then almost nothing lives: the rest is moved.
+    // The first one fills segments in which almost nothing lives then, so the rest is moved.
     for round in 0..2 {
         put(&engine, b"large".to_vec(), vec![0; 5 << 20]);
         put(&engine, b"mostly".to_vec(), vec![0; 1_900_000]);
@@ -89,8 +89,7 @@ fn write(storage: &CrashStorage) -> Model {
     model
 }
 
-/// Where a file has something: each run of bytes that has no hole in it, and its last bytes, which
-/// say how long it is.
+/// Returns the runs of bytes without holes, and the last bytes, which determine the length.
 fn pieces(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let last = bytes.len().saturating_sub(1) / HOLE_SIZE_BYTES;
     let is_kept = |index: usize, part: &[u8]| index == last || part.iter().any(|it| *it != 0);
@@ -110,7 +109,7 @@ fn pieces(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     found
 }
 
-/// Puts the fixture's files into a directory.
+/// Writes the fixture's files into a directory.
 fn load(storage: &dyn Storage) {
     let entries = fs::read_dir(folder());
     let entries = entries.unwrap_or_else(|_| {
@@ -128,9 +127,9 @@ fn load(storage: &dyn Storage) {
     }
 }
 
-/// Promise: a directory that was written when the format had this version is opened by this build,
-/// has all that was written into it, and is used and opened again. If this fails, the format has
-/// changed: then it has another version, and a fixture of its own.
+/// Promise: this build opens a directory of this format version, finds all its contents, continues
+/// with it, and reopens it. If this fails, the format has changed, and needs a new version and
+/// fixture.
 #[test]
 fn the_fixture_is_read() {
     let model = write(&CrashStorage::new(1));
@@ -157,8 +156,8 @@ fn the_fixture_is_read() {
     assert_is(&engine.snapshot(), &model, "merged");
 }
 
-/// Makes the fixture of a new version. Not one that is there: what an earlier build wrote is
-/// worth more than what this one writes.
+/// Writes the fixture of a new version. An existing one is never replaced: only an earlier build
+/// can have written it.
 #[test]
 #[ignore = "it writes into the source tree"]
 fn regenerate() {

@@ -1,4 +1,4 @@
-//! Manifests whose checksums are right, and what they say is not (MF4).
+//! Manifests with valid checksums and inconsistent contents.
 
 use serde_json::{Number, Value, json};
 
@@ -10,7 +10,7 @@ use crate::storage::{CrashStorage, Storage};
 use crate::tree::random_numbers;
 
 const MANIFEST: &str = "MANIFEST-1";
-/// Where ranges end that something has.
+/// Boundaries of valid ranges.
 const NUMBERS: [u64; 19] = [
     0,
     1,
@@ -33,8 +33,8 @@ const NUMBERS: [u64; 19] = [
     u64::MAX,
 ];
 
-/// A directory with trees in two levels, a log of several segments of which some are freed, and
-/// one that ended.
+/// Creates a directory with trees in two levels and a log of several segments, some of them freed
+/// and one ended by recovery.
 fn filled() -> CrashStorage {
     let storage = CrashStorage::new(1);
     let options = EngineOptions {
@@ -87,7 +87,7 @@ fn copy_of(storage: &CrashStorage) -> CrashStorage {
     copy
 }
 
-/// All values within one that are numbers, or lists, or have numbers as keys.
+/// Collects all values inside one that are numbers, lists, or maps with numeric keys.
 fn places<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     let has_places = match value {
         Value::Number(_) => false,
@@ -105,7 +105,7 @@ fn places<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     }
 }
 
-/// Makes something else of a number, a list of them, or a map of them.
+/// Changes a number, a list of them, or a map of them.
 fn forge(value: &mut Value, random: u64) {
     let number = NUMBERS[(random >> 8) as usize % NUMBERS.len()];
     let pick = (random >> 16) as usize;
@@ -140,7 +140,7 @@ fn forge(value: &mut Value, random: u64) {
     }
 }
 
-/// What somebody does who was given the directory. Any error will do, if it is one.
+/// Uses a directory in all ways. Any error is fine, but no panic.
 fn use_it(storage: &CrashStorage) -> Result<(), LsmError> {
     let engine: Engine = open(storage)?;
     for number in 0..10 {
@@ -156,14 +156,14 @@ fn use_it(storage: &CrashStorage) -> Result<(), LsmError> {
     open(storage)?.get(b"key").map(|_| ())
 }
 
-/// Promise (MF4): whatever numbers a manifest has, with checksums that are right, a directory is
-/// refused with an error that says where and what to do, or opened; nothing panics, and nothing is
-/// made as large as a number says.
+/// Promise: whatever numbers a manifest with valid checksums has, the directory opens, or is
+/// refused with an error that gives the place and the remedy. Nothing panics, and no allocation is
+/// as large as a forged number.
 #[test]
 fn forged_manifests_are_no_danger() {
     let storage = filled();
     let all = read(&storage);
-    // As it was written, edit by edit, and as one edit that says all, as if written anew.
+    // As written, edit by edit, and as one edit with all contents, as if rewritten.
     let engine = open(&storage).expect("whole");
     let state = engine.core.manifest.state();
     let anew = vec![json!([{ "all": state }])];
@@ -197,11 +197,11 @@ fn forged_manifests_are_no_danger() {
             Ok(_) if opened < 50 => {
                 opened += 1;
                 let copy = copy_of(&storage);
-                // An error is not looked at: that there is no panic is what counts.
+                // Errors are ignored; only a panic fails the test.
                 drop(use_it(&copy));
             }
             Ok(_) => {}
-            Err(error @ LsmError::DamagedManifest { .. }) => {
+            Err(error @ LsmError::CorruptManifest { .. }) => {
                 refused += 1;
                 let text = error.to_string();
                 assert!(
@@ -209,7 +209,7 @@ fn forged_manifests_are_no_danger() {
                     "{text}"
                 );
             }
-            Err(LsmError::VersionFromTheFuture { .. } | LsmError::VersionFromThePast { .. }) => {
+            Err(LsmError::NewerVersion { .. } | LsmError::OlderVersion { .. }) => {
                 refused += 1;
             }
             Err(other) => panic!("{other}"),

@@ -1,4 +1,4 @@
-//! What an engine does while its disk is full, and when there is room again.
+//! An engine while its disk is full, and when there is space again.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::error::LsmError;
 use crate::storage::{CrashStorage, Fault, FaultyStorage, PowerLoss, Storage};
 use crate::tree::{mix, random_numbers};
 
-/// A write while the disk may be full: it is done; or it is not, for want of room alone; or it was
-/// put into the log and could not be made durable, which a get tells.
+/// Writes while the disk may be full. The write succeeds, fails only for lack of space, or is
+/// appended without becoming durable, which a get reveals.
 fn write(engine: &Engine, history: &mut History, (number, context): (u64, &str)) -> bool {
     let key = key_of(number >> 20, KEY_COUNT);
     let size_bytes = match number >> 8 & 31 {
@@ -34,7 +34,7 @@ fn write(engine: &Engine, history: &mut History, (number, context): (u64, &str))
     let now = engine.get(&key).expect("reads go on");
     let is_done = written.is_ok();
     if let Err(error) = written {
-        assert!(error.is_no_room(), "{context}: {error}");
+        assert!(error.is_out_of_space(), "{context}: {error}");
         assert!(now == before || is_synced, "{context}: nothing was done");
     }
     if is_done || now != before {
@@ -47,7 +47,7 @@ fn write(engine: &Engine, history: &mut History, (number, context): (u64, &str))
     is_done
 }
 
-/// Writes and works while the disk fills up and has room again, again and again.
+/// Writes and works while the disk repeatedly fills up and has space again.
 fn live(engine: &Engine, faulty: &FaultyStorage, seed: u64) -> (History, [u64; 2]) {
     let mut history = History {
         start: Some(Model::new()),
@@ -65,7 +65,7 @@ fn live(engine: &Engine, faulty: &FaultyStorage, seed: u64) -> (History, [u64; 2
             2 => engine.freeze(),
             3..=15 => {
                 if let Err(error) = engine.maintain() {
-                    assert!(error.is_no_room(), "{context}: {error}");
+                    assert!(error.is_out_of_space(), "{context}: {error}");
                 }
             }
             _ => {
@@ -77,9 +77,9 @@ fn live(engine: &Engine, faulty: &FaultyStorage, seed: u64) -> (History, [u64; 2
     (history, counts)
 }
 
-/// Promise: a disk that is full stops nothing for good. What finds no room is not done, or, if it
-/// was to be durable, may be there; reads go on; and when there is room again, so do writes and
-/// background work. Whenever the power goes, what was acknowledged is there.
+/// Promise: a full disk stops nothing permanently. A write without space is not done or, if it was
+/// to be durable, may be present. Reads continue, and so do writes and background work when there
+/// is space. Whenever power fails, acknowledged data is present.
 #[test]
 fn a_full_disk_is_waited_for() {
     let mut counts = [0; 2];
@@ -115,8 +115,8 @@ fn a_full_disk_is_waited_for() {
     );
 }
 
-/// Promise: tries that find no room take none: neither the disk's nor numbers of segments that are
-/// never given back.
+/// Promise: tries that fail for lack of space use none, neither on the disk nor segment numbers
+/// that are never returned.
 #[test]
 fn tries_take_no_room() {
     let storage = CrashStorage::new(7);
@@ -130,9 +130,9 @@ fn tries_take_no_room() {
     let large_value = vec![1; 5 << 20];
     for _ in 0..50 {
         let worked = engine.maintain();
-        assert!(worked.is_err_and(|error: LsmError| error.is_no_room()));
+        assert!(worked.is_err_and(|error: LsmError| error.is_out_of_space()));
         let large = engine.put(b"large", &large_value, Durability::Memory);
-        assert!(large.is_err_and(|error| error.is_no_room()));
+        assert!(large.is_err_and(|error| error.is_out_of_space()));
     }
     assert_eq!(
         engine.counts().tree_segment_count,
@@ -147,8 +147,8 @@ fn tries_take_no_room() {
     assert_eq!(engine.counts().tree_counts, [1]);
 }
 
-/// Promise (VL7): on a full disk freeing goes on, as it makes room; also where segments of the log
-/// are to be reserved, for which there is none.
+/// Promise: on a full disk freeing continues, since it makes space, even if log segments must be
+/// reserved and do not fit.
 #[test]
 fn freeing_goes_on_where_segments_are_to_be_reserved() {
     let storage = CrashStorage::new(7);
@@ -165,7 +165,7 @@ fn freeing_goes_on_where_segments_are_to_be_reserved() {
     engine.merge_all().expect("merged");
     let before = engine.counts().tree_segment_count;
     drop(snapshot);
-    // So many segments of the log that more are to be reserved.
+    // So many log segments that more must be reserved.
     let large = vec![1; 2_000_000];
     for number in 0..13_u32 {
         let put = engine.put(&number.to_be_bytes(), &large, Durability::Memory);
@@ -173,7 +173,7 @@ fn freeing_goes_on_where_segments_are_to_be_reserved() {
     }
     faulty.set(Fault::Full { after_bytes: 0 });
     let error = (0..20).find_map(|_| engine.maintain().err());
-    assert!(error.is_some_and(|error| error.is_no_room()));
+    assert!(error.is_some_and(|error| error.is_out_of_space()));
     let after = engine.counts().tree_segment_count;
     assert!(after < before, "{after} of {before} are used");
 }

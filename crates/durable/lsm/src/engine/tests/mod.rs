@@ -1,4 +1,4 @@
-//! What the tests of the engine share: engines whose levels are tiny, and keys of many kinds.
+//! Helpers for the engine's tests: engines with tiny levels, and keys of many kinds.
 
 mod collecting;
 mod crashes;
@@ -7,7 +7,7 @@ mod forged;
 mod full;
 mod model;
 mod opening;
-mod rests;
+mod pauses;
 mod scans;
 mod space;
 mod steps;
@@ -18,7 +18,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Direction, Engine, EngineOptions, KeyRange, Snapshot, Worked};
+use super::{Direction, Engine, EngineOptions, KeyRange, Snapshot, WorkDone};
 use crate::error::LsmError;
 use crate::log::record::EngineId;
 use crate::storage::{CrashStorage, Storage};
@@ -27,7 +27,7 @@ pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) const ALL: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);
 
-/// Levels that are due after a few dozens of writes.
+/// Returns options with levels that are due after a few dozen writes.
 pub(crate) fn tiny() -> EngineOptions {
     EngineOptions {
         l0_entry_count_max: 24,
@@ -48,7 +48,7 @@ pub(super) fn open_as(storage: &CrashStorage, options: EngineOptions) -> Result<
     Engine::open(storage, options)
 }
 
-/// One of many ways to work, under which a history must come to the same.
+/// Returns one of many sets of options, all of which must give equal results.
 pub(super) fn any_options(number: u64) -> EngineOptions {
     let one_of = |at: u32, values: [u64; 3]| values[(number >> at) as usize % 3];
     EngineOptions {
@@ -64,7 +64,8 @@ pub(super) fn any_options(number: u64) -> EngineOptions {
     }
 }
 
-/// One of so many keys: some short, some that are told apart only far behind what trees know.
+/// Returns one of `count` keys: some are short, and some differ only behind the part that trees
+/// know.
 pub(super) fn key_of(number: u64, count: u64) -> Vec<u8> {
     let number = number % count;
     match number % 4 {
@@ -82,7 +83,7 @@ pub(super) fn value_of(number: u64, size_bytes: usize) -> Vec<u8> {
 }
 
 pub(super) fn maintain_all(engine: &Engine) {
-    while engine.maintain().expect("no fault is set") != Worked::Nothing {}
+    while engine.maintain().expect("no fault is set") != WorkDone::Nothing {}
 }
 
 pub(super) fn scanned(
@@ -94,7 +95,7 @@ pub(super) fn scanned(
     scan.map(|it| it.expect("it can be read")).collect()
 }
 
-/// That scans of everything, in both directions, are the model.
+/// Asserts that full scans in both directions equal the model.
 pub(super) fn assert_is(snapshot: &Snapshot, model: &Model, context: &str) {
     let expected: Vec<_> = model.clone().into_iter().collect();
     let ascending = scanned(snapshot, ALL, Direction::Ascending);

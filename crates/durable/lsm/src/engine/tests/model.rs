@@ -1,4 +1,4 @@
-//! An engine is what a map is.
+//! An engine behaves like a map.
 
 use std::ops::Bound;
 
@@ -29,12 +29,12 @@ fn as_bound((key, kind): &(Vec<u8>, u64)) -> Bound<&[u8]> {
     }
 }
 
-/// That a scan of a range gives what the model has there, in both directions.
+/// Asserts that scans of a range in both directions equal the model.
 fn assert_range(snapshot: &Snapshot, model: &Model, (one, other): (u64, u64)) {
     let mut bounds = [bound(one), bound(other)];
     bounds.sort();
     let range = (as_bound(&bounds[0]), as_bound(&bounds[1]));
-    // `BTreeMap::range` refuses this one, which is empty.
+    // `BTreeMap::range` panics for this empty range.
     let is_empty = bounds[0].0 == bounds[1].0 && bounds.iter().any(|it| it.1 == 1);
     let mut expected: Vec<_> = if is_empty && bounds.iter().all(|it| it.1 != 0) {
         Vec::new()
@@ -59,9 +59,8 @@ fn assert_gets(engine: &Engine, model: &Model) {
     }
 }
 
-/// Promise (LC1, LC2): whatever the options are, and whatever is written, flushed, merged, freed
-/// and opened again, gets and scans are those of a map; and those of a snapshot are the ones of the
-/// map as it was.
+/// Promise: with any options, and any sequence of writes, flushes, merges, freeing and reopening,
+/// gets and scans equal those of a map. Those of a snapshot equal those of the map at its time.
 #[test]
 fn it_is_what_a_map_is() {
     let mut deepest = 0;
@@ -124,8 +123,9 @@ fn it_is_what_a_map_is() {
     assert!(deepest >= 3, "levels were merged into others: {deepest}");
 }
 
-/// Promise (LC2): level 1 is due when it has more trees than the options say, and a level of more
-/// entries than L0's times the growth factor to its number; one step at a time.
+/// Promise: level 1 is due when it has more trees than its limit. A level is due when its entries
+/// exceed L0's limit times the growth factor to the power of its number. One step is done at a
+/// time.
 #[test]
 fn levels_are_merged_when_they_are_due() {
     let storage = CrashStorage::new(1);
@@ -143,7 +143,7 @@ fn levels_are_merged_when_they_are_due() {
     fill(48);
     assert_eq!(engine.counts().tree_counts, [0, 1]);
     assert_eq!(engine.counts().entry_counts, [0, 72]);
-    // 24 * 3 * 3 entries are level 2's.
+    // Level 2 has up to 24 * 3 * 3 entries.
     for from in 3..9 {
         fill(from * 24);
     }
@@ -155,8 +155,7 @@ fn levels_are_merged_when_they_are_due() {
     assert_eq!(tiny().level_1_tree_count_max, 2);
 }
 
-/// Promise: keys and values up to the largest are taken, larger ones are refused and nothing is
-/// done.
+/// Promise: keys and values up to the limits are accepted; larger ones are refused without effect.
 #[test]
 fn sizes_have_limits() {
     let engine = open(&CrashStorage::new(1)).expect("made");

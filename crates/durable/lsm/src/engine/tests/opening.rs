@@ -1,4 +1,4 @@
-//! Which directories are opened, and which are refused.
+//! Opening directories, and refusing them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
 };
 
-/// A directory with something in the log and in a tree.
+/// Creates a directory with records in the log and in a tree.
 fn filled(seed: u64) -> CrashStorage {
     let storage = CrashStorage::new(seed);
     let engine = open(&storage).expect("made");
@@ -24,7 +24,7 @@ fn filled(seed: u64) -> CrashStorage {
     storage
 }
 
-/// Promise: a directory that is open is refused, until all who have it are gone.
+/// Promise: an open directory is refused until all its users are gone.
 #[test]
 fn one_engine_has_a_directory() {
     let storage = CrashStorage::new(1);
@@ -41,8 +41,8 @@ fn one_engine_has_a_directory() {
     open(&storage).expect("nobody has it");
 }
 
-/// Promise: a directory of the operating system is one, too: made, locked, and read again; and so
-/// is one whose segments go past the page cache, if the file system can do that.
+/// Promise: a real directory works, too: it is created, locked, and reopened, also with devices
+/// that bypass the page cache, if the file system supports that.
 #[test]
 fn a_real_directory_is_opened_again() {
     real_directory_is_opened_again(&[]);
@@ -82,8 +82,8 @@ fn real_directory_is_opened_again(direct: &[&str]) {
     }
 }
 
-/// Promise: a directory that is made without an id has one that no other has, and keeps it,
-/// whatever the options say later; one that is made with an id has that one.
+/// Promise: a directory created without an id gets a unique one and keeps it, whatever later
+/// options say; one created with an id has that one.
 #[test]
 fn an_id_is_drawn_once() {
     let id_of = |engine: Engine| engine.core.manifest.state().engine;
@@ -100,8 +100,8 @@ fn an_id_is_drawn_once() {
     assert_eq!(id_of(open(&storage).expect("made")), EngineId(77));
 }
 
-/// Promise: a directory that has lost a file is damaged, and neither made anew nor taken for one
-/// with less in it.
+/// Promise: a directory with a missing file is corrupted; it is neither created anew nor opened
+/// with less data.
 #[test]
 fn a_file_that_is_gone_is_damage() {
     for file in ["CURRENT", "log", "trees", "MANIFEST-1"] {
@@ -111,15 +111,15 @@ fn a_file_that_is_gone_is_damage() {
         let refused = open(&storage);
         match (file, &refused) {
             ("MANIFEST-1", Err(LsmError::Storage { .. }))
-            | (_, Err(LsmError::DamagedManifest { .. })) => {}
+            | (_, Err(LsmError::CorruptManifest { .. })) => {}
             _ => panic!("{file}: {refused:?}"),
         }
         assert_eq!(storage.list().expect("listed").len(), names, "{file}");
     }
 }
 
-/// Promise: a tree, or the record of a tree or of the log, with another byte in it is an error, and
-/// no other value.
+/// Promise: a changed byte in a tree, or in a record of a tree or the log, is an error and not
+/// another value.
 #[test]
 fn damage_is_told() {
     for (file, offset) in [("trees", 40), ("trees", 4096), ("log", 33), ("log", 45)] {
@@ -132,16 +132,15 @@ fn damage_is_told() {
         assert!(
             matches!(
                 got,
-                Err(LsmError::DamagedTree { .. } | LsmError::DamagedLog { .. })
+                Err(LsmError::CorruptTree { .. } | LsmError::CorruptLog { .. })
             ),
             "{file} {offset}: {got:?}"
         );
     }
 }
 
-/// Promise (SC6): where a tree is too short, or a block damaged that is read when a directory is
-/// opened, the error says which byte of which file that is, and what to do; with the file put back,
-/// everything is there.
+/// Promise: if a tree is too short, or a block needed for opening is corrupted, the error gives the
+/// byte, the file, and the remedy. With the file restored, everything is present.
 #[test]
 fn a_tree_that_is_cut_is_told_with_its_place() {
     let storage = filled(8);
@@ -165,8 +164,8 @@ fn a_tree_that_is_cut_is_told_with_its_place() {
     }
 }
 
-/// Promise: after an edit that failed nothing is written, and reads go on; opened again, everything
-/// is there.
+/// Promise: after a failed edit nothing is written, and reads continue. After reopening, everything
+/// is present.
 #[test]
 fn a_failure_stops_the_writes() {
     let storage = CrashStorage::new(4);
@@ -199,8 +198,8 @@ fn a_failure_stops_the_writes() {
     assert_eq!(again.get(b"key").expect("read"), Some(b"value".to_vec()));
 }
 
-/// Promise: a tree that cannot be written, since the disk is full, changes nothing; when there is
-/// room, background work goes on; one that cannot be synced stops the engine.
+/// Promise: a tree that does not fit on a full disk changes nothing, and background work continues
+/// when there is space. A tree that cannot be synced stops the engine.
 #[test]
 fn a_full_disk_can_be_waited_for() {
     let storage = CrashStorage::new(5);
@@ -225,7 +224,7 @@ fn a_full_disk_can_be_waited_for() {
     engine.maintain().expect("nothing is set any more");
     assert_eq!(engine.counts().tree_counts, [1]);
 
-    // After a sync that failed nobody knows what the next one promises.
+    // After a failed sync, the next one guarantees nothing.
     engine.put(b"more", b"", Durability::Memory).expect("put");
     engine.freeze();
     fail_sync(&faulty);
@@ -246,7 +245,7 @@ fn fail_sync(faulty: &FaultyStorage) {
     });
 }
 
-/// Promise: options that no engine can work with are refused by name, and nothing is made.
+/// Promise: invalid options are refused by name, and nothing is created.
 #[test]
 fn options_that_cannot_be_are_refused() {
     let changes: [fn(&mut EngineOptions); 6] = [

@@ -1,37 +1,37 @@
-//! Merges that meet damage: the log does not grow with their tries, and all else goes on (LC7).
+//! Merges that hit corruption: the log does not grow with their retries, and other work continues.
 
 use std::time::Duration;
 
 use super::{Engine, Model, assert_is, maintain_all, open_as, tiny};
-use crate::engine::{Durability, EngineOptions, Worked};
+use crate::engine::{Durability, EngineOptions, WorkDone};
 use crate::error::LsmError;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
 use crate::storage::{CrashStorage, Storage};
 
 const RECORD_COUNT: usize = 600;
-/// The last one in the order. No tree knows it to its end: where two trees have it, a merge reads
-/// it from the log, whether it moves anything or not.
+/// The last key in order. No tree knows it completely: if two trees have it, a merge reads it from
+/// the log, whether it moves anything or not.
 const LONG_KEY: [u8; 400] = [b'z'; 400];
 
 fn key_of(index: usize) -> Vec<u8> {
     format!("key {index:06}").into_bytes()
 }
 
-/// Nothing of the log, and no block, is read from memory, and what merges rest is up to the test.
-fn options(merge_rest: Duration) -> EngineOptions {
+/// Returns options without memory for log or blocks, and with this pause of merges.
+fn options(merge_pause: Duration) -> EngineOptions {
     EngineOptions {
         l0_entry_count_max: 2_000,
         level_1_tree_count_max: 1,
         log_memory_size_bytes: 0,
         cache_size_bytes: 0,
-        merge_rest,
-        merge_rest_max: merge_rest,
+        merge_pause,
+        merge_pause_max: merge_pause,
         ..tiny()
     }
 }
 
-/// An engine with 6 MB in log segments of which three tenths live, a merge of level 1 that is due,
-/// and what is in it.
+/// Engine with 6 MB in log segments of which three tenths live, a due merge of level 1, and a model
+/// of its contents.
 struct Filled {
     storage: CrashStorage,
     engine: Engine,
@@ -39,16 +39,16 @@ struct Filled {
 }
 
 impl Filled {
-    fn new(merge_rest: Duration) -> Self {
+    fn new(merge_pause: Duration) -> Self {
         let storage = CrashStorage::new(1);
-        let engine = open_as(&storage, options(merge_rest)).expect("made");
+        let engine = open_as(&storage, options(merge_pause)).expect("made");
         let mut filled = Self {
             storage,
             engine,
             model: Model::new(),
         };
         filled.put(&LONG_KEY, 1);
-        // In the same leaf, which would know the long key whole otherwise, as its prefix.
+        // In the same leaf, which would otherwise know the long key completely, as its prefix.
         filled.put(&[b'y'; 400], 1);
         (0..RECORD_COUNT).for_each(|index| filled.put(&key_of(index), 1));
         filled.engine.merge_all().expect("merged");
@@ -69,16 +69,16 @@ impl Filled {
         self.model.insert(key.to_vec(), value);
     }
 
-    /// Flushes what is in L0, and does nothing of a merge that is due.
+    /// Flushes L0, and does nothing of a due merge.
     fn flush(&self) {
         self.engine.freeze();
         while self.engine.counts().frozen_count > 0 {
             let worked = self.engine.maintain().expect("no fault is set");
-            assert!(matches!(worked, Worked::Flushed | Worked::Reserved));
+            assert!(matches!(worked, WorkDone::Flushed | WorkDone::Reserved));
         }
     }
 
-    /// Changes a bit of the first record of a key; once more puts it right.
+    /// Flips a bit in the first record of a key; a second call restores it.
     fn flip(&self, key: &[u8]) {
         let file = self.storage.open("log").expect("there");
         let mut bytes = vec![0; 7 << 20];
@@ -89,7 +89,7 @@ impl Filled {
             .expect("written");
     }
 
-    /// Changes a bit of the second leaf of the last level's tree; once more puts it right.
+    /// Flips a bit in the second leaf of the last level's tree; a second call restores it.
     fn flip_leaf(&self) {
         let version = self.engine.core.version();
         let tree = version.trees().last().expect("there");
@@ -101,13 +101,13 @@ impl Filled {
             .expect("written");
     }
 
-    /// Works until a try meets damage.
+    /// Works until a try hits corruption.
     fn try_until_damage(&self) {
         loop {
             match self.engine.maintain() {
-                Ok(Worked::Nothing) => panic!("the merge is due"),
+                Ok(WorkDone::Nothing) => panic!("the merge is due"),
                 Ok(_) => {}
-                Err(LsmError::DamagedLog { .. } | LsmError::DamagedTree { .. }) => return,
+                Err(LsmError::CorruptLog { .. } | LsmError::CorruptTree { .. }) => return,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -117,7 +117,7 @@ impl Filled {
         self.engine.log().end()
     }
 
-    /// That the next merge moves what lives in segments that are mostly dead.
+    /// Asserts that the next merge moves live records out of mostly dead segments.
     fn assert_next_merge_moves(&mut self) {
         self.put(b"one more", 4);
         let before = self.log_end();
@@ -128,9 +128,9 @@ impl Filled {
     }
 }
 
-/// Promise (LC7): however often a merge meets damage, what it has moved is in the log once; what is
-/// frozen is flushed between the tries; and when the damage was put right all is there, and the
-/// next merge moves again.
+/// Promise: however often a merge hits corruption, its moved records are in the log only once.
+/// Frozen L0s are flushed between tries. After the corruption is repaired, everything is present,
+/// and the next merge moves records again.
 #[test]
 fn tries_of_a_merge_that_meets_damage_let_no_log_grow() {
     let mut filled = Filled::new(Duration::ZERO);
@@ -160,12 +160,12 @@ fn tries_of_a_merge_that_meets_damage_let_no_log_grow() {
     filled.assert_next_merge_moves();
 }
 
-/// Promise (LC7): damage in a record that a merge would only move ends one try; the next one leaves
-/// the record where it is, and ends well.
+/// Promise: corruption in a record that a merge would only move ends one try. The next try leaves
+/// the record where it is, and succeeds.
 #[test]
 fn damage_that_is_only_moved_ends_one_try() {
     let filled = Filled::new(Duration::ZERO);
-    // One of those that were put once, and live.
+    // One of the live records that were put only once.
     filled.flip(&key_of(399));
     filled.try_until_damage();
     let first = filled.log_end();
@@ -173,14 +173,13 @@ fn damage_that_is_only_moved_ends_one_try() {
     assert_eq!(filled.engine.counts().tree_counts, [0, 1]);
     assert_eq!(filled.log_end(), first);
     let damaged = filled.engine.get(&key_of(399));
-    assert!(matches!(damaged, Err(LsmError::DamagedLog { .. })));
+    assert!(matches!(damaged, Err(LsmError::CorruptLog { .. })));
     filled.flip(&key_of(399));
     assert_is(&filled.engine.snapshot(), &filled.model, "put right");
 }
 
-/// Promise (LC7): while a merge rests, there is nothing to do but what else there is: flushes go
-/// on, and writes wait as long as LC6 says. Who asks for all to be merged has it tried at once, and
-/// when that ends well nothing rests any more.
+/// Promise: while a merge pauses, only other work is done: flushes continue, and writes are delayed
+/// as usual. `merge_all` retries the merge at once, and success ends the pause.
 #[test]
 fn all_else_goes_on_while_a_merge_rests() {
     let mut filled = Filled::new(Duration::from_hours(1));
@@ -200,7 +199,7 @@ fn all_else_goes_on_while_a_merge_rests() {
     let first = filled.log_end();
     for _ in 0..3 {
         let tried = filled.engine.merge_all();
-        assert!(matches!(tried, Err(LsmError::DamagedLog { .. })));
+        assert!(matches!(tried, Err(LsmError::CorruptLog { .. })));
         maintain_all(&filled.engine);
     }
     assert_eq!(filled.log_end(), first, "it moved nothing");
@@ -219,7 +218,7 @@ fn all_else_goes_on_while_a_merge_rests() {
     assert_is(&filled.engine.snapshot(), &filled.model, "at the end");
 }
 
-/// Promise (LC7): so it is where a tree is damaged.
+/// Promise: the same holds if a tree is corrupted.
 #[test]
 fn a_merge_of_a_damaged_tree_rests() {
     let filled = Filled::new(Duration::from_hours(1));
@@ -229,7 +228,7 @@ fn a_merge_of_a_damaged_tree_rests() {
     let first = filled.log_end();
     for _ in 0..10 {
         let tried = filled.engine.merge_all();
-        assert!(matches!(tried, Err(LsmError::DamagedTree { .. })));
+        assert!(matches!(tried, Err(LsmError::CorruptTree { .. })));
     }
     assert_eq!(filled.log_end(), first, "it moved nothing");
     filled.flip_leaf();

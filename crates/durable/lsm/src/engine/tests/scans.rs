@@ -1,4 +1,4 @@
-//! Scans that meet damage: what comes before it is given, then the error, then nothing.
+//! Scans that hit corruption: they return everything before it, then the error, then nothing.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ fn key_of(index: usize) -> Vec<u8> {
     format!("key {index:06}").into_bytes()
 }
 
-/// A tree of several leaves; its log is on the device, and none of it in memory.
+/// Returns options for a tree of several leaves, whose log is on the device and not in memory.
 fn options() -> EngineOptions {
     EngineOptions {
         l0_entry_count_max: 2 * RECORD_COUNT,
@@ -33,7 +33,7 @@ fn filled() -> CrashStorage {
     }
     engine.freeze();
     engine.maintain().expect("flushed");
-    // So that the segment with the records is not the open one any more.
+    // So that the segment with the records is no longer the open one.
     let put = engine.put(b"large", &vec![0; 3 << 20], Durability::Sync);
     put.expect("no fault is set");
     storage
@@ -46,7 +46,7 @@ fn flip(storage: &CrashStorage, file: &str, offset: u64) {
     file.write_at(&[byte[0] ^ 4], offset).expect("written");
 }
 
-/// Where the log's file has the key of a record.
+/// Returns the offset of a record's key in the log file.
 fn offset_of(storage: &CrashStorage, index: usize) -> u64 {
     let file = storage.open("log").expect("there");
     let mut bytes = vec![0; 256 << 10];
@@ -56,7 +56,7 @@ fn offset_of(storage: &CrashStorage, index: usize) -> u64 {
     offset.expect("it was put") as u64
 }
 
-/// Which records a scan gives from one on, until it ends with an error, as it must.
+/// Returns the records of a scan, from one on until the expected error.
 fn until_damage(engine: &Engine, from: usize, direction: Direction) -> Vec<usize> {
     let snapshot = engine.snapshot();
     let key = key_of(from);
@@ -73,7 +73,7 @@ fn until_damage(engine: &Engine, from: usize, direction: Direction) -> Vec<usize
                 let index = String::from_utf8_lossy(&key[4..]).parse();
                 given.push(index.expect("a key that was put"));
             }
-            Err(LsmError::DamagedTree { .. } | LsmError::DamagedLog { .. }) => break,
+            Err(LsmError::CorruptTree { .. } | LsmError::CorruptLog { .. }) => break,
             Err(other) => panic!("{other}"),
         }
     }
@@ -81,8 +81,8 @@ fn until_damage(engine: &Engine, from: usize, direction: Direction) -> Vec<usize
     given
 }
 
-/// Promise: wherever a record is damaged, a scan gives all that come before it, in both directions,
-/// and then the error, though it looks at what is behind before it gives them.
+/// Promise: wherever a record is corrupted, a scan in either direction returns everything before it
+/// and then the error, although it reads ahead.
 #[test]
 fn what_is_before_a_damaged_record_is_given() {
     for damaged in [
@@ -119,7 +119,8 @@ fn what_is_before_a_damaged_record_is_given() {
     }
 }
 
-/// Promise: wherever a scan begins, it gives all that is before a damaged leaf, and then the error.
+/// Promise: wherever a scan begins, it returns everything before a corrupted leaf, and then the
+/// error.
 #[test]
 fn what_is_before_a_damaged_leaf_is_given() {
     let storage = filled();
@@ -135,7 +136,7 @@ fn what_is_before_a_damaged_leaf_is_given() {
     }
 }
 
-/// Promise: after an error a scan has ended, also where it knew of another one already.
+/// Promise: after an error a scan has ended, even if it had already found another one.
 #[test]
 fn after_an_error_nothing_comes() {
     let storage = filled();

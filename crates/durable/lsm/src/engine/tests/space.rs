@@ -1,4 +1,4 @@
-//! What nobody needs becomes free, and what somebody needs does not.
+//! Unneeded data becomes free, and needed data does not.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Engine, Model, assert_is, maintain_all, open, open_as, tiny, value_o
 use crate::engine::{Durability, EngineOptions};
 use crate::storage::{CrashStorage, Storage};
 
-/// Writes ten keys of 700 KB so many times over, with all background work.
+/// Overwrites ten keys of 700 KB this many times, with all background work.
 fn write_over(engine: &Engine, rounds: std::ops::Range<u64>) -> Model {
     let mut model = Model::new();
     for round in rounds {
@@ -21,8 +21,7 @@ fn write_over(engine: &Engine, rounds: std::ops::Range<u64>) -> Model {
     model
 }
 
-/// Promise (LC3, LC5): what was written over is given back, of the log and of the trees; also in
-/// a directory that is opened again.
+/// Promise: overwritten data is freed in the log and the trees, also in a reopened directory.
 #[test]
 fn what_was_written_over_is_free() {
     let storage = CrashStorage::new(1);
@@ -31,7 +30,7 @@ fn what_was_written_over_is_free() {
     engine.merge_all().expect("merged");
     let counts = engine.counts();
     assert_eq!(counts.tree_segment_count, 1, "{counts:?}");
-    // Ten values need 4 or 5 segments, 20 may be reserved, and one was begun.
+    // Ten values need 4 or 5 segments, 20 may be reserved, and one is open.
     assert!(counts.log_segment_count <= 26, "{counts:?}");
     drop(engine);
     let again = open(&storage).expect("whole");
@@ -44,16 +43,16 @@ fn what_was_written_over_is_free() {
     assert_is(&again.snapshot(), &model, "after all");
 }
 
-/// Writes one key of a MiB so many times over, with all background work; how many flushes that
-/// were.
+/// Overwrites one key of 1 MiB this many times, with all background work; returns the number of
+/// flushes.
 fn write_one_over(engine: &Engine, count: u64) -> u64 {
     for round in 0..count {
         let value = value_of(round, 1 << 20);
         engine.put(b"one", &value, Durability::Memory).expect("put");
         maintain_all(engine);
         let counts = engine.counts();
-        // Four trees of level 1 and L0 lead to one value each, or to what came since, each in a
-        // segment of its own; 32 segments may be reserved.
+        // Four trees of level 1 and L0 refer to one value each, or to later ones, each in its own
+        // segment; 32 segments may be reserved.
         assert!(counts.log_segment_count <= 32 + 5 + 8, "{counts:?}");
     }
     engine.work().flush_count
@@ -67,14 +66,14 @@ fn tiny_by_log(l0_log_size_bytes_max: u64) -> EngineOptions {
     }
 }
 
-/// Promise (LC8): values that are written over do not pile up where keys are too few to fill an L0:
-/// it is frozen when its records take so much of the log, and then what is dead is free. A
-/// directory that is opened again has no more to read.
+/// Promise: overwritten values do not accumulate if there are too few keys to fill L0. It is frozen
+/// when its records take too much of the log, and then dead data is freed. A reopened directory has
+/// no more to read.
 #[test]
 fn few_large_values_do_not_pile_up() {
     let storage = CrashStorage::new(7);
     let engine = open_as(&storage, tiny_by_log(8 << 20)).expect("made");
-    // Eight of them are a little more than 8 MiB.
+    // Eight of them take a little more than 8 MiB.
     assert_eq!(write_one_over(&engine, 100), 100 / 8);
     engine.sync().expect("no fault is set");
     drop(engine);
@@ -85,8 +84,8 @@ fn few_large_values_do_not_pile_up() {
     assert!(value == Some(value_of(99, 1 << 20)), "the newest one");
 }
 
-/// Promise (LC8): what a merge moves does not count, so a put now and then while it does freezes
-/// nothing. (When the log's growth counted, each 8 MiB that were moved made a tree of one entry.)
+/// Promise: moved records do not count, so an occasional put during a merge freezes nothing. (When
+/// the log's growth counted, each 8 MiB of moved records made a tree of one entry.)
 #[test]
 fn what_is_moved_freezes_nothing() {
     let options = EngineOptions {
@@ -124,14 +123,14 @@ fn what_is_moved_freezes_nothing() {
     assert_eq!(after.flush_count, before.flush_count);
 }
 
-/// Promise (LC5): as long as a snapshot is there, what it needs is: also what only an L0 led to
-/// that is flushed by now; and not longer.
+/// Promise: while a snapshot exists, its data stays, even if only an L0 referred to it that is
+/// flushed by now; afterwards it is freed.
 #[test]
 fn a_snapshot_keeps_what_it_needs() {
     let storage = CrashStorage::new(2);
     let engine = open(&storage).expect("made");
     let mut model = write_over(&engine, 0..1);
-    // So large that what follows it begins a segment, in which nothing else is.
+    // So large that the next record begins a segment, which has nothing else.
     let large = value_of(1, 3 << 20);
     let put = |key: &[u8], value: &[u8]| {
         let put = engine.put(key, value, Durability::Memory);
@@ -155,7 +154,7 @@ fn a_snapshot_keeps_what_it_needs() {
     assert!(without.tree_segment_count < with.tree_segment_count);
 }
 
-/// Writes 30 keys that stay, each between values of 700 KB that are written over.
+/// Writes 30 keys that stay, each between values of 700 KB that are overwritten.
 fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
     let storage = CrashStorage::new(6);
     let options = EngineOptions {
@@ -181,8 +180,8 @@ fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
     (storage, engine)
 }
 
-/// Promise (LC5): what lives in segments that are mostly dead is moved, and they become free; what
-/// was moved is there, also when the directory is opened again, and after more merges.
+/// Promise: live records in mostly dead segments are moved, and the segments are freed. Moved
+/// records are present, also after reopening and further merges.
 #[test]
 fn mostly_dead_segments_are_collected() {
     let without = write_among(0).1.counts().log_segment_count;
@@ -204,8 +203,8 @@ fn mostly_dead_segments_are_collected() {
     assert_is_there(&again);
 }
 
-/// Promise: a segment is free or somebody's after any history: what is in use when a directory is
-/// opened again is what was in use before, but for reserved segments.
+/// Promise: after any history, each segment is free or used. A reopened directory uses the same
+/// segments as before, except reserved ones.
 #[test]
 fn no_segment_is_lost() {
     let storage = CrashStorage::new(3);
@@ -226,7 +225,7 @@ fn no_segment_is_lost() {
     assert!(size("trees") <= 2 * sizes.1);
 }
 
-/// Promise (LC6): writes wait longer the more is left undone, and not at all if nothing is.
+/// Promise: writes are delayed more the larger the backlog is, and not at all without one.
 #[test]
 fn writes_wait_for_background_work() {
     let engine = open(&CrashStorage::new(4)).expect("made");

@@ -1,9 +1,9 @@
-//! Merges are done a step at a time, and what is frozen does not wait for them.
+//! Merges are done in steps, and frozen L0s do not wait for them.
 
 use std::sync::Arc;
 
 use super::{Engine, Model, assert_is, key_of, maintain_all, open, open_as, tiny, value_of};
-use crate::engine::{Durability, EngineOptions, Worked};
+use crate::engine::{Durability, EngineOptions, WorkDone};
 use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, Storage};
 
 fn put(engine: &Engine, model: &mut Model, number: u64) {
@@ -21,23 +21,22 @@ fn options() -> EngineOptions {
     }
 }
 
-/// Three trees of 1,000 entries each in level 1, of which one more makes it due.
+/// Writes three trees of 1,000 entries each to level 1; one more makes it due.
 fn filled(engine: &Engine, model: &mut Model) {
     for tree in 0..3 {
         for number in 0..1_000 {
             put(engine, model, tree * 700 + number);
         }
         engine.freeze();
-        // The two steps of this tree, and none of a merge.
+        // The two steps for this tree, and none of a merge.
         while engine.counts().frozen_count > 0 {
             engine.maintain().expect("no fault is set");
         }
     }
 }
 
-/// Promise (LC6): what is frozen while a merge is on its way is flushed by the next step, whatever
-/// the merge has still to do, with one thread for both; a step of a merge takes in no more entries
-/// than the options say.
+/// Promise: an L0 frozen during a merge is flushed by the next step, whatever the merge has left to
+/// do, with one thread for both. A step of a merge takes no more entries than the limit.
 #[test]
 fn a_flush_waits_for_one_step_at_the_most() {
     let engine = open_as(&CrashStorage::new(1), options()).expect("made");
@@ -47,16 +46,16 @@ fn a_flush_waits_for_one_step_at_the_most() {
     let mut step_count = 0;
     loop {
         match engine.maintain().expect("no fault is set") {
-            Worked::Merging(1) => step_count += 1,
-            Worked::Merged(1) => break,
-            Worked::Reserved | Worked::Freed => continue,
+            WorkDone::Merging(1) => step_count += 1,
+            WorkDone::Merged(1) => break,
+            WorkDone::Reserved | WorkDone::Freed => continue,
             other => panic!("{other:?} after {step_count} steps"),
         }
         if step_count % 5 == 0 {
             put(&engine, &mut model, 10_000 + step_count);
             engine.freeze();
             assert_eq!(engine.counts().frozen_count, 1);
-            assert_eq!(engine.maintain().expect("no fault"), Worked::Flushed);
+            assert_eq!(engine.maintain().expect("no fault"), WorkDone::Flushed);
             assert_eq!(engine.counts().frozen_count, 0);
         }
     }
@@ -68,8 +67,8 @@ fn a_flush_waits_for_one_step_at_the_most() {
     assert_is(&engine.snapshot(), &model, "at the end");
 }
 
-/// Promise: a merge that was begun is no more than what it has read: an engine that is dropped in
-/// the middle leaves what was there, and none of its segments.
+/// Promise: an unfinished merge changes nothing: an engine dropped in the middle leaves the old
+/// contents, and none of the merge's segments.
 #[test]
 fn a_merge_can_be_left() {
     let storage = CrashStorage::new(2);
@@ -80,21 +79,21 @@ fn a_merge_can_be_left() {
     let before = engine.counts();
     for _ in 0..4 {
         let worked = engine.maintain().expect("no fault is set");
-        assert_eq!(worked, Worked::Merging(1));
+        assert_eq!(worked, WorkDone::Merging(1));
     }
     assert_eq!(engine.counts(), before, "nothing is there yet");
     drop(engine);
     let engine = open_as(&storage, options()).expect("whole");
     assert_eq!(engine.counts().tree_counts, before.tree_counts);
     assert_is(&engine.snapshot(), &model, "left in the middle");
-    assert_eq!(engine.maintain().expect("no fault"), Worked::Merging(1));
+    assert_eq!(engine.maintain().expect("no fault"), WorkDone::Merging(1));
     engine.merge_all().expect("it is finished first");
     assert_eq!(engine.counts().tree_counts.last(), Some(&1));
     assert_eq!(engine.counts().tree_segment_count, 1);
     assert_is(&engine.snapshot(), &model, "merged");
 }
 
-/// Promise: a step that fails gives up the merge, and its segments; the next one begins it anew.
+/// Promise: a failed step abandons the merge and frees its segments; the next one starts over.
 #[test]
 fn a_merge_that_fails_begins_anew() {
     let storage = CrashStorage::new(3);
@@ -124,7 +123,7 @@ fn a_merge_that_fails_begins_anew() {
     drop(engine);
 }
 
-/// Promise: deletes that go are passed in steps as well, however many there are.
+/// Promise: deletes that are dropped are passed in steps, too, however many there are.
 #[test]
 fn deletes_are_passed_in_steps() {
     let engine = open(&CrashStorage::new(4)).expect("made");
@@ -136,8 +135,8 @@ fn deletes_are_passed_in_steps() {
     let mut in_a_row = 0;
     loop {
         match engine.maintain().expect("no fault is set") {
-            Worked::Merging(_) => in_a_row += 1,
-            Worked::Nothing => break,
+            WorkDone::Merging(_) => in_a_row += 1,
+            WorkDone::Nothing => break,
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Many threads at a time.
+//! Concurrent threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use super::{ALL, Direction, Engine, key_of, open, scanned, tiny};
 use crate::engine::Durability;
 use crate::storage::{CrashStorage, Storage};
 
-/// Promise: with two workers, writers see their own writes at once, each key's values only grow for
-/// a reader, and a snapshot has of each writer a prefix of what it wrote.
+/// Promise: with two workers, writers see their own writes at once, and values of a key only grow
+/// for a reader. A snapshot has a prefix of each writer's writes.
 #[test]
 fn threads_share_an_engine() {
     let storage = CrashStorage::new(1);
@@ -51,7 +51,7 @@ fn write(engine: &Engine, writer: u8) {
         } else {
             Durability::Memory
         };
-        // Large ones fill segments, which become free when they are written over.
+        // Large values fill segments, which are freed when they are overwritten.
         let mut value = number.to_be_bytes().to_vec();
         value.resize(if number % 7 == 0 { 60_000 } else { 4 }, writer);
         engine.put(&key, &value, durability).expect("put");
@@ -59,7 +59,7 @@ fn write(engine: &Engine, writer: u8) {
     }
 }
 
-/// Of a snapshot, the numbers of each writer are 40 in a row, or all from 0 on.
+/// Asserts that a snapshot has 40 consecutive numbers of each writer, or all from 0.
 fn assert_reads(engine: &Engine, reader: u8) {
     let snapshot = engine.snapshot();
     let direction = if reader == 0 {
@@ -81,7 +81,7 @@ fn assert_reads(engine: &Engine, reader: u8) {
     }
 }
 
-/// Promise: a worker flushes what is frozen without being asked, and stops when it is dropped.
+/// Promise: a worker flushes frozen L0s by itself, and stops when it is dropped.
 #[test]
 fn a_worker_works() {
     let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(2));

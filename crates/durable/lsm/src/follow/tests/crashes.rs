@@ -1,21 +1,21 @@
-//! What is left of a follower when its power goes.
+//! State of a follower after a power failure.
 
 use std::sync::Arc;
 
-use super::{Follower, IndexKind, Model, Pair, all, options};
+use super::{FollowedEngine, Follower, IndexKind, Model, all, options};
 use crate::storage::{CrashStorage, PowerLoss, Storage};
 use crate::tree::{mix, random_numbers};
 use crate::{Durability, Engine, LsmError};
 
-/// Promise (FO5, FO6): wherever a follower's power goes, its directory is none that an engine
-/// opens; once it has had all, it can be promoted, and has what the engine had at some moment, not
-/// before the last sync of the follower.
+/// Promise: wherever a follower's power fails, no engine opens its directory. Once it has received
+/// the base, it can be promoted. It then has the engine's contents of some moment, not before the
+/// follower's last sync.
 #[test]
 fn a_follower_survives_losses_of_power() {
     let (mut promoted_count, mut unfinished_count) = (0, 0);
     for seed in 0..80_u64 {
         let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
-        let mut pair = Pair::new(&CrashStorage::new(seed));
+        let mut pair = FollowedEngine::new(&CrashStorage::new(seed));
         let storage = CrashStorage::new(!seed);
         let mut numbers = random_numbers(mix(seed));
         for number in numbers.by_ref().take(60) {
@@ -25,7 +25,7 @@ fn a_follower_survives_losses_of_power() {
         if cuts_filling {
             storage.cut_power_at(1 + mix(seed * 7) % 40);
         }
-        // The states that the engine came through, from the last one that is durable on.
+        // States of the engine, from the last one that is durable on.
         let mut states = vec![pair.model.clone()];
         let mut is_filled = pair.fill(&storage, index).is_ok();
         if !cuts_filling {
@@ -82,7 +82,7 @@ fn a_follower_survives_losses_of_power() {
     );
 }
 
-/// What it has when it is an engine, which goes on.
+/// Promotes a follower, checks that the engine continues, and returns its contents.
 fn promoted(follower: Follower, seed: u64) -> Model {
     let engine = follower.promote(options());
     let engine = engine.unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -1,14 +1,14 @@
-//! New trees whose blocks are kept for who follows (FO10).
+//! Blocks of new trees in memory, for a follower.
 
 use super::*;
 use crate::follow::SharedTree;
 
-/// Promise: the blocks of a tree that is told to who takes trees are those on the device, and
-/// telling them reads nothing; who does not take trees has them read.
+/// Promise: a follower that takes trees gets the same blocks as on the device, without a read. For
+/// one that does not, they are read from the device.
 #[test]
 fn new_trees_are_told_without_a_read() {
     let storage = CrashStorage::new(7);
-    let pair = Pair::new(&storage);
+    let pair = FollowedEngine::new(&storage);
     for round in 0..2 {
         for number in 0..3_000_u32 {
             let key = format!("{round} {number}");
@@ -16,7 +16,7 @@ fn new_trees_are_told_without_a_read() {
             put.expect("put");
         }
         pair.engine.freeze();
-        while pair.engine.maintain().expect("no fault is set") != Worked::Nothing {}
+        while pair.engine.maintain().expect("no fault is set") != WorkDone::Nothing {}
         let edits: Vec<Edit> = pair.edits.0.lock().expect("no panic").drain(..).collect();
         let read = || pair.engine.work().trees.read;
         let (mut kept_count, mut buffer) = (0, Vec::new());

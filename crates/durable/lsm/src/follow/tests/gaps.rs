@@ -1,26 +1,26 @@
-//! Logs whose numbers have gaps, and logs that lost their end.
+//! Logs with gaps in their segment numbers, and logs that lost their end.
 
 use super::*;
 use crate::storage::PowerLoss;
 
-/// A bug that was found: a directory that was opened again has reserved numbers of log segments
-/// that nobody gets. Promise: one that is filled from it, and to which nothing comes then, is
-/// promoted with all that there is, before and after it is opened again.
+/// Regression: a reopened directory has reserved numbers of log segments that are never used.
+/// Promise: a follower that was filled from it, and received nothing since, is promoted with all
+/// data, before and after it is reopened.
 #[test]
 fn nothing_comes_behind_reserved_segments() {
     for index in [IndexKind::Sent, IndexKind::Built] {
         let (from, to) = (CrashStorage::new(3), CrashStorage::new(4));
-        let first = Pair::new(&from);
+        let first = FollowedEngine::new(&from);
         first
             .engine
             .put(b"17", b"value", Durability::Sync)
             .expect("put");
         drop(first);
-        let mut pair = Pair::new(&from);
+        let mut pair = FollowedEngine::new(&from);
         pair.fill(&to, index).expect("filled");
         let mut follower = pair.follower.take().expect("it was filled");
         if index == IndexKind::Sent {
-            // Its process ends and begins again.
+            // The process ends, and a new one starts.
             drop(follower);
             follower = Follower::open(Arc::new(to.clone())).expect("it was whole");
         }
@@ -32,13 +32,17 @@ fn nothing_comes_behind_reserved_segments() {
     }
 }
 
-/// Promise: the same without the process's end, which knows up to where the log was written.
+/// Promise: the same holds in the same process, which knows the written end of the log.
 #[test]
 fn a_follower_is_promoted_with_nothing_behind_its_base() {
     for index in [IndexKind::Sent, IndexKind::Built] {
         let (from, to) = (CrashStorage::new(5), CrashStorage::new(6));
-        drop(Pair::new(&from).engine.put(b"17", b"v", Durability::Sync));
-        let mut pair = Pair::new(&from);
+        drop(
+            FollowedEngine::new(&from)
+                .engine
+                .put(b"17", b"v", Durability::Sync),
+        );
+        let mut pair = FollowedEngine::new(&from);
         pair.fill(&to, index).expect("filled");
         let follower = pair.follower.take().expect("it was filled");
         let promoted = follower.promote(options()).expect("all is there");
@@ -46,14 +50,13 @@ fn a_follower_is_promoted_with_nothing_behind_its_base() {
     }
 }
 
-/// A bug that was found: of a copy whose log had lost what was synced there nobody could tell that.
-/// Promise (VL6, FO6): one that was cut before what a first sync made durable is not promoted, and
-/// is when the file is put back.
+/// Regression: a copy whose log had lost synced data was not recognized. Promise: a follower whose
+/// log was truncated before the end of a first sync is not promoted. With the file restored, it is.
 #[test]
 fn a_follower_that_lost_its_log_is_not_promoted() {
     for index in [IndexKind::Sent, IndexKind::Built] {
         let (from, to) = (CrashStorage::new(7), CrashStorage::new(8));
-        let mut pair = Pair::new(&from);
+        let mut pair = FollowedEngine::new(&from);
         pair.fill(&to, index).expect("filled");
         let put = pair.engine.put(b"17", b"value", Durability::Memory);
         put.expect("put");
@@ -68,7 +71,7 @@ fn a_follower_that_lost_its_log_is_not_promoted() {
         log.set_size(0).expect("cut");
         let open = || Follower::open(Arc::new(left.clone())).expect("its manifest is whole");
         let failed = open().promote(options()).expect_err("its log is not");
-        assert!(matches!(failed, LsmError::DamagedLog { .. }), "{failed}");
+        assert!(matches!(failed, LsmError::CorruptLog { .. }), "{failed}");
         log.write_at(&bytes, 0).expect("put back");
         let follower = open();
         let promoted = follower.promote(options()).expect("all is there");
@@ -76,12 +79,12 @@ fn a_follower_that_lost_its_log_is_not_promoted() {
     }
 }
 
-/// Promise (VL6): a sync of a follower says nothing of a record larger than a segment that has not
-/// come to its end: one that never does is no damage.
+/// Promise: a follower's sync does not record a large record whose end has not arrived. If it never
+/// arrives, that is not corruption.
 #[test]
 fn half_a_record_is_not_said_to_be_there() {
     let (from, to) = (CrashStorage::new(9), CrashStorage::new(10));
-    let mut pair = Pair::new(&from);
+    let mut pair = FollowedEngine::new(&from);
     pair.fill(&to, IndexKind::Sent).expect("filled");
     let value = vec![7; 5 << 20];
     pair.engine
@@ -102,21 +105,21 @@ fn half_a_record_is_not_said_to_be_there() {
     assert_eq!(all(&promoted), Model::new());
 }
 
-/// Its log is cut to nothing, and then it is not promoted.
+/// Asserts that the follower is not promoted if its log is truncated to nothing.
 fn assert_missed(to: &CrashStorage) {
     let cut = to.lose_power(PowerLoss::Everything);
     cut.open("log").expect("there").set_size(0).expect("cut");
     let follower = Follower::open(Arc::new(cut)).expect("its manifest is whole");
     let failed = follower.promote(options()).expect_err("its log is not");
-    assert!(matches!(failed, LsmError::DamagedLog { .. }), "{failed}");
+    assert!(matches!(failed, LsmError::CorruptLog { .. }), "{failed}");
 }
 
-/// Promise (VL6, FO6): what was whole when a follower was synced is missed when it is lost, also
-/// where half of a record larger than a segment had come behind it.
+/// Promise: losing records that were complete at a sync of the follower is detected, even if half
+/// of a large record had arrived behind them.
 #[test]
 fn what_is_before_half_a_record_is_said() {
     let (from, to) = (CrashStorage::new(9), CrashStorage::new(10));
-    let mut pair = Pair::new(&from);
+    let mut pair = FollowedEngine::new(&from);
     pair.fill(&to, IndexKind::Sent).expect("filled");
     let sizes: [(&[u8], _); 2] = [(b"1", 5), (b"17", 5 << 20)];
     for (key, size_bytes) in sizes {
@@ -137,13 +140,12 @@ fn what_is_before_half_a_record_is_said() {
     assert_missed(&to);
 }
 
-/// Promise (VL6, FO5): what a follower was filled with is missed when it is lost, also when nothing
-/// has come since.
+/// Promise: losing data of the base is detected, even if nothing has arrived since.
 #[test]
 fn what_it_was_filled_with_is_missed() {
     for index in [IndexKind::Sent, IndexKind::Built] {
         let to = CrashStorage::new(10);
-        let mut pair = Pair::new(&CrashStorage::new(9));
+        let mut pair = FollowedEngine::new(&CrashStorage::new(9));
         let put = pair.engine.put(b"17", b"value", Durability::Sync);
         put.expect("put");
         pair.fill(&to, index).expect("filled");

@@ -1,22 +1,22 @@
-//! What a follower has, whatever the engine does.
+//! Contents of a follower after any history of the engine.
 
-use super::{FollowOptions, IndexKind, Pair, all, follow_options, maintain_all, options};
+use super::{FollowOptions, FollowedEngine, IndexKind, all, follow_options, maintain_all, options};
 use crate::storage::CrashStorage;
 use crate::tree::{mix, random_numbers};
 use crate::{Durability, EngineOptions};
 
-/// Promise (FO3 to FO8): a follower that was filled at any moment, and is promoted at any later
-/// one, has what the engine has; one to which trees are sent has flushed and merged nothing; and
-/// what it has become is an engine, which can be followed in its turn.
+/// Promise: a follower that was filled at any moment, and promoted at any later one, has the
+/// engine's contents. One that receives trees has flushed and merged nothing. The resulting engine
+/// can be followed, too.
 #[test]
 fn a_follower_becomes_the_engine() {
     let mut work = [(0, 0); 2];
     for seed in 0..10_u64 {
         let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
         let storage = CrashStorage::new(seed);
-        let mut pair = Pair::new(&storage);
+        let mut pair = FollowedEngine::new(&storage);
         let mut numbers = random_numbers(mix(seed));
-        let mut steps = |pair: &mut Pair, count: u64| {
+        let mut steps = |pair: &mut FollowedEngine, count: u64| {
             for number in numbers.by_ref().take(count as usize) {
                 pair.step(number);
                 if (number >> 32).is_multiple_of(8) && pair.follower.is_some() {
@@ -50,7 +50,7 @@ fn a_follower_becomes_the_engine() {
                 .expect("put");
             promoted.delete(b"last", Durability::Sync).expect("put");
             drop(promoted);
-            pair = Pair::new(&storage);
+            pair = FollowedEngine::new(&storage);
             pair.model = model;
         }
     }
@@ -58,16 +58,16 @@ fn a_follower_becomes_the_engine() {
     assert!(work[1].0 > 20 && work[1].1 > 5, "{work:?}");
 }
 
-/// Promise (FO8, VL3): of a record that no segment is large enough for, and of which the last
-/// segments have not come, nothing is there; everything before it is. (A primary that died while it
-/// sent such a record left backups that said that their log was damaged.)
+/// Promise: if the last segments of a large record have not arrived, nothing of it is present, and
+/// everything before it is. (Once, if a primary died while it sent such a record, its backups
+/// reported corruption of their log.)
 #[test]
 fn a_large_record_that_has_not_come_is_left_out() {
     for (index, part_count) in [IndexKind::Sent, IndexKind::Built]
         .into_iter()
         .flat_map(|index| (0..=3).map(move |count| (index, count)))
     {
-        let mut pair = Pair::new(&CrashStorage::new(1));
+        let mut pair = FollowedEngine::new(&CrashStorage::new(1));
         pair.fill(&CrashStorage::new(2), index).expect("filled");
         pair.engine
             .put(b"1", b"before", Durability::Memory)
@@ -78,7 +78,7 @@ fn a_large_record_that_has_not_come_is_left_out() {
             .expect("put");
         let mut follower = pair.follower.take().expect("it was filled");
         let mut buffer = Vec::new();
-        // The rest of the segment before, and so many of the record.
+        // The rest of the previous segment, and this many segments of the record.
         for _ in 0..=part_count {
             let at = follower.written_to();
             let log = pair.engine.log();
@@ -94,11 +94,11 @@ fn a_large_record_that_has_not_come_is_left_out() {
     }
 }
 
-/// Promise (LC8, FO7): a directory that makes its trees itself freezes its L0, too, when its
-/// records take so much of the log.
+/// Promise: a follower that builds its trees freezes its L0, too, when its records take too much of
+/// the log.
 #[test]
 fn a_follower_freezes_by_the_log() {
-    let mut pair = Pair::new(&CrashStorage::new(1));
+    let mut pair = FollowedEngine::new(&CrashStorage::new(1));
     let options = FollowOptions {
         engine: EngineOptions {
             l0_entry_count_max: 1_000,
@@ -117,6 +117,6 @@ fn a_follower_freezes_by_the_log() {
         while follower.maintain().expect("no fault is set") {}
     }
     let work = pair.follower.as_ref().expect("it was filled").work();
-    // The last one has not come whole.
+    // The last one has not arrived completely.
     assert_eq!(work.flush_count, 49 / 8);
 }

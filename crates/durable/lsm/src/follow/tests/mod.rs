@@ -1,4 +1,4 @@
-//! What the tests of followers share: an engine, and a directory that follows it without a network.
+//! Helpers for the followers' tests: an engine, and a directory that follows it without a network.
 
 mod adopts;
 mod crashes;
@@ -15,11 +15,11 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use super::{
-    BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit, PieceSum,
-    WriteFault,
+    BaseManifest, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit,
+    PieceSum, WriteFault,
 };
 use crate::engine::tests::tiny as options;
-use crate::engine::{Direction, Worked};
+use crate::engine::{Direction, WorkDone};
 use crate::log::extent::Extents;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
 use crate::storage::{CrashStorage, Storage};
@@ -37,7 +37,7 @@ fn follow_options(index: IndexKind) -> FollowOptions {
     }
 }
 
-/// Who follows: keeps all edits, and is never behind with the log.
+/// Follower that keeps all edits, and is never behind with the log.
 #[derive(Debug, Default)]
 struct Edits(Mutex<VecDeque<Edit>>);
 
@@ -50,7 +50,7 @@ impl Follow for Edits {
         LogNumber(0)
     }
 
-    /// Now and then: so some trees are read, and others are kept.
+    /// Alternates, so that some trees are read, and others are kept in memory.
     fn takes_trees(&self) -> bool {
         self.0.lock().expect("no panic").len().is_multiple_of(2)
     }
@@ -60,7 +60,7 @@ impl Follow for Edits {
     }
 }
 
-/// How a directory was filled that had a copy before.
+/// How a directory with a previous copy was filled.
 #[derive(Debug, Default)]
 struct Filled {
     has_previous: bool,
@@ -69,15 +69,15 @@ struct Filled {
     sent_trees: Vec<(TreeId, usize)>,
 }
 
-/// An engine, and what follows it.
-struct Pair {
+/// Engine and its follower.
+struct FollowedEngine {
     engine: Engine,
     edits: Arc<Edits>,
     follower: Option<Follower>,
     model: Model,
 }
 
-impl Pair {
+impl FollowedEngine {
     fn new(storage: &CrashStorage) -> Self {
         let engine = Engine::open(Arc::new(storage.clone()), options()).expect("made");
         let edits = Arc::new(Edits::default());
@@ -90,7 +90,7 @@ impl Pair {
         }
     }
 
-    /// One of many things that an engine does.
+    /// Does one of many operations of an engine.
     fn step(&mut self, number: u64) {
         let key = format!("{}", number >> 40 & 63).into_bytes();
         match number % 16 {
@@ -122,7 +122,7 @@ impl Pair {
         }
     }
 
-    /// Over an engine that is open, with what it has.
+    /// Creates a pair from an open engine and its contents.
     fn over(engine: Engine) -> Self {
         let edits = Arc::new(Edits::default());
         engine.set_follow(Arc::clone(&edits) as Arc<dyn Follow>);
@@ -134,13 +134,13 @@ impl Pair {
         }
     }
 
-    /// Fills a directory with what there is.
+    /// Fills a directory with the base.
     fn fill(&mut self, storage: &CrashStorage, index: IndexKind) -> Result<(), LsmError> {
         self.fill_beside(storage, follow_options(index)).map(drop)
     }
 
-    /// The same, with pieces of a copy that was there before (FO9); which pieces were sent, and how
-    /// many were taken.
+    /// Fills a directory, reusing pieces of a previous copy; returns which pieces were sent, and
+    /// how many were reused.
     fn fill_beside(
         &mut self,
         storage: &CrashStorage,
@@ -187,7 +187,7 @@ impl Pair {
             }
             filling.put_tree(*level, (tree.id(), tree.shape()))?;
         }
-        self.follower = Some(filling.finish(BaseEnd {
+        self.follower = Some(filling.finish(BaseManifest {
             next_log: base.next_log,
             read_from: base.read_from,
             next_tree: base.next_tree,
@@ -196,7 +196,7 @@ impl Pair {
         Ok(filled)
     }
 
-    /// Brings the log over.
+    /// Sends the log to the follower.
     fn follow_log(&mut self) -> Result<(), LsmError> {
         let follower = self.follower.as_mut().expect("it was filled");
         let mut buffer = Vec::new();
@@ -208,7 +208,7 @@ impl Pair {
             }
             let is_closed = next.number() > at.number();
             follower.write_log(at, &buffer, is_closed)?;
-            // FO11.
+            // Checksums of written data agree.
             if let Some(closed) = follower.closed_sum().filter(|_| is_closed) {
                 let own = self
                     .engine
@@ -219,7 +219,7 @@ impl Pair {
         }
     }
 
-    /// Brings the log over, and the next edit, or does what the follower does by itself.
+    /// Sends the log and the next edit, or does the follower's own background work.
     fn follow(&mut self) -> Result<bool, LsmError> {
         self.follow_log()?;
         let follower = self.follower.as_mut().expect("it was filled");
@@ -253,7 +253,7 @@ impl Pair {
     }
 }
 
-/// All that an engine has, by a scan and by gets, which agree.
+/// Returns all contents of an engine, by a scan and by gets, which must agree.
 fn all(engine: &Engine) -> Model {
     let snapshot = engine.snapshot();
     let range = (Bound::Unbounded, Bound::Unbounded);
@@ -268,5 +268,5 @@ fn all(engine: &Engine) -> Model {
 }
 
 fn maintain_all(engine: &Engine) {
-    while engine.maintain().expect("no fault is set") != Worked::Nothing {}
+    while engine.maintain().expect("no fault is set") != WorkDone::Nothing {}
 }

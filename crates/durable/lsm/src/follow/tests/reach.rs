@@ -1,4 +1,4 @@
-//! How far the log of a copy goes, whatever has become of it since.
+//! How far the log of a copy goes, whatever has happened to it since.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ fn storage(path: &Path) -> Arc<dyn Storage> {
     Arc::new(DirectoryStorage::open(path).expect("a directory"))
 }
 
-/// Promise (CP18): of two copies the one that has lost its end goes less far, also when both have
-/// been opened since, so that their logs go on in other segments.
+/// Promise (CONTROL-18): of two copies, the one that has lost its end goes less far. Both may have
+/// been reopened since, so that their logs continue in other segments.
 #[test]
 fn a_copy_that_has_lost_its_end_goes_less_far() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

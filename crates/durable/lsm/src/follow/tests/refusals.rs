@@ -1,8 +1,8 @@
-//! What no engine sends is refused, and changes nothing.
+//! Input that no engine sends is refused, and changes nothing.
 
 use super::{
-    Durability, Engine, IndexKind, InstalledEdit, LogNumber, LogPosition, LsmError, Pair, all,
-    maintain_all, options,
+    Durability, Engine, FollowedEngine, IndexKind, InstalledEdit, LogNumber, LogPosition, LsmError,
+    all, maintain_all, options,
 };
 use crate::place::{BLOCK_SIZE_BYTES, TreeId};
 use crate::storage::CrashStorage;
@@ -17,11 +17,11 @@ fn edit() -> InstalledEdit {
     }
 }
 
-/// Promise (FO5): log and trees that are not the next ones, or damaged, or lead to what is not
-/// there, are refused with an error that says so, and what comes then is taken in all the same.
+/// Promise: log and trees that are not the next ones, are corrupted, or refer to missing data are
+/// refused with an error. Valid input is still accepted afterwards.
 #[test]
 fn what_cannot_follow_is_refused() {
-    let mut pair = Pair::new(&CrashStorage::new(1));
+    let mut pair = FollowedEngine::new(&CrashStorage::new(1));
     for number in 0..30_u64 {
         pair.step(number << 40 | 9 << 8);
     }
@@ -87,11 +87,10 @@ fn what_cannot_follow_is_refused() {
     refused(follower.install(&gone), "is removed, and is not there");
 }
 
-/// Promise: a directory that an engine has written is not emptied because somebody wants to follow
-/// there; and one that follows is opened by nobody.
+/// Promise: an engine's directory is not emptied for a follower, and no engine opens a follower's.
 #[test]
 fn directories_are_not_mixed_up() {
-    let mut pair = Pair::new(&CrashStorage::new(1));
+    let mut pair = FollowedEngine::new(&CrashStorage::new(1));
     let storage = CrashStorage::new(2);
     let other = Engine::open(std::sync::Arc::new(storage.clone()), options()).expect("made");
     other.put(b"mine", b"", Durability::Sync).expect("put");

@@ -1,4 +1,4 @@
-//! Logs whose segments end with every remainder, in pieces of any size.
+//! Logs whose segments end with every remainder, sent in pieces of any size.
 
 use super::*;
 use crate::follow::Mistake;
@@ -11,20 +11,20 @@ const KEY_SIZE_BYTES: usize = 9;
 const OVERHEAD_SIZE_BYTES: usize = RECORD_HEADER_SIZE_BYTES + KEY_SIZE_BYTES;
 const REMAINDER_SIZE_BYTES_MAX: usize = 40;
 
-/// How the log's bytes come to the follower.
+/// How the log's bytes arrive at the follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pieces {
-    /// A segment at a time, when nothing more comes into it.
+    /// A closed segment at a time.
     Closed,
     /// After each record.
     Single,
-    /// After some records, at times cut anywhere.
+    /// After some records, sometimes cut anywhere.
     Batched,
 }
 
-/// An engine's log with segments that end where the test says, and the directory that follows it.
+/// Engine's log with chosen ends of segments, and its follower.
 struct Logs {
-    pair: Pair,
+    pair: FollowedEngine,
     from: CrashStorage,
     to: FaultyStorage,
     random: Box<dyn Iterator<Item = u64>>,
@@ -37,7 +37,7 @@ impl Logs {
     fn new(seed: u64, (index, write_fault): (IndexKind, WriteFault), pieces: Pieces) -> Self {
         let from = CrashStorage::new(seed);
         let to = FaultyStorage::new(Arc::new(CrashStorage::new(seed + 1)));
-        let mut pair = Pair::new(&from);
+        let mut pair = FollowedEngine::new(&from);
         let options = FollowOptions {
             write_fault,
             ..follow_options(index)
@@ -59,7 +59,7 @@ impl Logs {
         self.random.next().expect("endless") % end
     }
 
-    /// Puts a record that takes so many bytes of the log.
+    /// Puts a record that takes this many bytes of the log.
     fn put(&mut self, size_bytes: usize) {
         let key = format!("u{:08}", self.record_count * 7919 % 100_000_000);
         self.record_count += 1;
@@ -76,8 +76,8 @@ impl Logs {
         }
     }
 
-    /// Puts records of random sizes until a segment has exactly so many bytes left. The first one
-    /// does not fit into what the segment before had left.
+    /// Puts records of random sizes until a segment has exactly this many bytes left. The first one
+    /// does not fit into the rest of the previous segment.
     fn fill_segment(&mut self, before: usize, left: usize) {
         let value_size_bytes = 1 + self.below(23) as usize;
         self.put((OVERHEAD_SIZE_BYTES + value_size_bytes).max(before + 1));
@@ -96,19 +96,19 @@ impl Logs {
         assert_eq!(end.offset(), ends_at, "{left}");
     }
 
-    /// Puts a record that is larger than a segment, and leaves so many bytes of its last one.
+    /// Puts a record larger than a segment that leaves this many bytes of its last one.
     fn fill_by_large(&mut self, left: usize) {
         let segment_count = 2 + self.below(2) as usize;
         self.put(segment_count * PAYLOAD_SIZE_BYTES - left);
     }
 
-    /// Brings the log over: at times there is no room first.
+    /// Sends the log; sometimes the disk is full first.
     fn follow(&mut self, takes_open: bool) {
         if self.below(40) == 0 {
             let after_bytes = self.below(100);
             let fault = self.to.set(Fault::Full { after_bytes });
             if let Err(error) = self.try_follow(takes_open) {
-                assert!(error.is_no_room(), "{error}");
+                assert!(error.is_out_of_space(), "{error}");
                 self.no_room_count += 1;
             }
             assert!(self.to.lift(fault));
@@ -143,7 +143,7 @@ impl Logs {
         follower.write_log(at, bytes, is_closed)
     }
 
-    /// Compares both devices byte for byte, up to the end of the engine's log.
+    /// Compares both devices byte by byte, up to the end of the engine's log.
     fn compare(mut self, index: IndexKind) -> Comparison {
         self.pair.engine.sync().expect("no fault is set");
         self.follow(true);
@@ -157,14 +157,14 @@ impl Logs {
     }
 }
 
-/// An engine's log whose segments leave these remainders, and that of the directory that follows.
+/// Creates an engine's log whose segments leave these remainders, and its follower's.
 fn filled(seed: u64, remainders: &[usize], of: (IndexKind, WriteFault), pieces: Pieces) -> Logs {
     let mut logs = Logs::new(seed, of, pieces);
     let mut before = 0;
     for left in remainders {
         if logs.below(6) == 0 {
             logs.fill_by_large(*left);
-            // What follows begins a segment.
+            // The next record begins a segment.
             before = 0;
         } else {
             logs.fill_segment(before, *left);
@@ -175,7 +175,7 @@ fn filled(seed: u64, remainders: &[usize], of: (IndexKind, WriteFault), pieces: 
     logs
 }
 
-/// Both devices hold the same log; how often there was no room.
+/// Asserts that both devices have the same log; returns how often the disk was full.
 fn check(seed: u64, remainders: &[usize], index: IndexKind, pieces: Pieces) -> u64 {
     let logs = filled(seed, remainders, (index, WriteFault::default()), pieces);
     let no_room_count = logs.no_room_count;
@@ -197,17 +197,17 @@ fn check_each(seed: u64, pieces: Pieces) -> u64 {
         } else {
             IndexKind::Built
         };
-        // Before one that has no room for an *end*, and before any.
+        // Before a remainder too small for an *end*, and before any.
         let short = any() % RECORD_HEADER_SIZE_BYTES;
         no_room_count += check(seed, &[left, short, left, any()], index, pieces);
     }
     no_room_count
 }
 
-/// Promise (FO5): whatever a segment's last record leaves, from nothing to 40 bytes, whatever sizes
-/// records have, and also where there was no room first, a follower's device holds byte for byte
-/// what the engine's does up to the end of its records, if segments come as a whole. (An *end* that
-/// fitted exactly once hid the next segment, of which nothing was written.)
+/// Promise: a follower that receives whole segments has the engine's bytes up to the end of its
+/// records. This holds for records of any size, for 0 to 40 bytes left in a segment, and if the
+/// disk was full first. (An *end* that fitted exactly once hid the next segment, so that nothing of
+/// it was written.)
 #[test]
 fn closed_segments_are_written_whole() {
     assert!(
@@ -216,7 +216,7 @@ fn closed_segments_are_written_whole() {
     );
 }
 
-/// The same where each record comes by itself.
+/// Promise: the same holds if each record arrives separately.
 #[test]
 fn single_records_are_written_whole() {
     assert!(
@@ -225,7 +225,7 @@ fn single_records_are_written_whole() {
     );
 }
 
-/// The same where several records come at once, or a part of one.
+/// Promise: the same holds if several records arrive together, or a part of one.
 #[test]
 fn batches_of_records_are_written_whole() {
     assert!(
@@ -234,8 +234,8 @@ fn batches_of_records_are_written_whole() {
     );
 }
 
-/// Promise: the mistake that was made once is found when it is made again: a closed segment is
-/// skipped behind one that is full to its last byte.
+/// Promise: a bug of an earlier version is found when it is injected: a closed segment is skipped
+/// behind one that is full to its last byte.
 #[test]
 fn a_segment_that_is_skipped_is_found() {
     for (index, left) in [(IndexKind::Sent, 0), (IndexKind::Built, 12)] {
@@ -248,7 +248,7 @@ fn a_segment_that_is_skipped_is_found() {
     }
 }
 
-/// The same, with many more logs: `cargo test --release -p farleaf-lsm many_remainders --
+/// Repeats this with many more logs: `cargo test --release -p farleaf-lsm many_remainders --
 /// --ignored`.
 #[test]
 #[ignore = "takes minutes"]

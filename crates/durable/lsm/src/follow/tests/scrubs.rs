@@ -1,6 +1,6 @@
-//! Scrubbing what follows (SC1 to SC6).
+//! Scrubbing a follower.
 
-use super::{IndexKind, Pair};
+use super::{FollowedEngine, IndexKind};
 use crate::LsmError;
 use crate::follow::Follower;
 use crate::place::SEGMENT_SIZE_BYTES;
@@ -27,15 +27,14 @@ fn flip(storage: &CrashStorage, name: &str, offset: u64, bit: u64) {
         .expect("written");
 }
 
-/// Promise (SC1 to SC5): in a directory that follows, of either kind, nothing is found while it
-/// follows, whatever comes; then bits that flip in blocks of trees and in the log are, each as what
-/// it is, and none where nothing is.
+/// Promise: in a follower of either kind, nothing is found while it follows. Then bits flipped in
+/// blocks of trees and in the log are each found and classified, and nothing else is.
 #[test]
 fn flips_in_what_follows_are_found() {
     let (mut found_counts, mut passed_count, mut round_count) = ([0; 2], 0, 0);
     for seed in 0..4_u64 {
         let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
-        let mut pair = Pair::new(&CrashStorage::new(seed));
+        let mut pair = FollowedEngine::new(&CrashStorage::new(seed));
         let mut numbers = random_numbers(mix(seed * 5));
         for number in numbers.by_ref().take(80) {
             pair.step(number);
@@ -64,11 +63,11 @@ fn flips_in_what_follows_are_found() {
                 let offset = (segment + number % 20_000).min(size_bytes - 1);
                 flip(&storage, name, offset, number >> 61);
                 let found = round(&follower);
-                let is_damage = |error: &LsmError| match which {
-                    0 => matches!(error, LsmError::DamagedLog { .. }),
-                    _ => matches!(error, LsmError::DamagedTree { .. }),
+                let is_corruption = |error: &LsmError| match which {
+                    0 => matches!(error, LsmError::CorruptLog { .. }),
+                    _ => matches!(error, LsmError::CorruptTree { .. }),
                 };
-                assert!(found.iter().all(is_damage), "seed {seed}: {found:?}");
+                assert!(found.iter().all(is_corruption), "seed {seed}: {found:?}");
                 found_counts[which] += u32::from(!found.is_empty());
                 passed_count += u32::from(found.is_empty());
                 flip(&storage, name, offset, number >> 61);

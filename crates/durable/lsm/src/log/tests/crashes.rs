@@ -1,31 +1,31 @@
-//! What the log promises when the power goes.
+//! Guarantees of the log when power fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::{Seen, open, seen};
+use super::{RecoveredRecord, open, seen};
 use crate::log::FILE;
 use crate::place::LogNumber;
 use crate::storage::{CrashStorage, DirectoryStorage, PowerLoss, Storage};
 use crate::tree::random_numbers;
 
-/// A life of a log: what was there when it was opened, and what was appended; how many records of
-/// both were acknowledged.
+/// One generation of a log: records found at opening, appended records, and the number of
+/// acknowledged ones.
 #[derive(Default)]
-struct Life {
+struct Generation {
     is_open: bool,
-    records: Vec<Seen>,
+    records: Vec<RecoveredRecord>,
     found_count: usize,
     acknowledged_count: usize,
-    /// The key of the record that could not be appended: it may be there or not.
+    /// Key of the record whose append failed; it may be present or not.
     failed: Option<Vec<u8>>,
 }
 
-/// Lives until the power goes, or 40 records are appended.
-fn live(storage: &CrashStorage, seed: u64) -> Life {
+/// Appends until power fails, or 40 records are appended.
+fn live(storage: &CrashStorage, seed: u64) -> Generation {
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-    let mut life = Life::default();
+    let mut life = Generation::default();
     let Ok(log) = open(&shared) else {
         return life;
     };
@@ -67,15 +67,15 @@ fn live(storage: &CrashStorage, seed: u64) -> Life {
     life
 }
 
-/// Promise (VL5, VL6): whenever the power goes, and whatever survives, what is read again is in
-/// order, nothing but what was appended, and all that was acknowledged; and so again after a second
-/// and a third loss, with numbers that no segment had before.
+/// Promise: whenever power fails, and whatever survives, recovery returns appended records in
+/// order, including all acknowledged ones. The same holds after a second and a third failure.
+/// Segment numbers are never reused.
 #[test]
 fn nothing_that_was_acknowledged_is_lost() {
     let (mut kept_count, mut lost_count) = (0, 0);
     for seed in 0..30 {
         let mut storage = CrashStorage::new(seed);
-        let mut before: Vec<Seen> = Vec::new();
+        let mut before: Vec<RecoveredRecord> = Vec::new();
         let mut failed: Option<Vec<u8>> = None;
         let mut acknowledged_count = 0;
         let mut highest: Option<LogNumber> = None;
@@ -121,14 +121,14 @@ fn nothing_that_was_acknowledged_is_lost() {
     );
 }
 
-/// Promise (VL6): a process that ends without a loss of power leaves records that were not synced;
-/// those that are found when the log is read again are there for good.
+/// Promise: records that were not synced when the process ended, and that recovery finds, are
+/// durable from then on.
 #[test]
 fn what_was_found_is_durable() {
     let storage = CrashStorage::new(9);
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let log = open(&shared).expect("made");
-    // Full segments are written, and not synced.
+    // Full segments are written, but not synced.
     for index in 0..4 {
         log.put(&[index], 1 << 20).expect("written");
     }
@@ -139,8 +139,7 @@ fn what_was_found_is_durable() {
     assert_eq!(open(&left).expect("whole").replayed, again.replayed);
 }
 
-/// Promise (VL10): what was written out and not synced outlives a process that ends, to the last
-/// record; a second time nothing is written.
+/// Promise: `write_tail` preserves all records when the process ends; a second call writes nothing.
 #[test]
 fn what_was_written_out_outlives_the_process() {
     let storage = CrashStorage::new(10);
@@ -162,9 +161,8 @@ fn what_was_written_out_outlives_the_process() {
     assert_eq!(open(&shared).expect("it is whole").replayed.len(), 60);
 }
 
-/// Promise (VL10): while one thread appends and syncs, and another writes out as fast as it can,
-/// past the page cache, no write undoes another one's: all is there when the process ends without a
-/// last sync.
+/// Promise: concurrent appends, syncs and `write_tail` calls, bypassing the page cache, do not undo
+/// each other's writes. All records are present when the process ends without a last sync.
 #[test]
 fn writing_out_undoes_nothing() {
     let folder = tempfile::tempdir().expect("a folder for the test");

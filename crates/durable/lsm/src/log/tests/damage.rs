@@ -1,5 +1,4 @@
-//! What is not as it was written is an error, where it was durable, and the end of the log, where
-//! it was not.
+//! Corruption is an error in durable data, and the end of the log elsewhere.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ fn put_synced(log: &Opened, key: &[u8], size_bytes: usize) -> LogPosition {
     appended.end
 }
 
-/// A copy of a directory in which a byte is another one.
+/// Returns a copy of a directory with one changed byte.
 fn flipped(storage: &CrashStorage, file: &str, offset: u64) -> Arc<dyn Storage> {
     let copy = storage.lose_power(PowerLoss::Everything);
     let file = copy.open(file).expect("it is there");
@@ -31,11 +30,11 @@ fn flipped(storage: &CrashStorage, file: &str, offset: u64) -> Arc<dyn Storage> 
 }
 
 fn is_damaged(opened: &Result<Opened, LsmError>) -> bool {
-    matches!(opened, Err(LsmError::DamagedLog { .. }))
+    matches!(opened, Err(LsmError::CorruptLog { .. }))
 }
 
-/// Promise (VL6): a byte that is not what was written, in what a mark says was on the device, is
-/// damage; in what none says, the log ends there, and what was before is there.
+/// Promise: a changed byte is corruption if a mark proves that it was durable. Otherwise the log
+/// ends there, and everything before is present.
 #[test]
 fn no_damage_is_taken_for_the_end() {
     let storage = CrashStorage::new(1);
@@ -43,7 +42,7 @@ fn no_damage_is_taken_for_the_end() {
     for index in 0..4 {
         put_synced(&log, &[index], 30);
     }
-    // This mark is in the next write: it says that all before it was on the device.
+    // This mark is in the next write, and proves that everything before it was durable.
     let covered = log.log.synced_to();
     let last = log.put(b"last", 30).expect("written");
     log.log.sync_to(last.end).expect("synced");
@@ -59,8 +58,8 @@ fn no_damage_is_taken_for_the_end() {
     }
 }
 
-/// Promise (VL6): the same in the middle of a record of several segments, and in a segment that is
-/// full, and in one at whose end the log was read again once.
+/// Promise: the same holds inside a record of several segments, in a full segment, and in one in
+/// which an earlier recovery ended the log.
 #[test]
 fn damage_of_full_segments_is_found() {
     let storage = CrashStorage::new(2);
@@ -75,7 +74,7 @@ fn damage_of_full_segments_is_found() {
     for at in segments.map(|it| it * SEGMENT_SIZE_BYTES + 40) {
         assert!(is_damaged(&open(&flipped(&storage, FILE, at))), "{at}");
     }
-    // Now the manifest says where the log ended: what no mark covers, too, was on the device.
+    // Now the manifest records the end of the log, so data without a later mark was durable, too.
     let storage = storage.lose_power(PowerLoss::Everything);
     let again = open(&shared(&storage)).expect("it is whole");
     let (last, .., size_bytes) = again.replayed.last().expect("some");
@@ -84,8 +83,8 @@ fn damage_of_full_segments_is_found() {
     }
 }
 
-/// Promise (VL6): what is before the place from which the log is read again is not read; that the
-/// segment of that place is not there is damage.
+/// Promise: data before the start of recovery is not read; a missing segment at that position is
+/// corruption.
 #[test]
 fn the_log_is_there_up_to_where_it_is_read_from() {
     let storage = CrashStorage::new(3);
@@ -98,14 +97,14 @@ fn the_log_is_there_up_to_where_it_is_read_from() {
     assert_eq!(opened.replayed, []);
 }
 
-/// The last line of the manifest is one that was never whole.
+/// Returns a copy in which the manifest's last line is incomplete.
 fn without_the_last_edit(storage: &CrashStorage) -> Arc<dyn Storage> {
     let file = storage.open("MANIFEST-1").expect("it is there");
     flipped(storage, "MANIFEST-1", file.size().expect("open") - 3)
 }
 
-/// Promise (MF2): a manifest that lacks an edit which was in force is damage, if a mark tells of
-/// it, or if it named a segment that was written.
+/// Promise: a manifest without an edit that was in force is corruption. A later mark proves this,
+/// or a written segment that the edit named.
 #[test]
 fn a_lost_edit_is_damage() {
     let made = || {
@@ -115,8 +114,8 @@ fn a_lost_edit_is_damage() {
         (storage, log)
     };
     let edit = [Change::ReadFrom(LogPosition(0))];
-    // The edit that reserved the segments, of which one is written: nothing else says that there is
-    // a log at all.
+    // The edit that reserved the segments, one of which is written: nothing else proves that there
+    // is a log at all.
     let storage = CrashStorage::new(4);
     let log = open(&shared(&storage)).expect("made");
     for index in 0..3 {
@@ -124,7 +123,7 @@ fn a_lost_edit_is_damage() {
     }
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
 
-    // The one that says how far the log is durable (VL6).
+    // The edit that records the durable end of the log.
     let (storage, _log) = made();
     let count = open(&without_the_last_edit(&storage)).map(|it| it.replayed.len());
     assert_eq!(count.expect("no mark tells of it"), 1);
@@ -144,21 +143,21 @@ fn a_lost_edit_is_damage() {
     };
     let before = size_bytes();
     let opened = open(&storage);
-    let Err(LsmError::DamagedManifest { how, .. }) = opened.map(|it| it.replayed) else {
+    let Err(LsmError::CorruptManifest { how, .. }) = opened.map(|it| it.replayed) else {
         panic!("a mark tells of it");
     };
     assert_eq!(size_bytes(), before, "what may have been in force is there");
     assert!(how.contains("2 edits") && how.contains("3 once"), "{how}");
 
-    // A record that begins in segments of one edit and goes on in those of the next.
+    // A record that begins in segments of one edit and continues in those of the next.
     let (storage, log) = made();
     log.put(b"large", 17 << 21).expect("written");
     assert!(is_damaged(&open(&without_the_last_edit(&storage))));
 }
 
-/// A bug that was found: an old manifest, which names for what was to come the segments that the
-/// log has had since, was taken for the newest, and what it knows nothing of was given up. Promise
-/// (MF2): it is damage; with the right one put back, all is there.
+/// Regression: an old manifest names, as reserved, segments that the log has used since. It was
+/// taken for the newest one, and data that it did not know was dropped. Promise: it is corruption;
+/// with the right manifest restored, everything is present.
 #[test]
 fn an_old_manifest_is_damage() {
     let storage = CrashStorage::new(11);
@@ -174,8 +173,8 @@ fn an_old_manifest_is_damage() {
     let log = open(&shared(&storage)).expect("whole");
     log.log.reserve_ahead().expect("nothing is to do");
     let first = read("MANIFEST-1");
-    // It has reserved segments for the first one: they are given back, and taken again, when the
-    // log is opened.
+    // The manifest has reserved segments for the first record; opening the log returns and takes
+    // them again.
     put_synced(&log, b"second", 30);
     drop(log);
     let second = read("MANIFEST-1");
@@ -192,7 +191,7 @@ fn an_old_manifest_is_damage() {
     };
     for old in [&first, &second] {
         let refused = with(old);
-        let Err(LsmError::DamagedLog { how, .. }) = refused else {
+        let Err(LsmError::CorruptLog { how, .. }) = refused else {
             panic!("{refused:?}");
         };
         assert!(how.contains("or an old one"), "{how}");
@@ -200,10 +199,10 @@ fn an_old_manifest_is_damage() {
     assert_eq!(with(&last).expect("whole"), 3);
 }
 
-/// A bug that was found: a log of which nothing was left, or not the mark behind what was lost,
-/// passed for one that was never written. Promise (VL6): what a first sync has made durable is
-/// missed, wherever the file was cut, and so is all but the last 8 MiB of what was synced later, of
-/// each life of the log; for one edit in 8 MiB.
+/// Regression: a log that had lost everything, or everything behind the last mark, passed for one
+/// that was never written. Promise: a loss of data from a generation's first sync is found,
+/// wherever the file is truncated. Of later data, all but the last 8 MiB is found missing, at a
+/// cost of one edit per 8 MiB.
 #[test]
 fn a_log_that_lost_its_end_is_damaged() {
     let cut = |storage: &CrashStorage, size_bytes: u64| {
@@ -218,9 +217,9 @@ fn a_log_that_lost_its_end_is_damaged() {
     assert_eq!(log.manifest.edit_count(), 0);
     put_synced(&log, b"first", 30);
     let said = log.log.synced_to();
-    // What a mark ends with is zeros, as a file has them that is cut there and is read as long.
+    // A mark ends with zeros, which are also what a read of a truncated and extended file returns.
     for size_bytes in 0..said.0 - 7 {
-        let Err(LsmError::DamagedLog { how, .. }) = cut(&storage, size_bytes).map(drop) else {
+        let Err(LsmError::CorruptLog { how, .. }) = cut(&storage, size_bytes).map(drop) else {
             panic!("{size_bytes} bytes are left");
         };
         let synced = format!("was on the device up to {said}");
@@ -235,11 +234,10 @@ fn a_log_that_lost_its_end_is_damaged() {
     for index in 0..30 {
         put_synced(&log, &[index], 1 << 20);
     }
-    // To reserve 16 segments, twice, when the last ones are begun; of the first sync; of others,
-    // whenever 8 MiB have come.
+    // Two edits reserve 16 segments each, one records the first sync, and others each 8 MiB.
     assert_eq!(log.manifest.edit_count(), 2 + 1 + 7);
     drop(log);
-    // What was read again is said then; of what comes next the first sync says it anew.
+    // Recovery recorded what it had read; the first sync records what comes next.
     let again = open(&shared(&storage)).expect("whole");
     let first = put_synced(&again, b"again", 30).number();
     let place = again.log.segments().place(first).expect("it is there");
@@ -250,7 +248,8 @@ fn a_log_that_lost_its_end_is_damaged() {
     }
 }
 
-/// Promise (VL6): of a log that is written on and on all is missed but the last 8 MiB.
+/// Promise: in a log that is written continuously, all losses but those in the last 8 MiB are
+/// found.
 #[test]
 fn the_manifest_follows_the_log() {
     let storage = CrashStorage::new(8);
@@ -269,13 +268,15 @@ fn the_manifest_follows_the_log() {
     }
 }
 
-/// Promise (VL6): when the manifest was asked to say how far the log is durable, all of that is
-/// missed; which costs an edit if there is anything to say, and says nothing of what is not synced.
+/// Promise: after `record_whole_durable_end`, any loss of durable data is found. It costs an edit
+/// if there is anything to record, and does not record data that is not synced.
 #[test]
 fn all_that_was_said_is_missed() {
     let storage = CrashStorage::new(12);
     let log = open(&shared(&storage)).expect("made");
-    log.log.say_all_synced().expect("nothing is to do");
+    log.log
+        .record_whole_durable_end()
+        .expect("nothing is to do");
     assert_eq!(log.manifest.edit_count(), 0);
     for index in 0..3 {
         put_synced(&log, &[index], 30);
@@ -283,7 +284,7 @@ fn all_that_was_said_is_missed() {
     let synced_to = log.log.synced_to();
     log.put(b"late", 30).expect("written");
     for _ in 0..2 {
-        log.log.say_all_synced().expect("said");
+        log.log.record_whole_durable_end().expect("said");
         assert_eq!(log.manifest.edit_count(), 3);
     }
     assert_eq!(log.manifest.with_state(|it| it.log_synced_to), synced_to);
@@ -294,20 +295,20 @@ fn all_that_was_said_is_missed() {
     assert!(is_damaged(&open(&shared(&copy))));
 }
 
-/// Promise (VL6, VL7): where there is no room in the manifest to say how far the log is durable,
-/// the write is not acknowledged, and is when there is.
+/// Promise: if the disk is too full for the manifest to record the durable end, the write is not
+/// acknowledged until there is space.
 #[test]
 fn what_is_not_said_is_not_acknowledged() {
     let storage = CrashStorage::new(7);
     let faulty = FaultyStorage::new(shared(&storage));
     let log = open(&(Arc::new(faulty.clone()) as Arc<dyn Storage>)).expect("made");
     let put = log.put(b"key", 30).expect("written");
-    // For the record and the mark behind it, and less than an edit.
+    // Enough for the record and the mark behind it, but not for an edit.
     faulty.set(Fault::Full {
         after_bytes: put.end.0 + 28 + 20,
     });
     let failed = log.log.sync_to(put.end).expect_err("there is no room");
-    assert!(failed.is_no_room(), "{failed}");
+    assert!(failed.is_out_of_space(), "{failed}");
     assert!(failed.to_string().contains("MANIFEST-1"), "{failed}");
     assert!(log.log.synced_to() < put.end);
     faulty.lift_all();
@@ -321,9 +322,8 @@ fn what_is_not_said_is_not_acknowledged() {
     assert!(is_damaged(&open(&shared(&left))));
 }
 
-/// Promise (VL6, VL7): where the edit that says how far the log is durable cannot be written or
-/// synced, but for want of room to write it, nothing is appended any more: nobody knows what the
-/// manifest says.
+/// Promise: if the edit that records the durable end cannot be written or synced, nothing more is
+/// appended: the manifest's state is unknown. A write that fails for lack of space is an exception.
 #[test]
 fn a_failed_edit_stops_the_log() {
     for operation in [&[Operation::Write], &[Operation::Sync]] {
@@ -345,7 +345,7 @@ fn a_failed_edit_stops_the_log() {
     }
 }
 
-/// Promise: without its file, or with a shorter one, a log is damaged, and not empty.
+/// Promise: a log with a missing or truncated file is corrupted, not empty.
 #[test]
 fn a_file_that_is_gone_is_damage() {
     let storage = CrashStorage::new(5);
@@ -359,7 +359,7 @@ fn a_file_that_is_gone_is_damage() {
     assert!(is_damaged(&open(&shared(&copy))));
     copy.remove(FILE).expect("removed");
     let opened = open(&shared(&copy));
-    assert!(matches!(opened, Err(LsmError::DamagedManifest { .. })));
+    assert!(matches!(opened, Err(LsmError::CorruptManifest { .. })));
     assert!(
         !copy.list().expect("listed").iter().any(|it| it == FILE),
         "nothing was changed"

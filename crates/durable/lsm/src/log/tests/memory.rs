@@ -1,4 +1,4 @@
-//! VL8: what of the log's end is read from memory.
+//! Reads of the log from memory.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::storage::{CrashStorage, Storage};
 use crate::tree::block_for_tests;
 use crate::written::WrittenSum;
 
-/// Promise (VL8): records of as many of the last segments as there is memory for are read without
-/// the device, wherever they begin and end; older ones, and those larger than a segment, from it;
-/// and all of them are right, while segments take each other's place.
+/// Promise: records of the last segments that fit into memory are read without the device, wherever
+/// they begin and end. Older records, and those larger than a segment, are read from it. All
+/// contents are right while segments replace each other.
 #[test]
 fn the_end_of_the_log_is_in_memory() {
     const SIZE_BYTES: usize = 100_000;
     let segment = SEGMENT_SIZE_BYTES as usize;
     let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(3));
-    // A segment and a half have room for one.
+    // A segment and a half have space for one.
     for (memory_size_bytes, kept) in [(0, 0), (segment * 3 / 2, 1), (3 * segment, 3)] {
         let memory = LogMemory {
             recent_size_bytes: memory_size_bytes,
@@ -40,7 +40,7 @@ fn the_end_of_the_log_is_in_memory() {
             for (position, key, size_bytes) in records.iter().rev().step_by(7).take(12) {
                 let before = device();
                 log.assert_reads(*position, key.as_bytes(), *size_bytes);
-                // Numbers of a large record's segments are not kept, so what is before it may be.
+                // Segments of a large record are not kept, so earlier ones may be.
                 let age = open.0 - position.number().0;
                 let is_large = *size_bytes > segment;
                 if age <= kept && !is_large {
@@ -53,9 +53,9 @@ fn the_end_of_the_log_is_in_memory() {
     }
 }
 
-/// Promise (FO11): of a segment that was filled so long ago that its end is not known any more, a
-/// follower is sent all of the device's bytes, and the checksum is of these, also where memory has
-/// the segment up to its end.
+/// Promise: if a segment was closed so long ago that its end is no longer known, a follower
+/// receives all of the device's bytes. The checksum covers them, even if memory has the segment up
+/// to its end.
 #[test]
 fn checksums_of_old_segments_are_of_what_is_sent() {
     const COUNT: u64 = 70;
@@ -67,7 +67,7 @@ fn checksums_of_old_segments_are_of_what_is_sent() {
     };
     let log = open_with(&storage, memory).expect("a new one").log;
     for index in 0..COUNT {
-        // One in each segment, and no room for another.
+        // One in each segment: there is no space for another.
         let value = vec![index as u8; segment / 2 + 1];
         let record = (RecordKind::Put, &b"key"[..], &value[..]);
         log.append(record, |_| ()).expect("there is room");
@@ -94,7 +94,7 @@ fn with_cache(shared: &Arc<dyn Storage>, cache: &Arc<BlockCache>) -> Opened {
     open_with(shared, memory).expect("it is whole")
 }
 
-/// Records of segments that are full.
+/// Appends records until this many segments are full, and returns them.
 fn filled(log: &Opened, count: usize, size_of: impl Fn(usize) -> usize) -> Vec<Filled> {
     let mut records = Vec::new();
     for index in 0..count {
@@ -109,9 +109,9 @@ fn filled(log: &Opened, count: usize, size_of: impl Fn(usize) -> usize) -> Vec<F
 
 type Filled = (LogPosition, String, usize);
 
-/// Promise (VL9): records that are asked for again and again are not read from the device any more,
-/// but for a few, if the cache has room, whether it, or what it begins with, goes on in the next
-/// block or not; a larger one is read there each time; and all of them are right.
+/// Promise: records that are read repeatedly are no longer read from the device, with few
+/// exceptions, if the cache has space. This holds for records and headers that continue in the next
+/// block. Larger records are read from the device each time. All contents are right.
 #[test]
 fn blocks_that_are_asked_for_again_stay() {
     let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(4));
@@ -119,7 +119,7 @@ fn blocks_that_are_asked_for_again_stay() {
     let sizes = [0, 90, 300, 440, 17_000, 5];
     let records = filled(&log, 20_000, |index| match sizes[index % sizes.len()] {
         17_000 => 17_000,
-        // So they begin anywhere in a block.
+        // So that records begin at any offset of a block.
         size_bytes => size_bytes + index / 6 % 37,
     });
     assert!(records.len() > 15_000);
@@ -141,12 +141,12 @@ fn blocks_that_are_asked_for_again_stay() {
         }
         read.push(small);
     }
-    // Of three blocks whose hashes begin alike one may be forgotten each time.
+    // Of three blocks with equal hash prefixes, one may be forgotten each time.
     assert!(read[3] * 20 < read[0], "{read:?}");
 }
 
-/// Promise (VL9): who passes over the log in its order drives nothing out of the cache. Neighbours
-/// in a block once counted as one that was asked for again, and nothing was left.
+/// Promise: reading the log in order evicts nothing from the cache. Neighbors in a block once
+/// counted as a second request, which evicted everything.
 #[test]
 fn a_pass_over_the_log_drives_nothing_out() {
     let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(4));

@@ -1,5 +1,5 @@
-//! What the tests of the log share: a log that is opened as an engine opens it, and records whose
-//! values follow from their keys.
+//! Helpers for the log's tests: a log opened as an engine opens it, and records whose values are
+//! derived from their keys.
 
 mod crashes;
 mod damage;
@@ -16,21 +16,21 @@ use crate::manifest::{Manifest, ManifestState};
 use crate::place::LogPosition;
 use crate::storage::Storage;
 
-/// A put or a delete: where it is, its key, whether it deletes, its size.
-pub(super) type Seen = (LogPosition, Vec<u8>, bool, u64);
+/// Put or delete: its position, its key, whether it is a delete, and its size in bytes.
+pub(super) type RecoveredRecord = (LogPosition, Vec<u8>, bool, u64);
 
-/// A log that is open, and what was read again for that.
+/// Open log, and the records that recovery returned.
 pub(super) struct Opened {
     pub(super) manifest: Arc<Manifest>,
     pub(super) log: ValueLog,
-    pub(super) replayed: Vec<Seen>,
+    pub(super) replayed: Vec<RecoveredRecord>,
 }
 
 pub(super) fn open(storage: &Arc<dyn Storage>) -> Result<Opened, LsmError> {
     open_with(storage, LogMemory::none())
 }
 
-/// So much of it is read from memory.
+/// Opens a log with these settings for memory.
 pub(super) fn open_with(storage: &Arc<dyn Storage>, memory: LogMemory) -> Result<Opened, LsmError> {
     let manifest = if Manifest::is_there(&**storage)? {
         Manifest::open(Arc::clone(storage))?.0
@@ -59,7 +59,7 @@ pub(super) fn value_of(key: &[u8], size_bytes: usize) -> Vec<u8> {
 }
 
 impl Opened {
-    /// Puts a value of this size that follows from the key.
+    /// Puts a value of this size that is derived from the key.
     pub(super) fn put(&self, key: &[u8], size_bytes: usize) -> Result<Appended, LsmError> {
         let value = value_of(key, size_bytes);
         let mut entered = None;
@@ -73,7 +73,7 @@ impl Opened {
         self.log.append((RecordKind::Delete, key, b""), |_| ())
     }
 
-    /// That the put of a key is at a place, with a value of this size.
+    /// Asserts that a position has the put of a key, with a value of this size.
     pub(super) fn assert_reads(&self, position: LogPosition, key: &[u8], size_bytes: usize) {
         let mut record = Record::default();
         let read = self.log.read(position, &mut record);
@@ -85,7 +85,12 @@ impl Opened {
     }
 }
 
-pub(super) fn seen(appended: Appended, key: &[u8], is_delete: bool, value_bytes: usize) -> Seen {
+pub(super) fn seen(
+    appended: Appended,
+    key: &[u8],
+    is_delete: bool,
+    value_bytes: usize,
+) -> RecoveredRecord {
     let size_bytes = (12 + key.len() + value_bytes) as u64;
     (appended.position, key.to_vec(), is_delete, size_bytes)
 }

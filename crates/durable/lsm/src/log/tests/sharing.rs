@@ -1,4 +1,4 @@
-//! Who waits for a sync shares it, and nobody writes after one that failed.
+//! Waiting threads share a sync, and nothing is written after a failed one.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,8 +17,7 @@ fn faulty(seed: u64) -> (CrashStorage, FaultyStorage, Arc<dyn Storage>) {
     (storage, faulty, shared)
 }
 
-/// Promise (VL5): whoever comes while a sync is going on waits for the next one, and all who do
-/// share it.
+/// Promise: threads that arrive during a sync wait for the next one, and all of them share it.
 #[test]
 fn one_sync_is_for_all_who_wait() {
     let (_, faulty, shared) = faulty(1);
@@ -45,7 +44,7 @@ fn one_sync_is_for_all_who_wait() {
             });
         }
     });
-    // One more if a thread is so late that it comes after the second sync began.
+    // One more, if a thread is so late that it arrives after the second sync began.
     let count = sync_count();
     assert!((2..=3).contains(&count), "{count} syncs for 7 writers");
     let end = log.log.synced_to();
@@ -53,9 +52,9 @@ fn one_sync_is_for_all_who_wait() {
     assert_eq!(sync_count(), count, "what is synced is not synced again");
 }
 
-/// Promise: what syncs have marked is nothing that is written, however many came one behind the
-/// other, also where a mark begins a segment: who makes durable what is written has nothing left to
-/// be synced, and a write is something again.
+/// Promise: marks of syncs do not count as written data, however many are adjacent, even if a mark
+/// begins a segment. After a sync of all written data, nothing is left to sync, and the next write
+/// counts again.
 #[test]
 fn marks_are_nothing_written() {
     let (_, faulty, shared) = faulty(3);
@@ -64,7 +63,7 @@ fn marks_are_nothing_written() {
     for round in 0..40_u8 {
         let appended = log.put(&[round], 150_000).expect("written");
         assert_eq!(log.log.written_end(), appended.end);
-        // At the most one more where a segment ended.
+        // At most one more where a segment ended.
         let mut synced_to = LogPosition(0);
         let mut tries = 0;
         while log.log.written_end() > synced_to {
@@ -82,8 +81,8 @@ fn marks_are_nothing_written() {
     assert!(faulty.counters().operation_count(Operation::Sync) > 0);
 }
 
-/// Promise: after a write or a sync that failed nothing is written, and whoever tries is told why;
-/// what was acknowledged is there, and can be read.
+/// Promise: after a failed write or sync nothing is written, and errors give the reason.
+/// Acknowledged data is present and can be read.
 #[test]
 fn a_failure_stops_the_log() {
     for operation in [&[Operation::Write], &[Operation::Sync]] {
@@ -121,8 +120,8 @@ fn a_failure_stops_the_log() {
     }
 }
 
-/// Promise: where there is no room for a segment, nothing is appended, and the log goes on when
-/// there is; what was appended before is there.
+/// Promise: if the disk is too full for a segment, nothing is appended, and the log continues when
+/// there is space. Data appended before is present.
 #[test]
 fn a_full_disk_is_waited_for() {
     let (storage, faulty, shared) = faulty(3);
@@ -142,7 +141,7 @@ fn a_full_disk_is_waited_for() {
         "{failed:?}"
     );
     let large = log.put(b"large", 1 << 23).map(|_| ());
-    assert!(large.is_err_and(|error| error.is_no_room()));
+    assert!(large.is_err_and(|error| error.is_out_of_space()));
     faulty.lift_all();
     let more = log.put(b"more", 1).expect("there is room");
     log.log.sync_to(more.end).expect("there is room");

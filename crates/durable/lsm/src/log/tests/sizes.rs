@@ -1,8 +1,8 @@
-//! Records of all sizes are where they were appended, and come again in their order.
+//! Records of all sizes stay at their positions, and are recovered in order.
 
 use std::sync::Arc;
 
-use super::{Opened, Seen, open, seen};
+use super::{Opened, RecoveredRecord, open, seen};
 use crate::log::record::{PAYLOAD_SIZE_BYTES, RecordKind};
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use crate::storage::{CrashStorage, PowerLoss, Storage};
@@ -12,8 +12,9 @@ fn opened(storage: &CrashStorage) -> Opened {
     open(&shared).expect("it is whole")
 }
 
-/// After a loss of power that leaves what was synced, all of this comes again, and nothing else.
-fn assert_comes_again(storage: &CrashStorage, expected: &[Seen], sizes: &[usize]) {
+/// Asserts that exactly these records are recovered after a power failure that leaves synced data
+/// only.
+fn assert_comes_again(storage: &CrashStorage, expected: &[RecoveredRecord], sizes: &[usize]) {
     let again = opened(&storage.lose_power(PowerLoss::Nothing));
     assert_eq!(again.replayed, expected);
     for ((position, key, is_delete, _), size_bytes) in expected.iter().zip(sizes) {
@@ -23,8 +24,8 @@ fn assert_comes_again(storage: &CrashStorage, expected: &[Seen], sizes: &[usize]
     }
 }
 
-/// Promise (VL3): records are read back at their places at once, while they are in memory and when
-/// they are not, and after the log was read again; those larger than a segment, too.
+/// Promise: records read back at their positions, from memory, from the device, and after recovery,
+/// also if they are larger than a segment.
 #[test]
 fn records_are_read_back() {
     let storage = CrashStorage::new(1);
@@ -65,8 +66,8 @@ fn records_are_read_back() {
     assert_comes_again(&storage, &expected, &sizes);
 }
 
-/// Promise (VL3): whatever room is left at a segment's end, what follows is read back; the end is
-/// marked if there is room for that.
+/// Promise: whatever space is left at a segment's end, the next record reads back. An *end* record
+/// marks the end if it fits.
 #[test]
 fn any_remainder_is_ended() {
     let storage = CrashStorage::new(2);
@@ -74,7 +75,7 @@ fn any_remainder_is_ended() {
     let remainders = [0, 1, 2, 11, 12, 13, 14, 27, 28, 29, 30, 39, 40, 41];
     let (mut expected, mut sizes) = (Vec::new(), Vec::new());
     for (index, left) in remainders.into_iter().enumerate() {
-        // Both of more than half a segment, so that both begin one.
+        // Both have more than half a segment, so both begin one.
         for (key, size_bytes) in [
             (b"fills", PAYLOAD_SIZE_BYTES - 12 - 5 - left),
             (b"after", SEGMENT_SIZE_BYTES as usize / 2 + index),
@@ -96,8 +97,8 @@ fn any_remainder_is_ended() {
     assert_comes_again(&storage, &expected, &sizes);
 }
 
-/// Promise (VL5, LC5): marks, moved records and what was not synced are not handed out; deletes
-/// are; and only from where the manifest says.
+/// Promise: recovery returns puts and deletes, from the manifest's position on. It returns no
+/// marks, no moved records, and no data that was lost unsynced.
 #[test]
 fn puts_and_deletes_come_again() {
     let storage = CrashStorage::new(3);
@@ -121,8 +122,8 @@ fn puts_and_deletes_come_again() {
     assert_eq!((record.key(), record.value()), (&b"m"[..], &b"moved"[..]));
 }
 
-/// Promise (VL3): the place between records is the end of the last one, or where the next segment
-/// begins, though no segment may have that number yet.
+/// Promise: the position between records is the end of the last one, or the start of the next
+/// segment. That segment may not exist yet.
 #[test]
 fn between_records_is_before_the_next() {
     let log = opened(&CrashStorage::new(4));

@@ -1,5 +1,5 @@
-//! Flipped bits are found, and nothing else is taken for one. `segments`: single segments, and
-//! records that are larger.
+//! Scrubbing finds flipped bits and nothing else. Module `segments` tests single segments, and
+//! larger records.
 
 mod segments;
 
@@ -11,7 +11,7 @@ use std::thread;
 
 use super::Scrub;
 use crate::engine::tests::tiny;
-use crate::engine::{Direction, Worked};
+use crate::engine::{Direction, WorkDone};
 use crate::log::record::{RecordHeader, RecordKind};
 use crate::place::{BLOCK_SIZE_BYTES, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId};
 use crate::storage::{CrashStorage, Fault, FaultyStorage, PowerLoss, Storage};
@@ -20,7 +20,7 @@ use crate::{Durability, Engine, EngineOptions, LsmError};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a round finds.
+/// Returns the findings of a round.
 fn round(engine: &Engine) -> Vec<LsmError> {
     let (mut scrub, mut found) = (Scrub::new(), Vec::new());
     loop {
@@ -46,7 +46,7 @@ fn key_of(number: u64) -> Vec<u8> {
     }
 }
 
-/// One of many things that an engine does.
+/// Does one of many operations of an engine.
 fn step(engine: &Engine, model: &mut Model, number: u64) {
     let key = key_of(number >> 40);
     match number % 16 {
@@ -77,7 +77,7 @@ fn step(engine: &Engine, model: &mut Model, number: u64) {
     }
 }
 
-/// That whatever is read is right, or an error; true: nothing was an error.
+/// Asserts that every read is right or an error; returns true if none was an error.
 fn reads_are_right(engine: &Engine, model: &Model, context: &str) -> bool {
     let mut is_whole = true;
     for number in 0..120 {
@@ -85,7 +85,7 @@ fn reads_are_right(engine: &Engine, model: &Model, context: &str) -> bool {
         match engine.get(&key) {
             Ok(value) => assert_eq!(value.as_ref(), model.get(&key), "{context}: {number}"),
             Err(error) => {
-                assert!(error.is_damage(), "{context}: {error}");
+                assert!(error.is_corruption(), "{context}: {error}");
                 is_whole = false;
             }
         }
@@ -97,14 +97,15 @@ fn reads_are_right(engine: &Engine, model: &Model, context: &str) -> bool {
     match scan {
         Ok(found) => assert!(found == *model, "{context}: a scan"),
         Err(error) => {
-            assert!(error.is_damage(), "{context}: {error}");
+            assert!(error.is_corruption(), "{context}: {error}");
             is_whole = false;
         }
     }
     is_whole
 }
 
-/// Where records end in a segment that begins so; `None`: it goes on in others.
+/// Returns the end of the records in a segment with these bytes; `None` if the last record
+/// continues in others.
 fn end_of_records(bytes: &[u8]) -> Option<usize> {
     let mut at = 32;
     while at + 12 <= bytes.len() {
@@ -117,9 +118,13 @@ fn end_of_records(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// Whether a byte of the log's file is in a segment that trees lead into, in front of the end of
-/// its records; `None`: that is not known so.
-fn is_led_to(engine: &Engine, file: &dyn crate::storage::StorageFile, offset: u64) -> Option<bool> {
+/// Returns true if a byte of the log file is in a segment to which trees refer, before the end of
+/// its records; `None` if that is not known.
+fn is_referenced(
+    engine: &Engine,
+    file: &dyn crate::storage::StorageFile,
+    offset: u64,
+) -> Option<bool> {
     let segment = SegmentId((offset / SEGMENT_SIZE_BYTES) as u32);
     let segments = engine.log().segments();
     let trees = engine.live_trees();
@@ -145,9 +150,9 @@ fn is_of_a_tree(engine: &Engine, offset: u64) -> bool {
     })
 }
 
-/// Promise (SC2, SC3): of bits that flip anywhere in the files, a round finds each that a read can
-/// meet, and each in blocks of trees and in records of segments that trees lead into; and finds
-/// none of those behind them. A get or a scan that meets one is an error, and never a wrong value.
+/// Promise: for bits flipped anywhere in the files, a round finds each one that a read can hit. It
+/// finds all in blocks of trees and in records of segments to which trees refer, and none behind
+/// them. A get or a scan that hits one returns an error, and never a wrong value.
 #[test]
 fn every_flip_that_a_read_meets_is_found() {
     let (mut found_counts, mut met_count, mut passed_count) = ([0, 0], 0, 0);
@@ -173,12 +178,12 @@ fn every_flip_that_a_read_meets_is_found() {
                 let number = numbers.next().expect("endless");
                 let mut offset = number % size_bytes;
                 if flip % 3 > 0 {
-                    // Segments of small trees, and the one being filled, are mostly empty.
+                    // Segments of small trees, and the open one, are mostly empty.
                     offset = offset / SEGMENT_SIZE_BYTES * SEGMENT_SIZE_BYTES + number % 9_000;
                 }
                 let offset = offset.min(size_bytes - 1);
                 let must = match which {
-                    0 => is_led_to(&engine, &*file, offset),
+                    0 => is_referenced(&engine, &*file, offset),
                     _ => Some(is_of_a_tree(&engine, offset)),
                 };
                 let fault = storage.set(Fault::FlipBit {
@@ -192,7 +197,7 @@ fn every_flip_that_a_read_meets_is_found() {
                 let is_met = !reads_are_right(&engine, &model, &context);
                 storage.lift(fault);
                 assert!(
-                    found.iter().all(LsmError::is_damage),
+                    found.iter().all(LsmError::is_corruption),
                     "{context}: {found:?}"
                 );
                 assert!(!found.is_empty() || !is_met, "{context}: it was met");
@@ -216,9 +221,8 @@ fn every_flip_that_a_read_meets_is_found() {
     );
 }
 
-/// Promise (SC4, SC5): on devices that have what was written there, nothing is found, whatever is
-/// flushed, merged, moved, freed, kept by snapshots and opened again between the steps; and what a
-/// loss of power has torn is none.
+/// Promise: on intact devices nothing is found, whatever is flushed, merged, moved, freed, kept by
+/// snapshots, or reopened between the steps. Data torn by a power failure is not reported.
 #[test]
 fn nothing_is_found_where_nothing_is_damaged() {
     let (mut round_count, mut freed_count) = (0, 0);
@@ -245,7 +249,7 @@ fn nothing_is_found_where_nothing_is_damaged() {
                 }
                 let before = engine.counts().log_segment_count;
                 if (number >> 58).is_multiple_of(8) {
-                    while engine.maintain().expect("no fault is set") != Worked::Nothing {}
+                    while engine.maintain().expect("no fault is set") != WorkDone::Nothing {}
                 }
                 freed_count += u32::from(engine.counts().log_segment_count < before);
                 if number >> 48 & 1 == 0 {
@@ -269,7 +273,7 @@ fn nothing_is_found_where_nothing_is_damaged() {
     );
 }
 
-/// Promise (SC4): the same while other threads write and work.
+/// Promise: the same holds while other threads write and work.
 #[test]
 fn nothing_is_found_while_others_work() {
     let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(1));

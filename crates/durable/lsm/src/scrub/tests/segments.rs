@@ -1,19 +1,19 @@
-//! Single segments, and records that are larger than one.
+//! Single segments, and records larger than one.
 
 use std::sync::Arc;
 
 use super::{end_of_records, round};
-use crate::engine::Worked;
+use crate::engine::WorkDone;
 use crate::engine::tests::tiny;
 use crate::follow::{Edit, Follow};
 use crate::log::record::{EngineId, encode_segment_header};
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 use crate::scrub::Scrub;
-use crate::scrub::segment::{Part, check_segment};
+use crate::scrub::segment::{SegmentCheck, check_segment};
 use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, Storage};
 use crate::{Durability, Engine, LsmError};
 
-/// Promise (SC2): each bit of a segment's header and records is looked at, and none behind them.
+/// Promise: each bit of a segment's header and records is verified, and none behind them.
 #[test]
 fn each_bit_of_a_segment_counts() {
     let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(1));
@@ -22,7 +22,7 @@ fn each_bit_of_a_segment_counts() {
         engine.put(key, value, Durability::Memory).expect("put");
     }
     engine.delete(b"a", Durability::Sync).expect("deleted");
-    // A large one ends the segment.
+    // A large record ends the segment.
     engine
         .put(b"c", &vec![1; 3 << 20], Durability::Sync)
         .expect("put");
@@ -32,10 +32,10 @@ fn each_bit_of_a_segment_counts() {
     file.read_at(&mut bytes, place.offset()).expect("read");
     let end = end_of_records(&bytes).expect("it is whole");
     let check = |bytes: &[u8]| check_segment(bytes, EngineId(77), (LogNumber(0), place));
-    assert!(matches!(check(&bytes), Ok(Part::Whole { .. })) && end < 300);
+    assert!(matches!(check(&bytes), Ok(SegmentCheck::Whole { .. })) && end < 300);
     for bit in 0..(end + 50) * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let is_whole = matches!(check(&bytes), Ok(Part::Whole { .. }));
+        let is_whole = matches!(check(&bytes), Ok(SegmentCheck::Whole { .. }));
         assert_eq!(is_whole, bit / 8 >= end, "bit {bit}");
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
@@ -48,7 +48,7 @@ fn each_bit_of_a_segment_counts() {
     }
 }
 
-/// Needs the log from a segment on.
+/// Follower that needs the log from a segment on.
 #[derive(Debug)]
 struct Needs(LogNumber);
 
@@ -68,8 +68,8 @@ impl Follow for Needs {
     fn edited(&self, _edit: Edit) {}
 }
 
-/// Promise (SC1): what nothing leads to is not looked at: of a large record that is dead, the first
-/// segments may be free already, and the others begin with no record.
+/// Promise: unreferenced data is not scrubbed. The first segments of a dead large record may be
+/// free already, and no record begins in the others.
 #[test]
 fn the_rest_of_a_dead_record_is_none() {
     let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(1));
@@ -79,7 +79,7 @@ fn the_rest_of_a_dead_record_is_none() {
         .put(b"a", &vec![1; 7 << 20], Durability::Memory)
         .expect("put");
     engine.freeze();
-    while engine.maintain().expect("no fault is set") != Worked::Nothing {}
+    while engine.maintain().expect("no fault is set") != WorkDone::Nothing {}
     engine.put(b"a", b"small", Durability::Sync).expect("put");
     engine.merge_all().expect("no fault is set");
     let places = [1, 2, 3].map(|number| engine.log().segments().place(LogNumber(number)).is_ok());
@@ -88,8 +88,8 @@ fn the_rest_of_a_dead_record_is_none() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// Promise (SC6): damage in any segment of a large record, or a failure to read it, is one error,
-/// wherever in it, and the next steps go on behind the record.
+/// Promise: corruption or a read failure in any segment of a large record is one error, and the
+/// next steps continue behind the record.
 #[test]
 fn a_large_record_is_told_once() {
     let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));
@@ -132,8 +132,8 @@ fn a_large_record_is_told_once() {
     assert!(round(&engine).is_empty());
 }
 
-/// Promise: what cannot be read is told, counted, and passed; an engine that has stopped is not
-/// looked at.
+/// Promise: unreadable data is reported, counted, and passed. An engine that has stopped is not
+/// scrubbed.
 #[test]
 fn what_cannot_be_read_is_told() {
     let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));

@@ -1,43 +1,46 @@
-//! A file's content: what is durable, and each sector's versions since.
+//! Contents of a file: durable data, and each sector's versions since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::random::Random;
+use super::{in_eighths, one_of};
+use farleaf_base::random::Random;
 
-/// What a disk writes whole or not at all.
+/// Size in bytes of the unit that a disk writes atomically.
 pub(super) const SECTOR_SIZE_BYTES: u64 = 512;
 
-/// Versions of one sector that are remembered; of more, some in between are forgotten, which
-/// leaves fewer outcomes of a loss and no wrong one.
+/// Maximum number of remembered versions per sector. If there are more, some in between are
+/// forgotten. That reduces the possible outcomes of a power failure, but adds no wrong ones.
 const VERSION_COUNT_MAX: usize = 64;
 
-/// A sector's bytes. Shared, since a loss of power copies files of which most stays as it is.
+/// Contents of a sector. Shared, since simulating a power failure copies files that mostly stay
+/// equal.
 type Sector = Arc<[u8; SECTOR_SIZE_BYTES as usize]>;
 
 #[derive(Clone, Copy, Debug)]
 struct SizeChange {
     from_bytes: u64,
     to_bytes: u64,
-    /// A write made it, which a file system does page by page: sizes in between are possible.
+    /// Whether a write made the change. A file system does that page by page, so sizes in between
+    /// are possible.
     is_in_steps: bool,
 }
 
-/// A file without its name. Behind its size, all bytes are zeros.
+/// File without its name. All bytes behind its size are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
-    /// Sectors that are durable; those that are missing are zeros.
-    settled: BTreeMap<u64, Sector>,
-    settled_size_bytes: u64,
-    /// Versions written since, oldest first and at least one each; `None` is zeros.
+    /// Durable sectors; missing ones are zeros.
+    durable: BTreeMap<u64, Sector>,
+    durable_size_bytes: u64,
+    /// Versions of sectors written since, oldest first, at least one each; `None` stands for zeros.
     since: BTreeMap<u64, Vec<Option<Sector>>>,
-    /// Sizes since, oldest first.
+    /// Changes of the size since, oldest first.
     sizes: Vec<SizeChange>,
 }
 
-/// Where a range touches one sector.
+/// Part of a range in one sector.
 struct Piece {
     sector: u64,
     within_sector: Range<usize>,
@@ -50,7 +53,7 @@ impl Piece {
     }
 }
 
-/// Takes a range apart at the ends of sectors.
+/// Splits a range at sector boundaries.
 fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
     let mut start = range.start;
     std::iter::from_fn(move || {
@@ -70,7 +73,7 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Where so many bytes at an offset lie, if an operating system can count so far.
+/// Returns the range of this many bytes at an offset, if an operating system supports such offsets.
 fn range_of(offset: u64, size_bytes: usize) -> io::Result<Range<u64>> {
     let end = offset.checked_add(size_bytes as u64);
     match end.filter(|end| i64::try_from(*end).is_ok()) {
@@ -83,7 +86,7 @@ impl Inode {
     pub(super) fn size_bytes(&self) -> u64 {
         self.sizes
             .last()
-            .map_or(self.settled_size_bytes, |change| change.to_bytes)
+            .map_or(self.durable_size_bytes, |change| change.to_bytes)
     }
 
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
@@ -101,7 +104,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes all sectors, or, if it is torn, any of them.
+    /// Writes all sectors of a range; if `is_torn`, a random subset.
     pub(super) fn write(
         &mut self,
         bytes: &[u8],
@@ -112,7 +115,7 @@ impl Inode {
         let range = range_of(offset, bytes.len())?;
         let mut end = 0;
         for piece in pieces(range) {
-            if is_torn && random.in_eighths(4) {
+            if is_torn && in_eighths(random, 4) {
                 continue;
             }
             end = offset + piece.within_range.end as u64;
@@ -147,7 +150,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Zeros the sectors of a range or leaves them, each as it comes: nobody may rely on either.
+    /// Zeros or leaves each sector of a range at random: callers may rely on neither.
     pub(super) fn discard(&mut self, offset: u64, size_bytes: u64, random: &mut Random) {
         let end = offset.saturating_add(size_bytes).min(self.size_bytes());
         if offset < end {
@@ -155,90 +158,92 @@ impl Inode {
         }
     }
 
-    /// Makes all of it durable.
-    pub(super) fn settle(&mut self) {
-        self.settled_size_bytes = self.size_bytes();
+    /// Makes everything durable.
+    pub(super) fn make_durable(&mut self) {
+        self.durable_size_bytes = self.size_bytes();
         self.sizes.clear();
         for (sector, mut versions) in std::mem::take(&mut self.since) {
             match versions.pop().flatten() {
-                Some(newest) => self.settled.insert(sector, newest),
-                None => self.settled.remove(&sector),
+                Some(newest) => self.durable.insert(sector, newest),
+                None => self.durable.remove(&sector),
             };
         }
     }
 
-    /// What a loss of power leaves, of which each change survives so many times of 8.
+    /// Returns a possible state after a power failure; each change survives with this probability,
+    /// in eighths.
     pub(super) fn after_loss(&self, eighths: u64, random: &mut Random) -> Self {
         let mut left = Self {
-            settled: self.settled.clone(),
-            settled_size_bytes: self.settled_size_bytes,
+            durable: self.durable.clone(),
+            durable_size_bytes: self.durable_size_bytes,
             ..Self::default()
         };
         for (sector, versions) in &self.since {
             let survivor = if eighths == 8 {
                 versions.last().cloned()
-            } else if random.in_eighths(eighths) {
-                random.one_of(versions).cloned()
+            } else if in_eighths(random, eighths) {
+                one_of(random, versions).cloned()
             } else {
                 self.not_written(*sector, eighths, random).map(Some)
             };
             match survivor {
-                Some(Some(bytes)) => left.settled.insert(*sector, bytes),
-                Some(None) => left.settled.remove(sector),
+                Some(Some(bytes)) => left.durable.insert(*sector, bytes),
+                Some(None) => left.durable.remove(sector),
                 None => None,
             };
         }
-        left.settled_size_bytes = self.size_after_loss(eighths, random);
+        left.durable_size_bytes = self.size_after_loss(eighths, random);
         left.clear_behind_end();
         left
     }
 
-    /// What a sector is that was written, but not to the disk. `None`: as it was.
+    /// Returns the contents of a sector whose write did not survive; `None` if they are the old
+    /// ones.
     fn not_written(&self, sector: u64, eighths: u64, random: &mut Random) -> Option<Sector> {
-        let was_there = sector * SECTOR_SIZE_BYTES < self.settled_size_bytes;
-        if was_there || eighths == 0 || random.in_eighths(4) {
+        let was_there = sector * SECTOR_SIZE_BYTES < self.durable_size_bytes;
+        if was_there || eighths == 0 || in_eighths(random, 4) {
             return None;
         }
-        // Room that a file was given and that was not written yet has what somebody left in it.
-        Some(Arc::new(std::array::from_fn(|_| random.next() as u8)))
+        // Space that was allocated but not written has arbitrary old contents.
+        Some(Arc::new(std::array::from_fn(|_| random.bits() as u8)))
     }
 
     fn size_after_loss(&self, eighths: u64, random: &mut Random) -> u64 {
         if eighths == 8 {
             return self.size_bytes();
         }
-        if !random.in_eighths(eighths) {
-            return self.settled_size_bytes;
+        if !in_eighths(random, eighths) {
+            return self.durable_size_bytes;
         }
-        let Some(change) = random.one_of(&self.sizes) else {
-            return self.settled_size_bytes;
+        let Some(change) = one_of(random, &self.sizes) else {
+            return self.durable_size_bytes;
         };
-        // Ends of sectors that are in between.
+        // Sector boundaries in between.
         let first = change.from_bytes / SECTOR_SIZE_BYTES + 1;
         let end = change.to_bytes.div_ceil(SECTOR_SIZE_BYTES);
-        if change.is_in_steps && first < end && random.in_eighths(2) {
+        if change.is_in_steps && first < end && in_eighths(random, 2) {
             return (first + random.below(end - first)) * SECTOR_SIZE_BYTES;
         }
         change.to_bytes
     }
 
-    /// Keeps the promise that bytes behind the size are zeros.
+    /// Zeros the bytes behind the size.
     fn clear_behind_end(&mut self) {
-        let size_bytes = self.settled_size_bytes;
-        let mut behind = self.settled.split_off(&(size_bytes / SECTOR_SIZE_BYTES));
+        let size_bytes = self.durable_size_bytes;
+        let mut behind = self.durable.split_off(&(size_bytes / SECTOR_SIZE_BYTES));
         let kept_size_bytes = (size_bytes % SECTOR_SIZE_BYTES) as usize;
         if kept_size_bytes > 0
             && let Some(mut last) = behind.remove(&(size_bytes / SECTOR_SIZE_BYTES))
         {
             Arc::make_mut(&mut last)[kept_size_bytes..].fill(0);
-            self.settled.insert(size_bytes / SECTOR_SIZE_BYTES, last);
+            self.durable.insert(size_bytes / SECTOR_SIZE_BYTES, last);
         }
     }
 
     fn newest(&self, sector: u64) -> Option<&Sector> {
         match self.since.get(&sector) {
             Some(versions) => versions.last().and_then(Option::as_ref),
-            None => self.settled.get(&sector),
+            None => self.durable.get(&sector),
         }
     }
 
@@ -250,21 +255,22 @@ impl Inode {
         versions.push(version);
     }
 
-    /// Writes zeros over what a range has, each sector so many times of 8.
+    /// Overwrites the existing contents of a range with zeros; each sector with this probability,
+    /// in eighths.
     fn zero(&mut self, range: Range<u64>, eighths: u64, random: &mut Random) {
-        // Only sectors that have something: a file can be long and empty.
+        // Only sectors with contents: a file can be long and empty.
         let sectors = range.start / SECTOR_SIZE_BYTES..range.end.div_ceil(SECTOR_SIZE_BYTES);
-        let settled = self
-            .settled
+        let durable = self
+            .durable
             .range(sectors.clone())
             .map(|(sector, _)| sector);
         let since = self.since.range(sectors).map(|(sector, _)| sector);
-        let present: BTreeSet<u64> = settled.chain(since).copied().collect();
+        let present: BTreeSet<u64> = durable.chain(since).copied().collect();
         for sector in present {
             let start = (sector * SECTOR_SIZE_BYTES).max(range.start);
             let end = ((sector + 1) * SECTOR_SIZE_BYTES).min(range.end);
             for piece in pieces(start..end) {
-                if !random.in_eighths(eighths) {
+                if !in_eighths(random, eighths) {
                     continue;
                 }
                 let version = match self.newest(sector) {

@@ -1,4 +1,4 @@
-//! The computer whose power can be lost: all files, all names, and the switch.
+//! Simulated computer: all files, all names, and its power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::PowerLoss;
 use super::inode::Inode;
 use super::names::{InodeId, Names};
-use super::random::Random;
+use farleaf_base::random::Random;
 
 #[derive(Debug, Default)]
 struct OpenInode {
@@ -14,15 +14,15 @@ struct OpenInode {
     handle_count: usize,
 }
 
-/// What all clones of a storage and its handles share.
+/// State shared by all clones of a storage and its handles.
 #[derive(Debug)]
 pub(super) struct Machine {
     random: Random,
     is_on: bool,
     operation_count: u64,
-    /// The operation at which the power goes.
-    cut_at: Option<u64>,
-    /// Of each directory.
+    /// Index of the operation at which the power fails.
+    fails_at: Option<u64>,
+    /// Names by directory.
     directories: BTreeMap<u32, Names>,
     inodes: BTreeMap<InodeId, OpenInode>,
     inode_next: u64,
@@ -39,7 +39,7 @@ impl Machine {
             random: Random::new(seed),
             is_on: true,
             operation_count: 0,
-            cut_at: None,
+            fails_at: None,
             directories: BTreeMap::new(),
             inodes: BTreeMap::new(),
             inode_next: 0,
@@ -52,32 +52,33 @@ impl Machine {
     }
 
     pub(super) const fn cut_power_at(&mut self, operation_index: u64) {
-        self.cut_at = Some(operation_index);
+        self.fails_at = Some(operation_index);
     }
 
-    /// Who changes nothing, and so is not counted, asks this first.
+    /// Returns an error if the power is off. For operations that change nothing and so are not
+    /// counted.
     pub(super) fn check_power(&self) -> io::Result<()> {
         if self.is_on { Ok(()) } else { Err(power_off()) }
     }
 
-    /// Does what can matter to a loss of power, and counts it. It is told whether the power goes
-    /// while it is done: then it fails, whatever was done of it.
+    /// Runs and counts an operation that can matter after a power failure. `act` receives whether
+    /// the power fails during it; then the operation fails, however much of it was done.
     pub(super) fn operate<T>(
         &mut self,
         act: impl FnOnce(&mut Self, bool) -> io::Result<T>,
     ) -> io::Result<T> {
         self.check_power()?;
         self.operation_count += 1;
-        let is_cut = self.cut_at.is_some_and(|at| self.operation_count >= at);
+        let is_cut = self.fails_at.is_some_and(|at| self.operation_count >= at);
         self.is_on = !is_cut;
         let result = act(self, is_cut);
         if is_cut { Err(power_off()) } else { result }
     }
 
-    /// Turns the power off, and gives one of the states that can be found when it is back.
+    /// Turns the power off, and returns one of the possible states after it returns.
     pub(super) fn lose_power(&mut self, loss: PowerLoss) -> Self {
         self.is_on = false;
-        let mut left = Self::new(self.random.next());
+        let mut left = Self::new(self.random.bits());
         left.inode_next = self.inode_next;
         for (directory, names) in &self.directories {
             let eighths = loss.eighths(&mut self.random);
@@ -85,7 +86,7 @@ impl Machine {
             left.directories.insert(*directory, names);
         }
         for (_, id) in left.directories.values().flat_map(Names::all) {
-            // Once for each file, of which several names can be left.
+            // Once for each file, several names of which can be left.
             left.inodes.entry(id).or_insert_with(|| OpenInode {
                 inode: self.inodes.get(&id).map_or_else(Inode::default, |open| {
                     let eighths = loss.eighths(&mut self.random);
@@ -97,7 +98,7 @@ impl Machine {
         left
     }
 
-    /// The file of a handle, and the random numbers for what is done with it.
+    /// Returns the file of a handle, and the random numbers for operations on it.
     pub(super) fn inode(&mut self, id: InodeId) -> (&mut Inode, &mut Random) {
         (
             &mut self.inodes.entry(id).or_default().inode,
@@ -119,7 +120,7 @@ impl Machine {
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Makes an empty file, or one that is there empty.
+    /// Creates an empty file, or truncates an existing one.
     pub(super) fn create(&mut self, (directory, name): (u32, &str)) -> io::Result<InodeId> {
         if let Ok(id) = self.find((directory, name)) {
             let (inode, random) = self.inode(id);
@@ -133,7 +134,7 @@ impl Machine {
         Ok(id)
     }
 
-    /// Gives a file a name in another directory, too.
+    /// Links a file into another directory.
     pub(super) fn link(&mut self, from: (u32, &str), (to, name): (u32, &str)) -> io::Result<()> {
         let id = self.find(from)?;
         if self.find((to, name)).is_ok() {
@@ -166,14 +167,14 @@ impl Machine {
     }
 
     pub(super) fn sync_names(&mut self, directory: u32) {
-        self.names(directory).settle();
+        self.names(directory).make_durable();
         let directories = &self.directories;
         let can_reach = |id| directories.values().any(|names| names.can_reach(id));
         self.inodes
             .retain(|id, open| open.handle_count > 0 || can_reach(*id));
     }
 
-    /// A torn write leaves nothing, all, or any sectors.
+    /// Writes to a file. A torn write leaves nothing, everything, or any sectors.
     pub(super) fn write(
         &mut self,
         id: InodeId,
@@ -189,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// False: somebody has it.
+    /// Locks a file; returns false if it is locked.
     pub(super) fn lock(&mut self, id: InodeId) -> bool {
         self.locked.insert(id)
     }
@@ -198,7 +199,7 @@ impl Machine {
         self.locked.remove(&id);
     }
 
-    /// Counts a handle, which keeps a file that has no name.
+    /// Counts a handle, which keeps a file without a name.
     pub(super) fn add_handle(&mut self, id: InodeId) {
         self.inodes.entry(id).or_default().handle_count += 1;
     }

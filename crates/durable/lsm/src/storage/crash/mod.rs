@@ -1,18 +1,16 @@
-//! A directory in memory, with a power switch.
+//! A directory in memory that simulates power failures.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `machine` | all files and names, the switch, the count of operations |
-//! | `inode` | a file's durable content, and each sector's versions since |
-//! | `names` | durable names, current ones, and the changes between |
-//! | `random` | seeded numbers, which say what survives |
+//! | `machine` | all files and names, the power, the count of operations |
+//! | `inode` | a file's durable contents, and each sector's versions since |
+//! | `names` | durable names, current ones, and the changes between them |
 
 mod inode;
 mod machine;
 #[cfg(test)]
 mod models;
 mod names;
-mod random;
 #[cfg(test)]
 mod tests;
 
@@ -22,34 +20,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::machine::Machine;
 use self::names::InodeId;
-use self::random::Random;
 use super::directory::check_name;
 use super::{Origin, OriginKind, Storage, StorageFile, StorageLock};
 use crate::place::BLOCK_SIZE_BYTES;
+use farleaf_base::random::Random;
 
-/// What of the things that were not synced is there after a loss of power. What was synced always
-/// is.
+/// Changes that survive a power failure although they were not synced. Synced changes always
+/// survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerLoss {
-    /// Nothing.
+    /// No unsynced change survives.
     Nothing,
-    /// Everything, the newest of each.
+    /// All unsynced changes survive, with the newest version of each.
     Everything,
-    /// Any of it. For each file, and for the names, some losses leave all and some nothing, most
-    /// choose for each change by itself:
+    /// Any unsynced changes survive. For each file, and for the names, some failures keep all
+    /// changes and some none. Most choose for each change:
     ///
-    /// - A sector of 512 bytes is as it was synced, the newest, or any one of the versions between.
-    ///   One that lies behind the size that was synced is zeros or garbage if it was written and
-    ///   that did not survive.
-    /// - The size is the one that was synced or any later one; growing by a write also stops at the
-    ///   ends of sectors.
-    /// - A name that was made or removed is there or not. The target of a rename is the old or the
-    ///   new file; if it is the new one, the source's name is gone or not.
+    /// - A 512-byte sector has the synced version, the newest one, or any version in between. If it
+    ///   is behind the synced size and was written but did not survive, it has zeros or garbage.
+    /// - The size is the synced one or any later one; growth by a write may also stop at the end of
+    ///   a sector.
+    /// - A name that was created or removed exists or not. The target of a rename is the old or the
+    ///   new file; if it is the new one, the source's name may still exist.
     Any,
 }
 
 impl PowerLoss {
-    /// How many changes of 8 survive: another number for each file and each loss.
+    /// Returns how many eighths of the changes survive, drawn for each file and each failure.
     fn eighths(self, random: &mut Random) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -59,16 +56,16 @@ impl PowerLoss {
     }
 }
 
-/// A directory in memory, with a power switch. Clones are the same directory;
-/// [`beside`](Self::beside) it there are others, of the same computer.
+/// Directory in memory that simulates power failures. Clones are the same directory;
+/// [`beside`](Self::beside) returns other directories of the same simulated computer.
 ///
-/// It keeps the promises of [`Storage`](super) and, when power is lost, not more than these. All of
-/// it follows from the seed and the order of operations, also what [`discard`] does: it zeros any
-/// of the sectors.
+/// The storage keeps the guarantees of [`Storage`](super), and no others after a power failure. The
+/// seed and the order of operations determine everything, including which sectors [`discard`]
+/// zeros.
 ///
-/// After a loss of power, whatever is done with this storage, its handles and its locks fails with
-/// [`io::ErrorKind::BrokenPipe`], "the power is off"; files, names and locks of the storage that
-/// [`lose_power`](Self::lose_power) returned are others.
+/// After a power failure, all operations of this storage, its handles and its locks fail with
+/// [`io::ErrorKind::BrokenPipe`], "the power is off". The storage that
+/// [`lose_power`](Self::lose_power) returned has its own files, names and locks.
 ///
 /// [`discard`]: StorageFile::discard
 #[derive(Clone)]
@@ -78,42 +75,42 @@ pub struct CrashStorage {
 }
 
 impl CrashStorage {
-    /// An empty directory.
+    /// Creates an empty directory.
     pub fn new(seed: u64) -> Self {
         Self::from_machine(Machine::new(seed), 0)
     }
 
-    /// Another directory of the same computer, which is there, empty at first: they lose their
-    /// power together, and files can have names in both. The first one has the number 0.
+    /// Returns another directory of the same computer, initially empty. All its directories lose
+    /// power together, and files can have names in several. The first directory has number 0.
     #[must_use]
     pub fn beside(&self, directory: u32) -> Self {
         let machine = Arc::clone(&self.machine);
         Self { machine, directory }
     }
 
-    /// Turns the power off and on again: the storage that is returned is one of the states that may
-    /// be found then, all of it durable, with nobody's lock and its own count of operations.
+    /// Turns the power off and on again. Returns one of the possible states afterwards, completely
+    /// durable, without locks, and with its own count of operations.
     ///
-    /// Called again, it gives another outcome of the same loss.
+    /// Further calls return other outcomes of the same failure.
     #[must_use = "what is left after the loss is in the storage that is returned"]
     pub fn lose_power(&self, loss: PowerLoss) -> Self {
         Self::from_machine(self.machine().lose_power(loss), self.directory)
     }
 
-    /// Turns the power off at the operation of this index, of those that
-    /// [`operation_count`](Self::operation_count) counts, the first being 1; the next one, if there
-    /// were so many already. That operation and everything after it fails.
+    /// Schedules a power failure at the operation with this index, as counted by
+    /// [`operation_count`](Self::operation_count), from 1; or at the next one, if there were that
+    /// many already. That operation and all later ones fail.
     ///
-    /// What it does then counts as not synced, and of a write there may be nothing, all, or any of
-    /// its sectors.
+    /// The effects of that operation count as not synced. A write may leave nothing, everything, or
+    /// any of its sectors.
     pub fn cut_power_at(&self, operation_index: u64) {
         self.machine().cut_power_at(operation_index);
     }
 
-    /// How many operations there were that can matter to a loss of power, failed ones included:
-    /// `create`, `link`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`,
-    /// `discard`, and `lock` if it made the file. Those that fail since the power was off before
-    /// are none.
+    /// Returns the number of operations that can matter after a power failure, including failed
+    /// ones: `create`, `link`, `rename`, `remove`, `sync_names`, `write_at`, `sync`, `set_size`,
+    /// `discard`, and `lock` if it created the file. Operations that fail because the power is off
+    /// do not count.
     pub fn operation_count(&self) -> u64 {
         self.machine().operation_count()
     }
@@ -125,8 +122,8 @@ impl CrashStorage {
         }
     }
 
-    /// Everything happens under this lock: what an operation that succeeded did is there when the
-    /// power goes.
+    /// Locks the simulated computer. All operations run under this lock, so a successful operation
+    /// is complete before the power fails.
     fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -231,7 +228,7 @@ impl Storage for CrashStorage {
     }
 }
 
-/// Keeps a file, whether it has a name or not.
+/// Handle that keeps a file, with or without a name.
 #[derive(Debug)]
 struct Handle {
     storage: CrashStorage,
@@ -265,8 +262,8 @@ impl StorageFile for CrashFile {
             .operate(|machine, is_cut| machine.write(self.0.id, bytes, offset, is_cut))
     }
 
-    /// What is behind stays, as in a file of the page cache, or becomes zeros, as past it: both can
-    /// be.
+    /// Bytes behind the append stay, as with the page cache, or become zeros, as without it; chosen
+    /// at random.
     fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_SIZE_BYTES as u64));
@@ -274,7 +271,7 @@ impl StorageFile for CrashFile {
         self.machine().operate(|machine, is_cut| {
             let mut blocks = bytes.to_vec();
             let (_, random) = machine.inode(self.0.id);
-            if !bytes.is_empty() && random.in_eighths(4) {
+            if !bytes.is_empty() && in_eighths(random, 4) {
                 blocks.resize((end - offset) as usize, 0);
             }
             machine.write(self.0.id, &blocks, offset, is_cut)
@@ -284,7 +281,7 @@ impl StorageFile for CrashFile {
     fn sync(&self) -> io::Result<()> {
         self.machine().operate(|machine, is_cut| {
             if !is_cut {
-                machine.inode(self.0.id).0.settle();
+                machine.inode(self.0.id).0.make_durable();
             }
             Ok(())
         })
@@ -321,4 +318,17 @@ impl Drop for CrashLock {
     fn drop(&mut self) {
         self.0.storage.machine().unlock(self.0.id);
     }
+}
+
+/// Returns true with a probability in eighths.
+fn in_eighths(random: &mut Random, eighths: u64) -> bool {
+    random.below(8) < eighths
+}
+
+/// Returns one of the items, in half of all cases the last; `None` if there are none.
+fn one_of<'a, T>(random: &mut Random, items: &'a [T]) -> Option<&'a T> {
+    if items.is_empty() || in_eighths(random, 4) {
+        return items.last();
+    }
+    Some(random.choose(items))
 }

@@ -1,4 +1,4 @@
-//! Any operations, and what a loss of power may leave of them.
+//! Random operations, and what a power failure may leave of them.
 
 use proptest::prelude::*;
 
@@ -22,19 +22,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..20)
 }
 
-/// A sector of a content that may be shorter, as zeros are behind its end.
+/// Returns a sector of contents that may be shorter, padded with zeros.
 fn sector_of(content: &[u8], sector: usize) -> [u8; SECTOR] {
     std::array::from_fn(|index| content.get(sector * SECTOR + index).copied().unwrap_or(0))
 }
 
 proptest! {
-    /// Promise: a file reads like a vector of bytes; after a loss it has one of the sizes, and
-    /// each sector below the synced size is the one of some content since the sync.
+    /// Promise: a file reads like a vector of bytes. After a power failure it has one of the sizes.
+    /// Each sector below the synced size has its contents from some moment since the sync.
     #[test]
     fn a_file_is_like_a_vector(steps in steps(), seed in any::<u64>()) {
         let (storage, file) = with_durable("a", b"", seed);
         let mut model: Vec<u8> = Vec::new();
-        // Since the last sync, and what was synced first.
+        // The synced contents, and all versions since.
         let mut versions = vec![model.clone()];
         for (step, byte) in steps.iter().zip(1..) {
             match *step {
@@ -74,7 +74,7 @@ proptest! {
         }
     }
 
-    /// Promise: a file whose name was durable is lost only if it was removed or replaced, whatever
+    /// Promise: a file with a durable name is lost only if it was removed or replaced, whatever
     /// else was done with names.
     #[test]
     fn renames_lose_no_file(
@@ -85,7 +85,8 @@ proptest! {
         let (storage, _) = with_durable("a", b"kept", seed);
         let mut at = 0;
         for (from, to) in steps {
-            // The file that counts goes from name to name; others are made and removed around it.
+            // The file under test moves from name to name; other files are created and removed
+            // around it.
             if from == at {
                 storage.rename(names[from], names[to]).expect("renamed");
                 at = to;

@@ -1,14 +1,15 @@
-//! Names of files: the durable ones, the current ones, and the changes that lie between.
+//! Names of files: durable ones, current ones, and the changes between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::random::Random;
+use super::in_eighths;
+use farleaf_base::random::Random;
 
-/// A file, whatever it is called; never used again.
+/// Identity of a file, whatever its name is; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct InodeId(pub(super) u64);
 
-/// What was done with names since they were last synced.
+/// Change of names since the last sync.
 #[derive(Clone, Debug)]
 enum NameChange {
     Made {
@@ -35,9 +36,9 @@ impl NameChange {
         }
     }
 
-    /// Does it, or does not, or does half of a rename, each with a probability in eighths.
+    /// Applies the change, or half of a rename, or nothing, each with a probability in eighths.
     fn survive(&self, names: &mut Surviving, eighths: u64, random: &mut Random) {
-        if !random.in_eighths(eighths) {
+        if !in_eighths(random, eighths) {
             return;
         }
         match self {
@@ -45,8 +46,8 @@ impl NameChange {
                 names.put(name, *inode);
             }
             Self::Renamed { from, to, inode } => {
-                // Only then: the file is never without a name because it was renamed.
-                if names.put(to, *inode) && random.in_eighths(eighths) {
+                // Only then: a rename never leaves the file without a name.
+                if names.put(to, *inode) && in_eighths(random, eighths) {
                     names.take(from, *inode);
                 }
             }
@@ -55,16 +56,17 @@ impl NameChange {
     }
 }
 
-/// Names that survive a loss of power.
+/// Names that survive a power failure.
 struct Surviving {
     names: BTreeMap<String, InodeId>,
-    /// Files that have a name without a loss.
+    /// Files that would have a name without the failure.
     kept: BTreeSet<InodeId>,
 }
 
 impl Surviving {
-    /// False: the name's file has no other one, and nobody removed or replaced it. It was renamed,
-    /// which did not survive, and then its old name was used again: that does not, either.
+    /// Gives a file a name. Returns false if the file that has the name has no other one, although
+    /// nothing removed or replaced it. Its rename did not survive, so the reuse of its old name
+    /// does not, either.
     fn put(&mut self, name: &str, inode: InodeId) -> bool {
         if let Some(old) = self.names.get(name)
             && *old != inode
@@ -84,10 +86,10 @@ impl Surviving {
     }
 }
 
-/// The names of a directory.
+/// Names of a directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    settled: BTreeMap<String, InodeId>,
+    durable: BTreeMap<String, InodeId>,
     current: BTreeMap<String, InodeId>,
     changes: Vec<NameChange>,
 }
@@ -112,12 +114,12 @@ impl Names {
         });
     }
 
-    /// False: nothing has the name.
+    /// Renames a file; returns false if the name does not exist.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> bool {
         let Some(inode) = self.get(from) else {
             return false;
         };
-        // POSIX: a file that has both names, as a loss of power can leave one, keeps both.
+        // POSIX: a file that has both names, as after a power failure, keeps both.
         if self.get(to) != Some(inode) {
             self.current.remove(from);
             self.current.insert(to.to_owned(), inode);
@@ -130,7 +132,7 @@ impl Names {
         true
     }
 
-    /// False: nothing has the name.
+    /// Removes a name; returns false if it does not exist.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let Some(inode) = self.current.remove(name) else {
             return false;
@@ -142,30 +144,31 @@ impl Names {
         true
     }
 
-    /// Makes all of it durable.
-    pub(super) fn settle(&mut self) {
-        self.settled.clone_from(&self.current);
+    /// Makes all names durable.
+    pub(super) fn make_durable(&mut self) {
+        self.durable.clone_from(&self.current);
         self.changes.clear();
     }
 
-    /// Whether the file has a name, or could have one after a loss of power.
+    /// Returns true if the file has a name, or could have one after a power failure.
     pub(super) fn can_reach(&self, inode: InodeId) -> bool {
         self.current.values().any(|it| *it == inode)
-            || self.settled.values().any(|it| *it == inode)
+            || self.durable.values().any(|it| *it == inode)
             || self.changes.iter().any(|change| change.inode() == inode)
     }
 
-    /// What a loss of power leaves, of which each change survives so many times of 8.
+    /// Returns possible names after a power failure; each change survives with this probability, in
+    /// eighths.
     pub(super) fn after_loss(&self, eighths: u64, random: &mut Random) -> Self {
         let mut surviving = Surviving {
-            names: self.settled.clone(),
+            names: self.durable.clone(),
             kept: self.current.values().copied().collect(),
         };
         for change in &self.changes {
             change.survive(&mut surviving, eighths, random);
         }
         Self {
-            settled: surviving.names.clone(),
+            durable: surviving.names.clone(),
             current: surviving.names,
             changes: Vec::new(),
         }

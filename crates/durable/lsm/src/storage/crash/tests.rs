@@ -1,4 +1,4 @@
-//! What a loss of power leaves, and what it takes.
+//! Outcomes of power failures, and their completeness.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,7 @@ use crate::storage::{CrashStorage, PowerLoss, Storage, StorageFile};
 pub(super) const SECTOR: usize = 512;
 const OUTCOME_COUNT: usize = 400;
 
-/// A content's sectors are told apart by these bytes.
+/// Returns contents whose sectors are filled with these bytes.
 fn sectors(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| [*byte; SECTOR]).collect()
 }
@@ -22,7 +22,7 @@ pub(super) fn content(storage: &dyn Storage, name: &str) -> Option<Vec<u8>> {
     Some(buffer)
 }
 
-/// A storage in which a file is durable, and its handle.
+/// Returns a storage with a durable file, and its handle.
 pub(super) fn with_durable(
     name: &str,
     bytes: &[u8],
@@ -36,15 +36,15 @@ pub(super) fn with_durable(
     (storage, file)
 }
 
-/// What is found in all of many losses.
+/// Returns the results of a function over many outcomes of a power failure.
 fn outcomes<T: Ord>(storage: &CrashStorage, look: impl Fn(&CrashStorage) -> T) -> BTreeSet<T> {
     (0..OUTCOME_COUNT)
         .map(|_| look(&storage.lose_power(PowerLoss::Any)))
         .collect()
 }
 
-/// Promise: what was synced is there, whatever the seed and the kind of loss, and is durable in the
-/// storage that is left.
+/// Promise: synced data survives any seed and kind of power failure, and is durable in the returned
+/// storage.
 #[test]
 fn what_was_synced_is_there() {
     let bytes = [sectors(b"abcdefgh"), vec![9; 77]].concat();
@@ -61,8 +61,8 @@ fn what_was_synced_is_there() {
     }
 }
 
-/// Promise: each sector that was not synced is the synced one, the newest, or one between; all of
-/// these occur, in all combinations of two sectors; so something is lost, and something is not.
+/// Promise: each unsynced sector is the synced one, the newest, or one in between. All combinations
+/// of two sectors occur, so some changes are lost and some survive.
 #[test]
 fn sectors_survive_each_by_itself() {
     let (storage, file) = with_durable("a", &sectors(b"xy-"), 1);
@@ -81,7 +81,7 @@ fn sectors_survive_each_by_itself() {
     assert_eq!(found, all);
 }
 
-/// Promise: of what was not synced, all is lost or all is kept, if that is asked for.
+/// Promise: all unsynced changes are lost, or all survive, if that is requested.
 #[test]
 fn nothing_and_everything_are_what_they_say() {
     let (storage, file) = with_durable("a", &sectors(b"abc"), 1);
@@ -100,8 +100,8 @@ fn nothing_and_everything_are_what_they_say() {
     assert_eq!(content(&left, "c"), whole);
 }
 
-/// Promise: the size is the synced one or a later one, by itself; a write that makes a file longer
-/// can have done so in part, and setting a size cannot.
+/// Promise: the size is the synced one or a later one, independently. A write that extends a file
+/// may have done so in part; setting a size may not.
 #[test]
 fn sizes_survive_by_themselves() {
     let sizes =
@@ -119,8 +119,8 @@ fn sizes_survive_by_themselves() {
     );
 }
 
-/// Promise: what lies behind the synced size is what was written, zeros, or garbage, and all occur;
-/// what lies before it is neither lost nor garbage.
+/// Promise: behind the synced size there are written data, zeros, or garbage, and all occur. Before
+/// it, nothing is lost or garbage.
 #[test]
 fn what_was_never_durable_is_anything() {
     let (storage, file) = with_durable("a", &[1; 100], 1);
@@ -144,7 +144,7 @@ fn what_was_never_durable_is_anything() {
     assert_eq!(found, all);
 }
 
-/// Promise: what did not survive behind the end does not come back when the file is longer again.
+/// Promise: data behind the end that did not survive does not come back when the file grows.
 #[test]
 fn nothing_is_left_behind_the_end() {
     let (storage, file) = with_durable("a", &[1; 100], 1);
@@ -159,8 +159,8 @@ fn nothing_is_left_behind_the_end() {
     }
 }
 
-/// Promise: what was cut off reads as zeros when the file is longer again, and what was discarded
-/// is as it was or zeros, in each sector.
+/// Promise: truncated data reads as zeros when the file grows, and each discarded sector has its
+/// old contents or zeros.
 #[test]
 fn cut_and_discarded_sectors_are_old_or_zeros() {
     let heads = |left: &CrashStorage| {
@@ -188,8 +188,8 @@ fn cut_and_discarded_sectors_are_old_or_zeros() {
     assert_eq!(found, all.map(<[u8]>::to_vec).into());
 }
 
-/// Promise: each name that was not synced is there or not; a rename leaves the old target or the
-/// new one, and never a file without a name.
+/// Promise: each name that was not synced exists or not. A rename leaves the old target or the new
+/// one, and never a file without a name.
 #[test]
 fn names_survive_each_by_itself() {
     let (storage, _) = with_durable("gone", b"g", 1);
@@ -217,7 +217,7 @@ fn names_survive_each_by_itself() {
         .expect("there");
 }
 
-/// Promise: a file that was renamed is not lost because its old name was used again.
+/// Promise: reuse of its old name does not lose a renamed file.
 #[test]
 fn a_name_that_is_used_again_loses_no_file() {
     let (storage, _) = with_durable("a", b"kept", 1);
@@ -234,8 +234,8 @@ fn a_name_that_is_used_again_loses_no_file() {
     assert_eq!(found, all.into());
 }
 
-/// Promise: what is found after a loss is one file if it has two names, and renaming one of them to
-/// the other changes nothing, as POSIX has it.
+/// Promise: a file with two names after a power failure is one file. Renaming one of its names to
+/// the other changes nothing, as in POSIX.
 #[test]
 fn a_file_with_two_names_is_one_file() {
     let (storage, _) = with_durable("one", b"1", 1);
@@ -251,8 +251,8 @@ fn a_file_with_two_names_is_one_file() {
     assert_eq!(left.list().expect("names"), ["one", "two"]);
 }
 
-/// Promise: handles, names and locks of before fail when the power was lost, and the storage that
-/// is left knows nothing of them.
+/// Promise: old handles, names and locks fail after a power failure, and do not affect the returned
+/// storage.
 #[test]
 fn nothing_works_without_power() {
     let (storage, file) = with_durable("a", b"abc", 1);
@@ -287,7 +287,7 @@ fn nothing_works_without_power() {
     assert_eq!(content(&left, "a"), Some(b"abc".to_vec()));
 }
 
-/// Promise: what a thread was told is synced is there, whenever the power goes meanwhile.
+/// Promise: a sync reported to a thread is durable, whenever power fails meanwhile.
 #[test]
 fn what_was_synced_meanwhile_is_there() {
     for seed in 0..50 {
@@ -324,8 +324,8 @@ fn what_was_synced_meanwhile_is_there() {
     }
 }
 
-/// Promise: a sector that is written very often takes no more room for it, and is one of what was
-/// written, the newest included.
+/// Promise: a sector that is written very often uses bounded memory, and is one of the written
+/// versions, including the newest.
 #[test]
 fn versions_are_bounded() {
     let (storage, file) = with_durable("a", &[0; 4], 1);
@@ -337,7 +337,7 @@ fn versions_are_bounded() {
     assert!((10..=65).contains(&found.len()), "{}", found.len());
 }
 
-/// Promise: the same seed and operations leave the same, and other seeds leave other things.
+/// Promise: equal seeds and operations have equal outcomes, and other seeds have others.
 #[test]
 fn the_seed_determines_what_is_left() {
     let run = |seed| {
@@ -354,7 +354,7 @@ fn the_seed_determines_what_is_left() {
     assert!(different.len() > 20, "{}", different.len());
 }
 
-/// Replaces a file as it should be done, or without one of the syncs.
+/// Replaces a file correctly, or without one of the syncs.
 fn replace(storage: &CrashStorage, syncs_content: bool, syncs_names: bool) -> io::Result<()> {
     if storage.list()?.contains(&"temporary".to_owned()) {
         storage.remove("temporary")?;
@@ -372,8 +372,8 @@ fn replace(storage: &CrashStorage, syncs_content: bool, syncs_names: bool) -> io
     Ok(())
 }
 
-/// Cuts the power at each operation of a replacement, and counts what is found: the old file, the
-/// new one, and what is neither or is old although the replacement was done.
+/// Cuts the power at each operation of a replacement. Counts the outcomes: the old file, the new
+/// one, and wrong ones, such as the old file after the replacement was complete.
 fn cut_everywhere(syncs_content: bool, syncs_names: bool) -> [usize; 3] {
     let mut counts = [0; 3];
     for seed in 0..40 {
@@ -393,7 +393,7 @@ fn cut_everywhere(syncs_content: bool, syncs_names: bool) -> [usize; 3] {
             } else {
                 counts[2] += 1;
             }
-            // And once more on what is there then.
+            // Repeats it on the result.
             replace(&left, true, true).expect("it has power");
             let found = content(&left.lose_power(PowerLoss::Any), "CURRENT");
             assert_eq!(found, Some(sectors(b"NEW")));
@@ -405,8 +405,8 @@ fn cut_everywhere(syncs_content: bool, syncs_names: bool) -> [usize; 3] {
     counts
 }
 
-/// Promise: who syncs what has to be synced is safe wherever the power goes, and who leaves one of
-/// the syncs out is found out.
+/// Promise: with all syncs, replacing is safe wherever power fails; without one of them, the
+/// simulation finds the bug.
 #[test]
 fn missing_syncs_are_found_out() {
     let [old, new, wrong] = cut_everywhere(true, true);
@@ -416,8 +416,8 @@ fn missing_syncs_are_found_out() {
     assert!(cut_everywhere(true, false)[2] > 0);
 }
 
-/// Promise: a write at which the power goes leaves nothing, all, and parts, even if all that was
-/// done survives.
+/// Promise: a write at which power fails leaves nothing, everything, or parts, even if all
+/// completed operations survive.
 #[test]
 fn a_write_is_torn_where_the_power_goes() {
     let mut found = BTreeSet::new();
@@ -433,7 +433,7 @@ fn a_write_is_torn_where_the_power_goes() {
     assert_eq!(found.len(), 8, "each sector by itself");
 }
 
-/// Promise: every operation that can matter is counted once, and others are not.
+/// Promise: each operation that can matter is counted once, and others are not counted.
 #[test]
 fn operations_are_counted() {
     let storage = CrashStorage::new(1);
@@ -455,8 +455,8 @@ fn operations_are_counted() {
     assert_eq!(storage.operation_count(), 9);
 }
 
-/// Promise: directories of one computer lose their power together; each has its own names, which
-/// its own sync makes durable; and a file that has names in both stays as long as it has one.
+/// Promise: directories of one computer lose power together. Each has its own names, which its own
+/// sync makes durable. A file with names in both stays while it has one.
 #[test]
 fn directories_lose_their_power_together() {
     let mut kept_counts = [0; 2];
@@ -482,7 +482,7 @@ fn directories_lose_their_power_together() {
     );
 }
 
-/// The link is there or not; the file is.
+/// Counts outcomes: the link exists or not, but the file does.
 fn two_names(left: &CrashStorage, names: &[String]) {
     let mut bytes = [0; 6];
     left.open("file")

@@ -1,9 +1,8 @@
-//! Reading and writing a file past the system's page cache (`O_DIRECT`).
+//! Files that bypass the page cache (`O_DIRECT`).
 //!
-//! The device takes whole blocks at block offsets, from memory that is aligned to a block. What a
-//! caller asks for mostly is not, so it goes through a buffer that is; a block that is written in
-//! part is read first, unless it is appended to. Of two who write parts of one block one waits for
-//! the other.
+//! The device accepts whole blocks at block offsets, in aligned memory. Other requests go through
+//! an aligned buffer. A partially written block is read first, unless the write is an append.
+//! Threads that write parts of the same block wait for each other.
 
 #[cfg(test)]
 mod tests;
@@ -16,23 +15,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::OFlags;
 
-/// No device asks for more.
+/// Block size in bytes; no device requires more.
 const BLOCK_SIZE_BYTES: usize = 4096;
-/// So much is read or written at a time, if it has to go through a buffer.
+/// Size in bytes of an aligned buffer, and so of each transfer through one.
 const BUFFER_SIZE_BYTES: usize = 1 << 20;
-/// So many buffers are kept for those who come next, whichever file they have: a process has many
-/// files of which few are written at a time, and memory that is used for the first time costs more
-/// than the copy into it.
+/// Maximum number of idle buffers, shared by all files of the process. Only few of its files are
+/// written at a time, and first use of new memory costs more than the copy.
 const BUFFER_COUNT_MAX: usize = 8;
 
 static BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 const _: () = assert!(BUFFER_SIZE_BYTES.is_multiple_of(BLOCK_SIZE_BYTES));
 
-/// Opens a file past the page cache. `Ok(Err(why))`: its file system does not do that.
+/// Opens a file that bypasses the page cache. Returns `Ok(Err(reason))` if its file system refuses.
 ///
 /// # Errors
-/// Those of opening it.
+/// Errors of opening the file.
 pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<DirectFile, String>> {
     let mut options = options.clone();
     let opened = options
@@ -47,7 +45,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<Dire
             last: Mutex::default(),
         },
     };
-    // Some take the flag and refuse the blocks.
+    // Some file systems accept the flag but refuse the blocks.
     let mut buffer = Buffer::new();
     match file
         .file
@@ -65,7 +63,7 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Memory that begins at a block's multiple.
+/// Memory aligned to a block.
 #[derive(Debug)]
 struct Buffer(Vec<u8>);
 
@@ -79,7 +77,7 @@ impl Buffer {
         &mut self.0[start..start + BUFFER_SIZE_BYTES]
     }
 
-    /// Lends one that is kept, or a new one.
+    /// Calls a function with an idle buffer, or a new one.
     fn with<R>(then: impl FnOnce(&mut [u8]) -> R) -> R {
         let kept = buffers().pop();
         let mut buffer = kept.unwrap_or_else(Self::new);
@@ -96,53 +94,53 @@ fn buffers() -> MutexGuard<'static, Vec<Buffer>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a range can be read or written as it is.
+/// Returns true if a range can be read or written without a buffer.
 fn is_aligned(bytes: &[u8], offset: u64) -> bool {
     bytes.as_ptr().align_offset(BLOCK_SIZE_BYTES) == 0
         && bytes.len().is_multiple_of(BLOCK_SIZE_BYTES)
         && offset.is_multiple_of(BLOCK_SIZE_BYTES as u64)
 }
 
-/// A file that is read and written past the page cache.
+/// File that bypasses the page cache.
 ///
-/// It is as others are, but that it is as long as all blocks that were written, in part or whole:
-/// what is behind the last byte that was written reads as zeros up to there.
+/// Such a file behaves like any other, except that it ends on a block boundary. Bytes between the
+/// last written byte and that boundary read as zeros.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: File,
-    /// Held by who writes a part of a block, or forgets what is known of one.
+    /// Locked for writing a part of a block, and for forgetting the last block.
     last: Mutex<LastBlock>,
 }
 
-/// What becomes of the rest of a block in which a write ends.
+/// Treatment of the bytes behind a write in its last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behind {
-    /// It is as it was.
+enum BytesBehind {
+    /// Keep the bytes.
     Stays,
-    /// It counts for nothing, and is zeros.
+    /// Overwrite the bytes with zeros: they do not count.
     Nothing,
 }
 
-/// The block in which what was appended last ends, as it is on the device: who goes on there need
-/// not read it.
+/// Block in which the last append ended, as on the device, so that the next append need not read
+/// it.
 #[derive(Debug, Default)]
 struct LastBlock {
-    /// Where it begins in the file; `None`: it is not known.
+    /// Offset of the block in the file; `None` if it is not known.
     start: Option<u64>,
-    /// Memory for one, once there was one.
+    /// Contents of the block; allocated at first use.
     bytes: Vec<u8>,
 }
 
 impl DirectFile {
-    /// The file itself, for what has nothing to do with blocks.
+    /// Returns the underlying file, for operations that do not concern blocks.
     pub(super) const fn file(&self) -> &File {
         &self.file
     }
 
-    /// Fills a buffer from this offset on.
+    /// Fills a buffer from an offset.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] behind the end, or the operating system's.
+    /// [`io::ErrorKind::UnexpectedEof`] behind the end, or errors of the operating system.
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if is_aligned(buffer, offset) {
             let count = self.read_blocks(buffer, offset)?;
@@ -159,7 +157,7 @@ impl DirectFile {
         })
     }
 
-    /// Reads blocks up to the end of the file; how many bytes there were.
+    /// Reads blocks up to the end of the file; returns the number of bytes read.
     fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut count = 0;
         while count < blocks.len() {
@@ -172,7 +170,7 @@ impl DirectFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            // The rest of a block is there only at the end.
+            // Only the last block of a file can be partial.
             if !count.is_multiple_of(BLOCK_SIZE_BYTES) {
                 break;
             }
@@ -180,26 +178,27 @@ impl DirectFile {
         Ok(count)
     }
 
-    /// Writes all of it from this offset on.
+    /// Writes all bytes at an offset.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
+    /// [`io::ErrorKind::StorageFull`], or errors of the operating system. A part may have been
+    /// written.
     pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write(bytes, offset, Behind::Stays)
+        self.write(bytes, offset, BytesBehind::Stays)
     }
 
-    /// Writes all of it from this offset on; what is behind, up to the end of its block, is zeros
-    /// then. Nothing is read, if this goes on where the last one ended.
+    /// Writes all bytes at an offset, and zeros behind them, up to the end of their block. Reads
+    /// nothing if it continues the last append.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at).
+    /// Same as [`write_at`](Self::write_at).
     pub(super) fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write(bytes, offset, Behind::Nothing)
+        self.write(bytes, offset, BytesBehind::Nothing)
     }
 
-    fn write(&self, bytes: &[u8], offset: u64, behind: Behind) -> io::Result<()> {
+    fn write(&self, bytes: &[u8], offset: u64, behind: BytesBehind) -> io::Result<()> {
         let mut last = self.last();
-        let known = last.start.take().filter(|_| behind == Behind::Nothing);
+        let known = last.start.take().filter(|_| behind == BytesBehind::Nothing);
         if is_aligned(bytes, offset) {
             drop(last);
             return self.write_blocks(bytes, offset);
@@ -216,14 +215,14 @@ impl DirectFile {
                 } else if run.from > 0 {
                     self.read_part(&mut blocks[..BLOCK_SIZE_BYTES], run.start)?;
                 }
-                if behind == Behind::Nothing {
+                if behind == BytesBehind::Nothing {
                     blocks[run.to..].fill(0);
                 } else if run.to < run.size_bytes && (last_start > 0 || run.from == 0) {
                     self.read_part(&mut blocks[last_start..], run.start + last_start as u64)?;
                 }
                 blocks[run.from..run.to].copy_from_slice(&bytes[run.place..][..run.to - run.from]);
                 self.write_blocks(blocks, run.start)?;
-                if behind == Behind::Nothing && run.to < run.size_bytes {
+                if behind == BytesBehind::Nothing && run.to < run.size_bytes {
                     last.bytes.clear();
                     last.bytes.extend_from_slice(&blocks[last_start..]);
                     last.start = Some(run.start + last_start as u64);
@@ -233,7 +232,7 @@ impl DirectFile {
         })
     }
 
-    /// What is done next may change the block that was appended to last.
+    /// Forgets the last block, because the next operation may change it.
     pub(super) fn forget_last(&self) {
         self.last().start = None;
     }
@@ -242,7 +241,7 @@ impl DirectFile {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a block of which a part stays: behind the end of the file it is zeros.
+    /// Reads a block that is overwritten in part; bytes behind the end of the file are zeros.
     fn read_part(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
         let count = self.read_blocks(block, offset)?;
         block[count..].fill(0);
@@ -255,7 +254,7 @@ impl DirectFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count?,
             };
-            // Of a block that was written in part, all is written again: the rest of one cannot be.
+            // A block that was written in part is written again as a whole.
             let whole = count - count % BLOCK_SIZE_BYTES;
             if whole == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -274,24 +273,24 @@ fn check_all_read(count: usize, wanted: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Some blocks of the file, and the part of them that somebody wants.
-struct Run {
-    /// Where the first block begins in the file.
+/// Consecutive blocks of the file, and the requested part of them.
+struct BlockRun {
+    /// Offset of the first block in the file.
     start: u64,
-    /// Of all of them.
+    /// Size of all blocks in bytes.
     size_bytes: usize,
-    /// The wanted part of them.
+    /// Start of the requested part, in bytes from the first block; `to` is its end.
     from: usize,
     to: usize,
-    /// Where that part begins in what the caller has.
+    /// Offset of that part in the caller's buffer.
     place: usize,
 }
 
-/// Goes through a range of the file, as many blocks at a time as a buffer has.
+/// Splits a range of the file into runs of as many blocks as a buffer has.
 fn for_each_run(
     offset: u64,
     size_bytes: usize,
-    mut then: impl FnMut(Run) -> io::Result<()>,
+    mut then: impl FnMut(BlockRun) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut place = 0;
     while place < size_bytes {
@@ -300,7 +299,7 @@ fn for_each_run(
             .ok_or(io::ErrorKind::InvalidInput)?;
         let from = (at % BLOCK_SIZE_BYTES as u64) as usize;
         let to = (from + size_bytes - place).min(BUFFER_SIZE_BYTES);
-        then(Run {
+        then(BlockRun {
             start: at - from as u64,
             size_bytes: to.next_multiple_of(BLOCK_SIZE_BYTES),
             from,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::storage::{DirectoryStorage, Storage, StorageFile};
 use crate::tree::random_numbers;
 
-/// A file past the page cache, if the file system of the tests has that.
+/// Opens a file that bypasses the page cache, if the tests' file system supports that.
 fn opened(folder: &tempfile::TempDir) -> Option<Arc<dyn StorageFile>> {
     let storage = DirectoryStorage::open(folder.path()).expect("there");
     let storage = storage.with_direct_io(&["direct"]);
@@ -18,8 +18,8 @@ fn opened(folder: &tempfile::TempDir) -> Option<Arc<dyn StorageFile>> {
     Some(file)
 }
 
-/// Promise: whatever is written, aligned or not, in a block or over many, is read as it was
-/// written, through the file and through another that has the page cache; what is around it stays.
+/// Promise: any write, aligned or not, in a block or over many, reads back through the file and
+/// through one with the page cache. Surrounding bytes stay.
 #[test]
 fn a_direct_file_is_what_bytes_are() {
     let folder = tempfile::tempdir().expect("a folder for the test");
@@ -58,7 +58,8 @@ fn a_direct_file_is_what_bytes_are() {
     assert!(content == model, "as others read it");
 }
 
-/// Promise: reads end where the file does, wherever it was cut; sizes that no file has are errors.
+/// Promise: reads end at the end of the file, wherever it was truncated; impossible sizes are
+/// errors.
 #[test]
 fn a_direct_file_has_an_end() {
     let folder = tempfile::tempdir().expect("a folder for the test");
@@ -94,7 +95,7 @@ fn a_direct_file_has_an_end() {
     assert!(file.read_at(&mut [0], u64::MAX).is_err());
 }
 
-/// Promise: threads that write parts of the same blocks do not undo each other's.
+/// Promise: threads that write parts of the same blocks do not undo each other's writes.
 #[test]
 fn parts_of_a_block_are_written_one_by_one() {
     let folder = tempfile::tempdir().expect("a folder for the test");
@@ -121,8 +122,8 @@ fn parts_of_a_block_are_written_one_by_one() {
     }
 }
 
-/// Promise: where the file system does not do it, the file is used as others are, and why is told;
-/// what is wrong with the file itself is an error as with others.
+/// Promise: if the file system refuses, the file is used normally, and the reason is returned.
+/// Errors of the file itself are errors as for others.
 #[test]
 fn what_is_refused_is_told() {
     let read = OpenOptions::new().read(true).clone();
@@ -148,9 +149,8 @@ fn what_is_refused_is_told() {
     assert_eq!(file.size().expect("its size"), 4, "as others are");
 }
 
-/// Promise: who appends where the last one ended reads nothing: what was there then is written
-/// again, whoever has changed the block behind this file's back; and whoever writes into it through
-/// this file is seen.
+/// Promise: an append at the end of the last one reads nothing. It rewrites the previous contents,
+/// even if the block was changed through another file. Writes through this file are respected.
 #[test]
 fn the_block_that_was_appended_to_is_known() {
     let folder = tempfile::tempdir().expect("a folder for the test");

@@ -1,41 +1,41 @@
-//! Operations and bytes, by file.
+//! Counters of operations and bytes, by file.
 
 use std::collections::BTreeMap;
 
-/// A kind of operation: the methods of [`Storage`](crate::storage::Storage) and
+/// Kind of operation: the methods of [`Storage`](crate::storage::Storage) and
 /// [`StorageFile`](crate::storage::StorageFile).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// `create`.
+    /// The method `create`.
     Create,
-    /// `open`.
+    /// The method `open`.
     Open,
-    /// `rename`, under the name that the file had.
+    /// The method `rename`, counted for the file's old name.
     Rename,
-    /// `remove`.
+    /// The method `remove`.
     Remove,
-    /// `list`, of no file.
+    /// The method `list`, counted for no file.
     List,
-    /// `sync_names`, of no file.
+    /// The method `sync_names`, counted for no file.
     SyncNames,
-    /// `lock`.
+    /// The method `lock`.
     Lock,
-    /// `read_at`.
+    /// The method `read_at`.
     Read,
-    /// `write_at`.
+    /// The method `write_at`.
     Write,
-    /// `sync`.
+    /// The method `sync`.
     Sync,
-    /// `size`.
+    /// The method `size`.
     Size,
-    /// `set_size`.
+    /// The method `set_size`.
     SetSize,
-    /// `discard`.
+    /// The method `discard`.
     Discard,
 }
 
 impl Operation {
-    /// All kinds.
+    /// All kinds of operations.
     pub const ALL: &'static [Self] = &[
         Self::Create,
         Self::Open,
@@ -53,28 +53,28 @@ impl Operation {
     ];
 }
 
-/// The last kind's index is the count of kinds less one.
+/// Number of kinds: the index of the last one plus one.
 const OPERATION_COUNT: usize = Operation::Discard as usize + 1;
 const _: () = assert!(Operation::ALL.len() == OPERATION_COUNT);
 
-/// What was done with a file, or with all.
+/// Counters of one file, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     operation_counts: [u64; OPERATION_COUNT],
-    /// Bytes that reads which succeeded have read.
+    /// Bytes of successful reads.
     pub read_bytes: u64,
-    /// Bytes that were written, those of writes that failed in part included.
+    /// Bytes written, including those of writes that failed in part.
     pub written_bytes: u64,
 }
 
 impl Counters {
-    /// How often something was done, with or without success.
+    /// Returns the number of operations of a kind, successful or not.
     pub const fn operation_count(&self, operation: Operation) -> u64 {
         self.operation_counts[operation as usize]
     }
 }
 
-/// The counters of a storage.
+/// Counters of a storage.
 #[derive(Debug, Default)]
 pub(super) struct AllCounters {
     total: Counters,

@@ -1,9 +1,9 @@
-//! Another storage, with faults.
+//! Another storage, with injected faults.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `rules` | the faults that are set, and what they do to an operation |
-//! | `room` | how much of a disk the files take, for one that is full |
+//! | `rules` | the faults that are set, and their effect on operations |
+//! | `room` | disk space that the files use, for a full disk |
 //! | `counters` | operations and bytes, by file |
 
 mod counters;
@@ -23,61 +23,61 @@ use self::room::FileId;
 use self::rules::Rules;
 use super::{Origin, Storage, StorageFile, StorageLock};
 
-/// What goes wrong, from when it is [set](FaultyStorage::set) until it is
+/// Fault that is injected from when it is [set](FaultyStorage::set) until it is
 /// [lifted](FaultyStorage::lift).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Operations fail with [`io::ErrorKind::Other`]. Nothing was done then, except that of a write
-    /// the first half was.
+    /// Operations fail with [`io::ErrorKind::Other`] and have no effect, except that a write writes
+    /// its first half.
     Fail {
-        /// Which kinds of operations.
+        /// Kinds of operations that fail.
         operations: &'static [Operation],
-        /// Of which file; `None`: of all, and of the directory.
+        /// Name of the file; `None` for all files and the directory.
         file: Option<String>,
-        /// Which of them is the first that fails, counted from 1 on when the fault is set.
+        /// First operation that fails, counted from 1 when the fault is set.
         nth: u64,
-        /// How many fail, from that one on: `u64::MAX` for all.
+        /// Number of operations that fail from that one on; `u64::MAX` for all.
         times: u64,
     },
-    /// The disk is full after so many bytes more: writes and sizes for which there is no room fail
-    /// with [`io::ErrorKind::StorageFull`]. Of a write, there is what there was room for. Cutting,
-    /// removing, replacing, and discarding whole blocks of 4 KiB give room back.
+    /// The disk is full after this many more bytes. Writes and sizes that do not fit fail with
+    /// [`io::ErrorKind::StorageFull`]; such a write writes what fits. Truncating, removing,
+    /// replacing, and discarding whole 4 KiB blocks free space.
     Full {
-        /// Room that is left.
+        /// Free space in bytes.
         after_bytes: u64,
     },
-    /// A bit is not what was written.
+    /// A bit flips.
     FlipBit {
-        /// In which file.
+        /// Name of the file.
         file: String,
-        /// In which of its bytes.
+        /// Offset of the byte.
         offset: u64,
-        /// In which bit of it, from 0 on.
+        /// Bit in the byte, from 0.
         bit: u8,
-        /// On the disk: all reads find it until that byte is written. Or else on the way: the next
-        /// read of that byte finds it, and no other.
+        /// Whether the bit flips on the disk, so that all reads see it until the byte is written.
+        /// Otherwise, only the next read of the byte sees it.
         stays: bool,
     },
-    /// Operations take longer.
+    /// Operations are slow.
     Slow {
-        /// Which kinds of operations.
+        /// Kinds of operations that are slow.
         operations: &'static [Operation],
-        /// By how much.
+        /// Additional duration of each operation.
         each: Duration,
     },
 }
 
-/// A fault that was set.
+/// Id of a fault that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FaultId(u64);
 
-/// Another storage, with faults, and a count of all that is done with it.
+/// Storage that injects faults into another storage, and counts all operations.
 ///
 /// Clones are the same storage with the same faults: one for the engine, and one to set faults
-/// while the engine runs. As long as no fault is set, it does what the other one does.
+/// while the engine runs. Without faults, it behaves like the other storage.
 ///
-/// For [`Fault::Full`] and for the counters, everything has to go through this storage: what was
-/// discarded in another one counts as room that is taken.
+/// [`Fault::Full`] and the counters require that all operations go through this storage: space
+/// discarded directly in the other one counts as used.
 #[derive(Clone, Debug)]
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
@@ -85,7 +85,7 @@ pub struct FaultyStorage {
 }
 
 impl FaultyStorage {
-    /// Another storage, without a fault so far.
+    /// Wraps a storage, without any fault.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self {
             inner,
@@ -93,12 +93,12 @@ impl FaultyStorage {
         }
     }
 
-    /// Sets a fault, beside those that are set.
+    /// Sets a fault, in addition to those that are set.
     pub fn set(&self, fault: Fault) -> FaultId {
         self.rules().set(fault)
     }
 
-    /// Lifts a fault. False: it is not set, or was a flip and has ended.
+    /// Lifts a fault. Returns false if it is not set, or was a flip that has ended.
     pub fn lift(&self, id: FaultId) -> bool {
         self.rules().lift(id)
     }
@@ -108,40 +108,41 @@ impl FaultyStorage {
         self.rules().lift_all();
     }
 
-    /// How often a fault did something: operations failed, found no room, found the bit flipped,
-    /// were slowed down. Remembered when it is lifted; 0 for one of another storage.
+    /// Returns how often a fault had an effect: failed or slow operations, a full disk, or a
+    /// flipped bit. The count survives lifting; it is 0 for a fault of another storage.
     pub fn hit_count(&self, id: FaultId) -> u64 {
         self.rules().hit_count(id)
     }
 
-    /// What was done in all, since the beginning or [`clear_counters`](Self::clear_counters).
+    /// Returns the counters of all operations since the beginning or
+    /// [`clear_counters`](Self::clear_counters).
     pub fn counters(&self) -> Counters {
         self.rules().counters.total()
     }
 
-    /// What was done with a file, or under a name that files had one after the other.
+    /// Returns the counters of a file, or of all files that have had the name.
     pub fn counters_of(&self, file: &str) -> Counters {
         self.rules().counters.of(file)
     }
 
-    /// The same for every name with which anything was done.
+    /// Returns the counters of each name.
     pub fn counters_by_file(&self) -> BTreeMap<String, Counters> {
         self.rules().counters.by_file()
     }
 
-    /// Counts from 0 on again.
+    /// Resets all counters to 0.
     pub fn clear_counters(&self) {
         self.rules().counters.clear();
     }
 
-    /// Never held while the other storage works, or while somebody sleeps.
+    /// Locks the rules. The lock is never held during an operation of the other storage or a delay.
     fn rules(&self) -> MutexGuard<'_, Rules> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation, and is slow or fails if a fault says so.
+    /// Counts an operation, and delays or fails it if a fault requires that.
     fn enter(&self, operation: Operation, file: Option<&str>) -> io::Result<()> {
-        let verdict = self.rules().judge(operation, file);
+        let verdict = self.rules().effect_on(operation, file);
         if !verdict.delay.is_zero() {
             thread::sleep(verdict.delay);
         }
@@ -152,14 +153,15 @@ impl FaultyStorage {
         Ok(())
     }
 
-    /// Learns how large a file is that this storage has not opened yet, before it loses its name.
-    fn learn(&self, name: &str) {
-        let is_known = self.rules().rooms.knows(name);
+    /// Finds out the size of a file that this storage has not opened yet, before the file loses its
+    /// name.
+    fn measure_file(&self, name: &str) {
+        let is_known = self.rules().file_spaces.knows(name);
         if !is_known
             && let Ok(file) = self.inner.open(name)
             && let Ok(size_bytes) = file.size()
         {
-            self.rules().rooms.opened(name, size_bytes);
+            self.rules().file_spaces.opened(name, size_bytes);
         }
     }
 }
@@ -167,7 +169,7 @@ impl FaultyStorage {
 impl FaultyStorage {
     fn opened(&self, name: &str, inner: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
         let size_bytes = inner.size()?;
-        let id = self.rules().rooms.opened(name, size_bytes);
+        let id = self.rules().file_spaces.opened(name, size_bytes);
         Ok(Arc::new(FaultyFile {
             storage: self.clone(),
             inner,
@@ -179,7 +181,7 @@ impl FaultyStorage {
 impl Storage for FaultyStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.enter(Operation::Create, Some(name))?;
-        self.learn(name);
+        self.measure_file(name);
         let inner = self.inner.create(name)?;
         let id = self.rules().created(name);
         Ok(Arc::new(FaultyFile {
@@ -201,8 +203,8 @@ impl Storage for FaultyStorage {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.enter(Operation::Rename, Some(from))?;
-        self.learn(from);
-        self.learn(to);
+        self.measure_file(from);
+        self.measure_file(to);
         self.inner.rename(from, to)?;
         self.rules().renamed(from, to);
         Ok(())
@@ -210,7 +212,7 @@ impl Storage for FaultyStorage {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.enter(Operation::Remove, Some(name))?;
-        self.learn(name);
+        self.measure_file(name);
         self.inner.remove(name)?;
         self.rules().removed(name);
         Ok(())
@@ -252,13 +254,13 @@ struct FaultyFile {
     id: FileId,
 }
 
-/// How bytes are written.
+/// Method that writes bytes.
 type Write = fn(&dyn StorageFile, &[u8], u64) -> io::Result<()>;
 
 impl FaultyFile {
-    /// What the file is called now; for one that was removed, what it was called.
+    /// Returns the current name of the file; for a removed file, its last name.
     fn name(&self) -> String {
-        self.storage.rules().rooms.name_of(self.id)
+        self.storage.rules().file_spaces.name_of(self.id)
     }
 
     fn enter(&self, operation: Operation) -> io::Result<String> {
@@ -270,21 +272,21 @@ impl FaultyFile {
     fn write(&self, write: Write, bytes: &[u8], offset: u64) -> io::Result<()> {
         let name = self.name();
         if let Err(error) = self.storage.enter(Operation::Write, Some(&name)) {
-            // The fault comes first, whatever becomes of the half.
+            // The fault's error is returned, even if writing the half fails.
             let _ = self.write_what_fits((&name, write), &bytes[..bytes.len() / 2], offset);
             return Err(error);
         }
         self.write_what_fits((&name, write), bytes, offset)
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as many bytes as fit.
     fn write_what_fits(
         &self,
         (name, write): (&str, Write),
         bytes: &[u8],
         offset: u64,
     ) -> io::Result<()> {
-        let fits_bytes = self.storage.rules().take_room(self.id, bytes.len(), offset);
+        let fits_bytes = self.storage.rules().use_space(self.id, bytes.len(), offset);
         let fits = &bytes[..fits_bytes];
         if !fits.is_empty() || bytes.is_empty() {
             write(&*self.inner, fits, offset)?;

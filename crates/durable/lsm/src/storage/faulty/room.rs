@@ -1,40 +1,40 @@
-//! How much of a disk the files take: each its size, less the blocks that were discarded.
+//! Disk space that the files use: their sizes without discarded blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is given back by discarding: whole blocks.
+/// Size of a block in bytes; only whole blocks are discarded.
 const BLOCK_SIZE_BYTES: u64 = 4096;
 
-/// A file, whatever it is called.
+/// Identity of a file, whatever its name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(u64);
 
 #[derive(Debug, Default)]
-struct FileRoom {
+struct FileSpace {
     name: String,
     size_bytes: u64,
     /// Blocks below the size that were discarded and not written since.
     holes: BTreeSet<u64>,
-    /// It has no name any more, and its room counts as given back.
+    /// Whether the file has lost its name; its space counts as free then.
     is_removed: bool,
 }
 
-impl FileRoom {
+impl FileSpace {
     fn taken_bytes(&self) -> u64 {
         let hole_size_bytes = self.holes.len() as u64 * BLOCK_SIZE_BYTES;
         self.size_bytes.saturating_sub(hole_size_bytes)
     }
 }
 
-/// The files that are known.
+/// Known files.
 #[derive(Debug, Default)]
-pub(super) struct Rooms {
-    files: BTreeMap<FileId, FileRoom>,
+pub(super) struct FileSpaces {
+    files: BTreeMap<FileId, FileSpace>,
     names: BTreeMap<String, FileId>,
     id_next: u64,
 }
 
-impl Rooms {
+impl FileSpaces {
     pub(super) fn knows(&self, name: &str) -> bool {
         self.names.contains_key(name)
     }
@@ -46,7 +46,7 @@ impl Rooms {
             .unwrap_or_default()
     }
 
-    /// A file that was opened; if it is not known yet, all below its size is taken.
+    /// Registers an opened file. If it is new, everything below its size counts as used.
     pub(super) fn opened(&mut self, name: &str, size_bytes: u64) -> FileId {
         if let Some(id) = self.names.get(name) {
             return *id;
@@ -56,16 +56,16 @@ impl Rooms {
         self.names.insert(name.to_owned(), id);
         self.files.insert(
             id,
-            FileRoom {
+            FileSpace {
                 name: name.to_owned(),
                 size_bytes,
-                ..FileRoom::default()
+                ..FileSpace::default()
             },
         );
         id
     }
 
-    /// Gives a file another name. Returns the bytes that the file had which it replaces.
+    /// Renames a file; returns the bytes of the file that it replaces.
     pub(super) fn renamed(&mut self, from: &str, to: &str) -> u64 {
         if self.names.get(from) == self.names.get(to) {
             return 0;
@@ -80,7 +80,7 @@ impl Rooms {
         given_bytes
     }
 
-    /// Returns the bytes that the file had.
+    /// Removes a file; returns its bytes.
     pub(super) fn removed(&mut self, name: &str) -> u64 {
         let file = self.names.remove(name);
         let Some(file) = file.and_then(|id| self.files.get_mut(&id)) else {
@@ -90,14 +90,14 @@ impl Rooms {
         file.taken_bytes()
     }
 
-    /// How many of the bytes that somebody is about to write fit, from the first on, and how much
-    /// room they take. They are taken for written.
+    /// Registers a write. Returns how many of its bytes fit, from the first on, and the space that
+    /// they need.
     pub(super) fn write(
         &mut self,
         id: FileId,
         size_bytes: u64,
         offset: u64,
-        room_bytes: u64,
+        free_bytes: u64,
     ) -> (u64, u64) {
         let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_removed) else {
             return (size_bytes, 0);
@@ -107,12 +107,12 @@ impl Rooms {
         while start < end {
             let block = start / BLOCK_SIZE_BYTES;
             let piece_end = end.min((block + 1).saturating_mul(BLOCK_SIZE_BYTES));
-            // What lies between the size and the write becomes the file's, too.
+            // A gap between the size and the write belongs to the file, too.
             let mut needed_bytes = piece_end.saturating_sub(file.size_bytes);
             if file.holes.contains(&block) {
                 needed_bytes += BLOCK_SIZE_BYTES;
             }
-            if taken_bytes + needed_bytes > room_bytes {
+            if taken_bytes + needed_bytes > free_bytes {
                 break;
             }
             taken_bytes += needed_bytes;
@@ -123,18 +123,18 @@ impl Rooms {
         (start - offset, taken_bytes)
     }
 
-    /// How many bytes another size takes, and how many it gives back. `None`: more than there are,
-    /// and nothing has changed.
+    /// Changes a size; returns the bytes that this uses, and those that it frees. Returns `None` if
+    /// they do not fit; nothing has changed then.
     pub(super) fn resize(
         &mut self,
         id: FileId,
         size_bytes: u64,
-        room_bytes: u64,
+        free_bytes: u64,
     ) -> Option<(u64, u64)> {
         let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_removed) else {
             return Some((0, 0));
         };
-        if size_bytes.saturating_sub(file.size_bytes) > room_bytes {
+        if size_bytes.saturating_sub(file.size_bytes) > free_bytes {
             return None;
         }
         let before_bytes = file.taken_bytes();
@@ -148,7 +148,7 @@ impl Rooms {
         ))
     }
 
-    /// Returns the bytes that are given back.
+    /// Registers a discard; returns the freed bytes.
     pub(super) fn discarded(&mut self, id: FileId, offset: u64, size_bytes: u64) -> u64 {
         let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_removed) else {
             return 0;

@@ -1,15 +1,15 @@
-//! The faults that are set, and what they do to an operation.
+//! Faults that are set, and their effect on operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::counters::{AllCounters, Operation};
-use super::room::{FileId, Rooms};
+use super::room::{FileId, FileSpaces};
 use super::{Fault, FaultId};
 
-/// What becomes of an operation before it is done.
+/// Effect of the faults on an operation, decided before it runs.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct FaultEffect {
     pub(super) delay: Duration,
     pub(super) fails: bool,
 }
@@ -17,17 +17,17 @@ pub(super) struct Verdict {
 #[derive(Debug)]
 struct SetFault {
     fault: Fault,
-    /// Operations that it could have met.
+    /// Number of operations that the fault could have affected.
     seen_count: u64,
-    /// Room that is left, if it is one of room.
-    room_bytes: u64,
+    /// Free space in bytes, for a full disk.
+    free_bytes: u64,
 }
 
-/// What all clones of a storage and its files share.
+/// State shared by all clones of a storage and its files.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     pub(super) counters: AllCounters,
-    pub(super) rooms: Rooms,
+    pub(super) file_spaces: FileSpaces,
     faults: BTreeMap<FaultId, SetFault>,
     hit_counts: BTreeMap<FaultId, u64>,
     id_next: u64,
@@ -37,7 +37,7 @@ impl Rules {
     pub(super) fn set(&mut self, fault: Fault) -> FaultId {
         let id = FaultId(self.id_next);
         self.id_next += 1;
-        let room_bytes = match fault {
+        let free_bytes = match fault {
             Fault::Full { after_bytes } => after_bytes,
             _ => 0,
         };
@@ -46,7 +46,7 @@ impl Rules {
             SetFault {
                 fault,
                 seen_count: 0,
-                room_bytes,
+                free_bytes,
             },
         );
         id
@@ -64,10 +64,10 @@ impl Rules {
         self.hit_counts.get(&id).copied().unwrap_or_default()
     }
 
-    /// Counts an operation, and says what becomes of it.
-    pub(super) fn judge(&mut self, operation: Operation, name: Option<&str>) -> Verdict {
+    /// Counts an operation, and returns the effect of faults on it.
+    pub(super) fn effect_on(&mut self, operation: Operation, name: Option<&str>) -> FaultEffect {
         self.counters.operation(operation, name);
-        let mut verdict = Verdict::default();
+        let mut verdict = FaultEffect::default();
         for (id, set) in &mut self.faults {
             let is_hit = match &set.fault {
                 Fault::Fail {
@@ -101,7 +101,7 @@ impl Rules {
         verdict
     }
 
-    /// Counts what was read, and flips the bits of it that are not what was written.
+    /// Counts the bytes of a read, and flips bits in them.
     pub(super) fn read(&mut self, name: &str, buffer: &mut [u8], offset: u64) {
         self.counters.read(name, buffer.len());
         let hit_counts = &mut self.hit_counts;
@@ -118,7 +118,7 @@ impl Rules {
         });
     }
 
-    /// Counts what was written, which is right again on the disk.
+    /// Counts the bytes of a write, and ends flips that it overwrites.
     pub(super) fn written(&mut self, name: &str, size_bytes: usize, offset: u64) {
         self.counters.written(name, size_bytes);
         self.faults.retain(|_, set| {
@@ -128,10 +128,12 @@ impl Rules {
         });
     }
 
-    /// How many of the bytes fit on the disk, from the first on.
-    pub(super) fn take_room(&mut self, id: FileId, size_bytes: usize, offset: u64) -> usize {
-        let room_bytes = self.room_bytes();
-        let (fits_bytes, taken_bytes) = self.rooms.write(id, size_bytes as u64, offset, room_bytes);
+    /// Uses disk space; returns how many of the bytes fit, from the first on.
+    pub(super) fn use_space(&mut self, id: FileId, size_bytes: usize, offset: u64) -> usize {
+        let free_bytes = self.free_bytes();
+        let (fits_bytes, taken_bytes) =
+            self.file_spaces
+                .write(id, size_bytes as u64, offset, free_bytes);
         if fits_bytes < size_bytes as u64 {
             self.hit_full();
         }
@@ -139,10 +141,11 @@ impl Rules {
         fits_bytes as usize
     }
 
-    /// False: there is no room for that size.
+    /// Changes the size of a file; returns false if it does not fit.
     pub(super) fn resize(&mut self, id: FileId, size_bytes: u64) -> bool {
-        let room_bytes = self.room_bytes();
-        let Some((taken_bytes, given_bytes)) = self.rooms.resize(id, size_bytes, room_bytes) else {
+        let free_bytes = self.free_bytes();
+        let Some((taken_bytes, given_bytes)) = self.file_spaces.resize(id, size_bytes, free_bytes)
+        else {
             self.hit_full();
             return false;
         };
@@ -152,54 +155,54 @@ impl Rules {
     }
 
     pub(super) fn discarded(&mut self, id: FileId, offset: u64, size_bytes: u64) {
-        let given_bytes = self.rooms.discarded(id, offset, size_bytes);
+        let given_bytes = self.file_spaces.discarded(id, offset, size_bytes);
         self.give(given_bytes);
     }
 
     pub(super) fn created(&mut self, name: &str) -> FileId {
-        let id = self.rooms.opened(name, 0);
-        // It may have been there.
+        let id = self.file_spaces.opened(name, 0);
+        // The file may have existed.
         self.resize(id, 0);
         id
     }
 
     pub(super) fn renamed(&mut self, from: &str, to: &str) {
-        let given_bytes = self.rooms.renamed(from, to);
+        let given_bytes = self.file_spaces.renamed(from, to);
         self.give(given_bytes);
     }
 
     pub(super) fn removed(&mut self, name: &str) {
-        let given_bytes = self.rooms.removed(name);
+        let given_bytes = self.file_spaces.removed(name);
         self.give(given_bytes);
     }
 
-    /// The disk's room that is left, by the fault that leaves least.
-    fn room_bytes(&self) -> u64 {
+    /// Returns the free disk space, by the fault that leaves least.
+    fn free_bytes(&self) -> u64 {
         self.faults
             .values()
             .filter(|set| set.is_full())
-            .map(|set| set.room_bytes)
+            .map(|set| set.free_bytes)
             .min()
             .unwrap_or(u64::MAX)
     }
 
     fn take(&mut self, size_bytes: u64) {
         for set in self.faults.values_mut().filter(|set| set.is_full()) {
-            set.room_bytes = set.room_bytes.saturating_sub(size_bytes);
+            set.free_bytes = set.free_bytes.saturating_sub(size_bytes);
         }
     }
 
     fn give(&mut self, size_bytes: u64) {
         for set in self.faults.values_mut().filter(|set| set.is_full()) {
-            set.room_bytes = set.room_bytes.saturating_add(size_bytes);
+            set.free_bytes = set.free_bytes.saturating_add(size_bytes);
         }
     }
 
-    /// Who left least room is the one that is met; with several, all that left so little.
+    /// Counts a hit for the fault that leaves least space, or all that leave as little.
     fn hit_full(&mut self) {
-        let least_bytes = self.room_bytes();
+        let least_bytes = self.free_bytes();
         for (id, set) in &self.faults {
-            if set.is_full() && set.room_bytes == least_bytes {
+            if set.is_full() && set.free_bytes == least_bytes {
                 *self.hit_counts.entry(*id).or_default() += 1;
             }
         }
@@ -212,7 +215,7 @@ impl SetFault {
     }
 }
 
-/// Which byte of a range of a file a flip is in.
+/// Returns the index of the flipped byte in a range of a file, if any.
 fn flipped_byte(fault: &Fault, name: &str, size_bytes: usize, start: u64) -> Option<usize> {
     let Fault::FlipBit { file, offset, .. } = fault else {
         return None;

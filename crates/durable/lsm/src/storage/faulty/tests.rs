@@ -1,4 +1,4 @@
-//! Each fault does what it says, and ends when it is lifted.
+//! Each fault has its documented effect, and ends when it is lifted.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn read(file: &dyn StorageFile, size_bytes: usize) -> Vec<u8> {
 const FULL: Result<(), io::ErrorKind> = Err(io::ErrorKind::StorageFull);
 const FAILED: Result<(), io::ErrorKind> = Err(io::ErrorKind::Other);
 
-/// Promise: those operations fail that were named, from the n-th on, as often as it says.
+/// Promise: the named operations fail, from the n-th on, the requested number of times.
 #[test]
 fn the_nth_operation_fails() {
     let storage = storage();
@@ -61,7 +61,7 @@ fn the_nth_operation_fails() {
     storage.sync_names().expect("lifted");
 }
 
-/// Promise: of a write that fails, the first half is there; a sync that fails has not synced.
+/// Promise: a failed write writes its first half; a failed sync syncs nothing.
 #[test]
 fn what_fails_is_done_in_part_or_not() {
     let memory = CrashStorage::new(1);
@@ -83,8 +83,8 @@ fn what_fails_is_done_in_part_or_not() {
     assert_eq!(file.size().expect("its size"), 0);
 }
 
-/// Promise: a full disk takes what fits and refuses the rest, whether by writing or by size, until
-/// there is room again.
+/// Promise: a full disk accepts what fits and refuses the rest, for writes and sizes, until there
+/// is space again.
 #[test]
 fn a_full_disk_takes_what_fits() {
     let storage = storage();
@@ -112,8 +112,8 @@ fn a_full_disk_takes_what_fits() {
     assert!(!storage.lift(fault));
 }
 
-/// Promise: discarding gives whole blocks back, once; cutting, removing and replacing give back
-/// what the file had.
+/// Promise: discarding frees whole blocks, once; truncating, removing and replacing free the file's
+/// space.
 #[test]
 fn room_is_given_back() {
     let memory: Arc<dyn Storage> = Arc::new(CrashStorage::new(1));
@@ -155,7 +155,7 @@ fn room_is_given_back() {
     probe(20_480);
 }
 
-/// Promise: a bit that flips on the way is flipped in one read, one that flips on the disk until
+/// Promise: a bit that flips in transfer is flipped in one read; one that flips on the disk, until
 /// its byte is written.
 #[test]
 fn bits_flip() {
@@ -183,7 +183,7 @@ fn bits_flip() {
     assert!(!storage.lift(once) && !storage.lift(stays));
 }
 
-/// Promise: slow operations take at least that much longer, and others do not wait for them.
+/// Promise: slow operations take at least the additional time, and others do not wait for them.
 #[test]
 fn operations_are_slow() {
     let storage = storage();
@@ -204,8 +204,8 @@ fn operations_are_slow() {
     assert!(start.elapsed() >= each);
 }
 
-/// Promise: operations and bytes are counted by the name that the file has at that moment, and in
-/// all; what failed is counted as an operation, and the bytes that it did.
+/// Promise: operations and bytes are counted for the file's current name, and in total. Failed
+/// operations are counted, with the bytes that they transferred.
 #[test]
 fn everything_is_counted() {
     let storage = storage();

@@ -1,4 +1,4 @@
-//! Blocks that nobody has written, with the right checksums.
+//! Forged blocks with valid checksums.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::tree::{
 
 const TREE: TreeId = TreeId(1);
 
-/// Does everything that there is to do with a tree; says how many entries it walked over.
+/// Uses a tree in all ways; returns the number of entries that it iterated over.
 fn use_all(tree: &Arc<Tree>, log: &MemoryLog) -> u64 {
     let keys = [&b""[..], b"p", b"000---", &[b'p'; 300], &[0xff; 9], b"003"];
     let mut cursor = TreeCursor::new(Arc::clone(tree), ReadAhead::SCAN);
@@ -50,7 +50,7 @@ fn use_all(tree: &Arc<Tree>, log: &MemoryLog) -> u64 {
             again.is_ok()
                 || matches!(
                     again,
-                    Err(LsmError::DamagedTree { .. } | LsmError::DamagedLog { .. })
+                    Err(LsmError::CorruptTree { .. } | LsmError::CorruptLog { .. })
                 )
         );
     }
@@ -72,7 +72,7 @@ fn restamp(bytes: &mut [u8], number: usize) {
     stamp(&mut blocks[number], TREE, BlockNumber(number as u32));
 }
 
-/// The blocks of a tree that has all kinds of them, and of separators.
+/// Returns the blocks of a tree with all kinds of blocks and separators.
 fn whole(log: &MemoryLog) -> (Vec<u8>, TreeShape) {
     let mut keys = equal_heads(600);
     keys.extend(keys_with_prefix(300, 2_000));
@@ -90,11 +90,11 @@ fn whole(log: &MemoryLog) -> (Vec<u8>, TreeShape) {
     (bytes, shape)
 }
 
-/// So many entries and segments no damage of that tree can make.
+/// Upper bound for the entries and segments that corruption of that tree can produce.
 const STEP_COUNT_MAX: u64 = 200_000;
 
-/// Promise: a tree whose inner blocks lead to the same leaves again is found out by who walks it,
-/// in either direction.
+/// Promise: iteration in either direction detects a tree whose inner blocks refer to the same
+/// leaves again.
 #[test]
 fn a_walk_does_not_come_back() {
     let log = MemoryLog::default();
@@ -145,7 +145,7 @@ fn a_walk_does_not_come_back() {
         .collect::<Result<Vec<()>, _>>();
     assert!(matches!(
         advanced,
-        Err(LsmError::DamagedTree { block: 0, .. })
+        Err(LsmError::CorruptTree { block: 0, .. })
     ));
     assert_eq!(cursor.entry(), None);
     cursor.seek_last().unwrap();
@@ -154,7 +154,7 @@ fn a_walk_does_not_come_back() {
         .collect::<Result<Vec<()>, _>>();
     assert!(matches!(
         retreated,
-        Err(LsmError::DamagedTree { block: 1, .. })
+        Err(LsmError::CorruptTree { block: 1, .. })
     ));
 }
 
@@ -165,8 +165,8 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Promise: a tree in which some bytes are others, checksums aside, answers or says that it is
-    /// damaged, in time.
+    /// Promise: a tree with some changed bytes, but valid checksums, returns results or reports
+    /// corruption in bounded time.
     #[test]
     fn damaged_trees_are_no_danger(
         damages in prop::collection::vec((any::<Index>(), 0..96_usize, any::<u8>()), 1..12),
@@ -176,7 +176,7 @@ proptest! {
         let (mut bytes, shape) = whole(&log);
         let count = shape.block_count as usize;
         for (block, at, byte) in damages {
-            // The last blocks are references and inner ones, which have more to go wrong.
+            // The last blocks are references and inner blocks, in which more can be wrong.
             let number = block.index(count * 2).min(count - 1);
             bytes[number * BLOCK_SIZE_BYTES + at] = byte;
             restamp(&mut bytes, number);
@@ -190,8 +190,7 @@ proptest! {
         prop_assert!(steps <= STEP_COUNT_MAX, "{steps} steps");
     }
 
-    /// Promise: so does one whose blocks are any bytes, under headers that are nearly right, with
-    /// any shape.
+    /// Promise: the same holds for arbitrary blocks with nearly valid headers, and any shape.
     #[test]
     fn garbage_is_no_danger(
         seeds in prop::collection::vec(any::<[u8; 24]>(), 1..6),

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use crate::tree::mix;
 
-/// Numbers without a pattern, the same each time.
+/// Returns reproducible pseudo-random numbers.
 pub(crate) fn random_numbers(seed: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |it| mix(mix(!seed).wrapping_add(mix(it))))
 }
 
-/// As YCSB has them, and their order without a pattern.
+/// Returns keys as YCSB has them, drawn in random order.
 pub(in crate::tree) fn user_keys(seed: u64, count: usize) -> BTreeSet<Vec<u8>> {
     let key = |it: u64| format!("user{it:020}").into_bytes();
     random_numbers(seed).map(key).take(count).collect()
 }
 
-/// A prefix of so many bytes, then a number.
+/// Returns keys with a prefix of this many bytes and a number.
 pub(in crate::tree) fn keys_with_prefix(prefix_size_bytes: usize, count: u32) -> BTreeSet<Vec<u8>> {
     let key = |it: u32| {
         let mut key = vec![b'p'; prefix_size_bytes];
@@ -25,7 +25,7 @@ pub(in crate::tree) fn keys_with_prefix(prefix_size_bytes: usize, count: u32) ->
     (0..count).map(key).collect()
 }
 
-/// Groups of keys that are told apart only far behind what leaves know of them.
+/// Returns groups of keys that differ only behind the part that leaves know.
 pub(in crate::tree) fn equal_heads(count: usize) -> BTreeSet<Vec<u8>> {
     let key = |it: usize| {
         let long = "-".repeat(30);
@@ -34,7 +34,8 @@ pub(in crate::tree) fn equal_heads(count: usize) -> BTreeSet<Vec<u8>> {
     (0..count).map(key).collect()
 }
 
-/// Of bytes that are the lowest, the highest, and near them; often one a prefix of another.
+/// Returns keys of the lowest and highest bytes and their neighbors; often one is a prefix of
+/// another.
 pub(in crate::tree) fn binary_keys(count: usize) -> BTreeSet<Vec<u8>> {
     let key = |it: u64| {
         let bytes = random_numbers(it).map(|byte| [0, 0, 0, 1, 0x7f, 0xff][byte as usize % 6]);
@@ -43,7 +44,7 @@ pub(in crate::tree) fn binary_keys(count: usize) -> BTreeSet<Vec<u8>> {
     random_numbers(5).map(key).take(count).collect()
 }
 
-/// All kinds, and what is rare in them: name and keys.
+/// Returns all kinds of keys and their rare cases, each with a name.
 pub(in crate::tree) fn kinds() -> Vec<(&'static str, BTreeSet<Vec<u8>>)> {
     let short = (0..3000_u32).map(|it| it.to_string().into_bytes());
     let mut mixed: BTreeSet<Vec<u8>> = short.clone().collect();

@@ -1,4 +1,4 @@
-//! Merges keep the newest, in order.
+//! Merges return the newest entries, in order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::model::assert_is;
 use super::{MemoryLog, Model, ModelEntries, rebuilt, tree_of, written};
 use crate::tree::{Deletes, EntrySource, Merge, Tree, TreeEntries, key_hash};
 
-/// Models of which the first is the newest: each has some of the keys.
+/// Creates models, newest first, each with some of the keys.
 fn layers(keys: &BTreeSet<Vec<u8>>, count: u64, log: &MemoryLog) -> Vec<Model> {
     let mut layers: Vec<Model> = (0..count)
         .map(|layer| {
@@ -30,7 +30,7 @@ fn expected(layers: &[Model], deletes: Deletes) -> Model {
     for layer in layers.iter().rev() {
         all.extend(layer.iter().map(|(key, it)| (key.clone(), *it)));
     }
-    if deletes == Deletes::Go {
+    if deletes == Deletes::Omit {
         all.retain(|_, it| !it.1);
     }
     all
@@ -60,8 +60,8 @@ fn sources<'m>(trees: &[Arc<Tree>]) -> Vec<Box<dyn EntrySource + 'm>> {
     trees.iter().map(source).collect()
 }
 
-/// Promise: of any number of sources, trees that know heads or models that know all, a merge has
-/// the newest of each key, in order, with deletes or without.
+/// Promise: a merge returns the newest entry of each key in order, with deletes or without. It has
+/// any number of sources, which are trees with heads or models with whole keys.
 #[test]
 fn merges_keep_the_newest() {
     for (name, keys) in kinds() {
@@ -69,7 +69,7 @@ fn merges_keep_the_newest() {
         let log = MemoryLog::default();
         for count in [1, 2, 5] {
             let layers = layers(&keys, count, &log);
-            for deletes in [Deletes::Stay, Deletes::Go] {
+            for deletes in [Deletes::Keep, Deletes::Omit] {
                 let model = expected(&layers, deletes);
                 let whole = layers
                     .iter()
@@ -88,8 +88,8 @@ fn merges_keep_the_newest() {
     }
 }
 
-/// Promise: a merge of updates of keys that are known whole reads none of them: of 16 bytes,
-/// whatever they are, and as YCSB has them.
+/// Promise: a merge of updates reads no keys from the log if they are known completely: any 16-byte
+/// keys, and those of YCSB.
 #[test]
 fn updates_of_keys_that_are_known_are_merged_without_the_log() {
     let words = || random_numbers(7).zip(random_numbers(8)).take(20_000);
@@ -104,7 +104,7 @@ fn updates_of_keys_that_are_known_are_merged_without_the_log() {
         };
         let updates = rebuilt(2, &tree_of(1, &layer(3), &log), &log);
         let all = rebuilt(4, &tree_of(3, &layer(1), &log), &log);
-        let mut merge = Merge::new(sources(&[updates, all]), Deletes::Go, &log).unwrap();
+        let mut merge = Merge::new(sources(&[updates, all]), Deletes::Omit, &log).unwrap();
         let mut count = 0;
         while merge.entry().is_some() {
             count += 1;
@@ -114,8 +114,8 @@ fn updates_of_keys_that_are_known_are_merged_without_the_log() {
     }
 }
 
-/// Promise: trees whose keys are others are merged without reading any key, if heads tell them
-/// apart; and what a merge has read, it hands on whole.
+/// Promise: trees with different keys are merged without reading keys, if heads distinguish them.
+/// The merge returns keys that it has read as whole keys.
 #[test]
 fn keys_are_read_only_where_heads_do_not_tell() {
     let log = MemoryLog::default();
@@ -129,7 +129,7 @@ fn keys_are_read_only_where_heads_do_not_tell() {
         tree_of(2, &layer(user_keys(2, 20_000)), &log),
         tree_of(3, &layer(user_keys(3, 20_000)), &log),
     ];
-    let mut merge = Merge::new(sources(&trees), Deletes::Go, &log).unwrap();
+    let mut merge = Merge::new(sources(&trees), Deletes::Omit, &log).unwrap();
     let mut count = 0;
     while merge.entry().is_some() {
         count += 1;
@@ -142,9 +142,9 @@ fn keys_are_read_only_where_heads_do_not_tell() {
         tree_of(5, &layer(equal_heads(500)), &log),
     ];
     let before = log.read_count();
-    let mut merge = Merge::new(sources(&trees), Deletes::Stay, &log).unwrap();
+    let mut merge = Merge::new(sources(&trees), Deletes::Keep, &log).unwrap();
     while let Some(entry) = merge.entry() {
-        assert!(!entry.key.goes_on);
+        assert!(!entry.key.continues);
         merge.advance().unwrap();
     }
     assert_eq!(
@@ -154,7 +154,7 @@ fn keys_are_read_only_where_heads_do_not_tell() {
     );
 }
 
-/// Keys that are often one a prefix of the other, and often equal for longer than heads are.
+/// Returns keys that are often prefixes of others, and often equal for more than a head's size.
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         Just(b"a".to_vec()),
@@ -173,8 +173,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Promise: whatever was written, a tree of all of it, made of trees that were made of trees,
-    /// is what a map is.
+    /// Promise: a tree of all writes, made from trees that were made from trees, equals a map.
     #[test]
     fn a_tree_of_trees_is_what_a_map_is(
         layers in prop::collection::vec(
@@ -186,7 +185,7 @@ proptest! {
             layers.into_iter().map(|it| it.into_iter().map(put).collect()).collect();
         let trees = layers.iter().map(|it| rebuilt(2, &tree_of(1, it, &log), &log));
         let trees: Vec<_> = trees.collect();
-        for deletes in [Deletes::Stay, Deletes::Go] {
+        for deletes in [Deletes::Keep, Deletes::Omit] {
             let model = expected(&layers, deletes);
             let merge = Merge::new(sources(&trees), deletes, &log).unwrap();
             match written(3, model.len() as u64, merge, &log).unwrap() {

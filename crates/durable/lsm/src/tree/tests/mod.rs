@@ -1,4 +1,4 @@
-//! What the tests of trees share: blocks and a log in memory, and keys of many kinds.
+//! Helpers for the trees' tests: blocks and a log in memory, and keys of many kinds.
 
 mod garbage;
 mod keys;
@@ -22,10 +22,10 @@ use crate::tree::{
     Block, BlockSink, BlockSource, Entry, EntrySource, Tree, TreeBuilder, TreeEntries, key_hash,
 };
 
-/// Size of the records of [`MemoryLog`] without their keys.
+/// Size in bytes of [`MemoryLog`]'s records, without their keys.
 pub(super) const RECORD_REST_BYTES: u64 = 112;
 
-/// A log in memory that counts how many keys are read from it.
+/// Log in memory that counts the keys read from it.
 #[derive(Default)]
 pub(super) struct MemoryLog {
     keys: RefCell<BTreeMap<LogPosition, Vec<u8>>>,
@@ -62,7 +62,7 @@ impl KeySource for MemoryLog {
     fn append_key(&self, position: LogPosition, to: &mut Vec<u8>) -> Result<(), LsmError> {
         self.read_count.set(self.read_count.get() + 1);
         let keys = self.keys.borrow();
-        let key = keys.get(&position).ok_or(LsmError::DamagedLog {
+        let key = keys.get(&position).ok_or(LsmError::CorruptLog {
             position,
             how: "there is no record".to_owned(),
         })?;
@@ -71,7 +71,7 @@ impl KeySource for MemoryLog {
     }
 }
 
-/// The blocks of a tree in memory.
+/// Blocks of a tree in memory.
 #[derive(Default)]
 pub(super) struct MemoryBlocks(pub(super) Mutex<Vec<u8>>);
 
@@ -100,7 +100,7 @@ impl BlockSource for MemoryBlocks {
     }
 }
 
-/// A block that is right, of no use.
+/// Returns a valid block without useful contents.
 pub(crate) fn block_for_tests(tree: TreeId, number: BlockNumber) -> Block {
     let mut bytes = [0; BLOCK_SIZE_BYTES];
     let header = Header {
@@ -114,7 +114,7 @@ pub(crate) fn block_for_tests(tree: TreeId, number: BlockNumber) -> Block {
     Block::open_copy(&bytes, tree, number).unwrap()
 }
 
-/// What a table is: for each key where its record is, and whether that deletes it.
+/// Expected contents of a tree: the position of each key's record, and whether it is a delete.
 pub(super) type Model = BTreeMap<Vec<u8>, (LogPosition, bool)>;
 
 /// Puts keys into the log and a model; every seventh is deleted.
@@ -126,7 +126,7 @@ pub(super) fn model_of(keys: impl IntoIterator<Item = Vec<u8>>, log: &MemoryLog)
     keys.into_iter().enumerate().map(entry).collect()
 }
 
-/// The entries of a model, known whole.
+/// Source of a model's entries, with whole keys.
 pub(super) struct ModelEntries<'m> {
     rest: std::collections::btree_map::Iter<'m, Vec<u8>, (LogPosition, bool)>,
     current: Option<(&'m [u8], LogPosition, bool)>,
@@ -165,7 +165,7 @@ impl EntrySource for ModelEntries<'_> {
     }
 }
 
-/// Writes a tree of a source's entries; `None` if it has none.
+/// Writes a tree with a source's entries; `None` if it has none.
 pub(super) fn written(
     id: u64,
     entry_count_max: u64,
@@ -192,13 +192,13 @@ pub(super) fn written(
     Ok(Some(Arc::new(Tree::new(TreeId(id), shape, blocks, cache))))
 }
 
-/// A tree of a model that is not empty.
+/// Writes a tree with the entries of a model that is not empty.
 pub(super) fn tree_of(id: u64, model: &Model, log: &MemoryLog) -> Arc<Tree> {
     let tree = written(id, model.len() as u64, ModelEntries::new(model), log);
     tree.unwrap().unwrap()
 }
 
-/// A tree of a tree's entries, of which only prefixes and heads are known.
+/// Writes a tree with a tree's entries, of which only prefixes and heads are known.
 pub(super) fn rebuilt(id: u64, tree: &Arc<Tree>, log: &MemoryLog) -> Arc<Tree> {
     let entries = TreeEntries::new(Arc::clone(tree)).unwrap();
     let tree = written(id, tree.shape().entry_count, entries, log);

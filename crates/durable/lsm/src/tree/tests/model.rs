@@ -1,4 +1,4 @@
-//! Trees find what a `BTreeMap` finds.
+//! Trees return the same results as a `BTreeMap`.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::tree::{
     TreeCursor, TreeEntries, TreeShape, key_hash,
 };
 
-/// The keys, and strings right beside them.
+/// Returns the keys, and strings right before and after them.
 fn places(model: &Model) -> impl Iterator<Item = Vec<u8>> {
     let stride = (model.len() / 3_000).max(1);
     model.keys().step_by(stride).flat_map(|key| {
@@ -32,7 +32,7 @@ fn places(model: &Model) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// What a get finds once the record was read.
+/// Returns the result of a get after the record was read.
 fn found(tree: &Tree, key: &[u8], log: &MemoryLog) -> Option<(LogPosition, bool)> {
     let candidate = tree.get(key, key_hash(key), log).unwrap()?;
     let is_it = log.is_key_of(candidate.position, key);
@@ -93,7 +93,7 @@ fn assert_gets_and_seeks(name: &str, tree: &Arc<Tree>, model: &Model, log: &Memo
 }
 
 fn assert_walks(name: &str, tree: &Arc<Tree>, model: &Model) {
-    // Powers of two would meet the ends of segments anyway.
+    // Powers of two would coincide with the ends of segments.
     let odd = ReadAhead {
         block_count_max: 7,
         fills_cache: false,
@@ -110,7 +110,7 @@ fn assert_walks(name: &str, tree: &Arc<Tree>, model: &Model) {
                 key.starts_with(entry.key.bytes),
                 "{name}: bytes of {key:?} are invented"
             );
-            assert_eq!(entry.key.goes_on, key.len() > entry.key.bytes.len());
+            assert_eq!(entry.key.continues, key.len() > entry.key.bytes.len());
             cursor.advance().unwrap();
         }
         assert_eq!(cursor.entry(), None);
@@ -134,8 +134,8 @@ pub(super) fn assert_is(name: &str, tree: &Arc<Tree>, model: &Model, log: &Memor
     assert_eq!(count, model.len() as u64, "{name}: references");
 }
 
-/// Promise: whatever the keys are, a tree has them, no others, and in their order, in both
-/// directions; and so has a tree that was made of it, and one of that, which know only heads.
+/// Promise: with any keys, a tree has exactly these, in order, in both directions. So does a tree
+/// made from it, and one made from that, which know only heads.
 #[test]
 fn a_tree_is_what_a_map_is() {
     let mut heights = Vec::new();
@@ -156,8 +156,8 @@ fn a_tree_is_what_a_map_is() {
     );
 }
 
-/// Promise: keys as YCSB has them are told apart by their heads: neither writing trees, of whole
-/// keys or of trees, nor getting what is not there, nor walking reads any key from the log.
+/// Promise: heads distinguish YCSB keys. Writing trees from whole keys or from trees, gets of
+/// absent keys, and iteration read no keys from the log.
 #[test]
 fn keys_of_ycsb_are_not_read_from_the_log() {
     let log = MemoryLog::default();
@@ -171,8 +171,8 @@ fn keys_of_ycsb_are_not_read_from_the_log() {
     assert_eq!(log.read_count(), 0);
 }
 
-/// Promise: a get costs as many blocks as it says, and no key; a seek to a key that is there reads
-/// one key at the most, if heads tell the others apart.
+/// Promise: a get reads the documented number of blocks and no key. A seek to a present key reads
+/// at most one key, if heads distinguish the others.
 #[test]
 fn a_get_costs_what_it_says() {
     let log = MemoryLog::default();
@@ -206,8 +206,8 @@ fn a_get_costs_what_it_says() {
     assert!(log.read_count() <= 2_000, "{}", log.read_count());
 }
 
-/// Promise: of keys that have hash and head in common, the one that was asked for is found, and
-/// none for one that is not there.
+/// Promise: among keys with equal hash and head, a get finds the requested one, and nothing for an
+/// absent one.
 #[test]
 fn keys_of_one_hash_are_told_apart() {
     let log = MemoryLog::default();
@@ -236,8 +236,8 @@ fn keys_of_one_hash_are_told_apart() {
     assert_eq!(tree.get(other.as_bytes(), 77, &log).unwrap(), None);
 }
 
-/// Promise: a tree of several segments is walked as others are; the sink and the source that it
-/// uses accept no blocks of two segments at a time.
+/// Promise: a tree of several segments is iterated like others. The sink and source of this test
+/// accept no blocks of two segments at a time.
 #[test]
 fn segments_are_not_crossed() {
     let log = MemoryLog::default();
@@ -248,8 +248,8 @@ fn segments_are_not_crossed() {
     assert_eq!(rebuilt(1, &tree, &log).shape(), tree.shape());
 }
 
-/// Promise: what the source cannot read is an error, after which a cursor is nowhere, and can seek
-/// again; what the sink cannot write is one, too.
+/// Promise: a failure of the source is an error, after which a cursor is nowhere and can seek
+/// again. A failure of the sink is an error, too.
 #[test]
 fn failures_are_handed_on() {
     let log = MemoryLog::default();
@@ -264,7 +264,7 @@ fn failures_are_handed_on() {
         blocks: whole,
         reads_left: AtomicI64::new(i64::MAX),
     });
-    // A cache of nothing: each visit is a read.
+    // An empty cache: each visit is a read.
     let cache = Arc::new(BlockCache::new(0));
     let source = Arc::clone(&failing) as Arc<dyn BlockSource>;
     let tree = Arc::new(Tree::new(TreeId(1), shape, source, cache));
@@ -278,7 +278,7 @@ fn failures_are_handed_on() {
         failing.reads_left.store(reads_left, Ordering::Relaxed);
         cursor.seek_first().unwrap();
         let advanced = (0..5_000).try_for_each(|_| cursor.advance());
-        assert!(matches!(advanced, Err(LsmError::DamagedTree { .. })));
+        assert!(matches!(advanced, Err(LsmError::CorruptTree { .. })));
         assert_eq!(cursor.entry(), None);
     }
     failing.reads_left.store(i64::MAX, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl BlockSink for Nowhere {
     }
 }
 
-/// Promise: threads can share trees, and take cursors with them.
+/// Promise: threads can share trees, and move cursors.
 #[test]
 fn trees_are_shared() {
     fn is_shared<T: Send + Sync>() {}
@@ -340,8 +340,8 @@ fn trees_are_shared() {
     is_shared::<TreeEntries>();
 }
 
-/// Promise: trees are as small as they can be: leaves full, which are 128 entries or more of keys
-/// as YCSB has them, and inner blocks not wider than needed.
+/// Promise: trees are as small as possible. Leaves are full, with at least 128 YCSB keys, and inner
+/// blocks are no larger than needed.
 #[test]
 fn trees_are_small() {
     let log = MemoryLog::default();
@@ -353,7 +353,7 @@ fn trees_are_small() {
     assert_eq!(shape.height, 2);
 }
 
-/// Promise: no entries make no tree, and write nothing.
+/// Promise: without entries, there is no tree, and nothing is written.
 #[test]
 fn no_entries_make_no_tree() {
     let log = MemoryLog::default();
@@ -361,12 +361,12 @@ fn no_entries_make_no_tree() {
     assert!(none.unwrap().is_none());
 }
 
-/// Promise: entries that do not ascend are refused, whether bytes or the log tell it.
+/// Promise: entries that do not ascend are refused, whether known bytes or the log show it.
 #[test]
 fn entries_that_do_not_ascend_are_refused() {
     let log = MemoryLog::default();
-    let entry = |bytes: &'static [u8], goes_on, position| Entry {
-        key: KnownKey { bytes, goes_on },
+    let entry = |bytes: &'static [u8], continues, position| Entry {
+        key: KnownKey { bytes, continues },
         hash: 0,
         position,
         is_delete: false,
@@ -376,15 +376,14 @@ fn entries_that_do_not_ascend_are_refused() {
         let mut builder = TreeBuilder::new(TreeId(1), 2, Nowhere);
         builder.add(entry(first, false, place), 1, &log).unwrap();
         let refused = builder.add(entry(second, false, place), 1, &log);
-        assert!(matches!(refused, Err(LsmError::DamagedTree { .. })));
+        assert!(matches!(refused, Err(LsmError::CorruptTree { .. })));
     }
     let mut builder = TreeBuilder::new(TreeId(1), 2, Nowhere);
     let refused = (0..300).find_map(|_| builder.add(entry(b"s", true, place), 1, &log).err());
-    assert!(matches!(refused, Some(LsmError::DamagedTree { .. })));
+    assert!(matches!(refused, Some(LsmError::CorruptTree { .. })));
 }
 
-/// Promise: the same entries make the same bytes, which are these; and the shape that goes into the
-/// manifest is read as it was written.
+/// Promise (format): equal entries make exactly these bytes, and the shape survives the manifest.
 #[test]
 fn a_tree_has_these_bytes() {
     let sum = || {
@@ -409,8 +408,8 @@ fn a_tree_has_these_bytes() {
     assert_eq!(sum, 0x32e0_121d);
 }
 
-/// Promise: trees that are made of trees know how large records are, exactly if those of a segment
-/// are all of one size.
+/// Promise: trees made from trees know the sizes of records, exactly if all records of a segment
+/// have one size.
 #[test]
 fn sizes_of_records_are_handed_on() {
     let log = MemoryLog::default();

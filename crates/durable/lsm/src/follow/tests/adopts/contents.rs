@@ -1,12 +1,13 @@
-//! What is taken is what would have been sent.
+//! Reused pieces equal those that would have been sent.
 
-use super::{Promoted, beside, segment, state_of, told};
+use super::{Promoted, beside, contents_of, segment, state_of};
 use crate::follow::previous::OMITS_COMPARING;
 use crate::follow::tests::{Filled, IndexKind, all, options};
 use crate::place::{LogNumber, SegmentId, TreeId};
 use crate::storage::{CrashStorage, Storage};
 
-/// What a copy is that is filled beside the one before, and what one is that is filled anew.
+/// Fills one copy beside the previous one, and another from scratch; returns what was sent and
+/// whether they are equal.
 fn both_ways(seed: u64) -> (Filled, bool, u64) {
     let Promoted { mut pair, copy, .. } = Promoted::new(seed);
     let anew = CrashStorage::new(seed);
@@ -16,19 +17,19 @@ fn both_ways(seed: u64) -> (Filled, bool, u64) {
     let filled = pair.fill_beside(&new, beside(&copy)).expect("filled");
     drop(pair.follower.take());
     assert_needed(&filled, &copy, &new);
-    // The log segment that the second one has more is the one that ended for it.
-    let (mut expected, mut found) = (told(&anew), told(&new));
+    // The second copy has one more log segment: the one that was ended for its base.
+    let (mut expected, mut found) = (contents_of(&anew), contents_of(&new));
     let next_log = expected.2[2].min(found.2[2]);
-    for told in [&mut expected, &mut found] {
-        told.0.retain(|(number, ..)| number.0 < next_log);
-        told.2[1..3].fill(0);
+    for contents_of in [&mut expected, &mut found] {
+        contents_of.0.retain(|(number, ..)| number.0 < next_log);
+        contents_of.2[1..3].fill(0);
     }
     (filled, expected == found, seed)
 }
 
-/// That what was sent into a copy is not in the one before.
+/// Asserts that every piece sent into a copy is not in the previous one.
 fn assert_needed(filled: &Filled, before: &CrashStorage, new: &CrashStorage) {
-    let (state, new) = (state_of(before), told(new));
+    let (state, new) = (state_of(before), contents_of(new));
     for number in &filled.sent_log {
         let (_, _, bytes) = new.0.iter().find(|it| it.0 == *number).expect("it came");
         let own = state.log.get(number);
@@ -48,9 +49,9 @@ fn assert_needed(filled: &Filled, before: &CrashStorage, new: &CrashStorage) {
     }
 }
 
-/// Promise (FO9): a copy that was filled with pieces of the one before is, byte by byte of what
-/// counts, what filling anew makes, whether the one before was behind, ahead, or both; and nothing
-/// is sent that the one before has.
+/// Promise: a copy filled with pieces of the previous one has the same bytes that count as one
+/// filled from scratch. The previous one may be behind, ahead, or both. No piece of the previous
+/// copy is sent.
 #[test]
 fn a_copy_is_what_filling_anew_makes() {
     let (mut taken_count, mut sent_count) = (0, 0);
@@ -67,7 +68,7 @@ fn a_copy_is_what_filling_anew_makes() {
     );
 }
 
-/// Promise: the test above finds a filling that takes own pieces without comparing them.
+/// Promise: the test above detects a filling that reuses pieces without comparing them.
 #[test]
 fn not_comparing_is_found() {
     OMITS_COMPARING.set(true);
@@ -80,13 +81,13 @@ fn not_comparing_is_found() {
     assert!(wrong_count > 2, "{wrong_count}");
 }
 
-/// Flips a bit in pieces that were taken into the next copy: of the log, and of a tree.
+/// Flips a bit in reused pieces of the next copy: in the log, and in a tree.
 fn flip_taken(
     copy: &CrashStorage,
     before: &Filled,
     random: &mut dyn Iterator<Item = u64>,
 ) -> (Option<LogNumber>, Option<TreeId>) {
-    let (state, taken) = (state_of(copy), told(&copy.beside(1)));
+    let (state, taken) = (state_of(copy), contents_of(&copy.beside(1)));
     let mut flip = |name: &str, place: SegmentId, size_bytes: usize| {
         let at = random.next().expect("endless") % size_bytes as u64;
         let file = copy.open(name).expect("there");
@@ -110,8 +111,8 @@ fn flip_taken(
     (log.map(|it| it.0), tree.map(|it| it.0))
 }
 
-/// Promise (FO9): a bit that has flipped in an own piece, of the log or of a tree, wherever it is
-/// in what counts, is found; that piece is sent, and no other one that need not be.
+/// Promise: a flipped bit in an own piece, of the log or a tree, at any byte that counts, is found.
+/// That piece is sent, and no unneeded one.
 #[test]
 fn a_flipped_bit_is_sent() {
     let mut flipped_counts = [0; 2];
@@ -138,7 +139,7 @@ fn a_flipped_bit_is_sent() {
         assert!(after.sent_log.contains(&number), "seed {seed}");
         let mut others = after.sent_log.clone();
         others.retain(|it| *it != number && !before.sent_log.contains(it));
-        // But for the segment that the engine has ended for this base.
+        // Except the segment that the engine has ended for this base.
         assert!(others.len() <= 1, "seed {seed}: {others:?}");
         if let Some(tree) = tree {
             assert!(after.sent_trees.contains(&(tree, 0)), "seed {seed}");

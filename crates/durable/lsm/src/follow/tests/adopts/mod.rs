@@ -1,4 +1,4 @@
-//! A copy that was there before, of which a filling takes what is the same (FO9).
+//! Filling a copy with equal pieces of the previous one.
 
 mod contents;
 mod power;
@@ -6,7 +6,9 @@ mod refusals;
 
 use std::sync::Arc;
 
-use super::{FollowOptions, Follower, IndexKind, Model, Pair, all, follow_options, options};
+use super::{
+    FollowOptions, FollowedEngine, Follower, IndexKind, Model, all, follow_options, options,
+};
 use crate::Engine;
 use crate::log::extent::Extents;
 use crate::manifest::{Manifest, ManifestState};
@@ -21,15 +23,15 @@ fn beside(previous: &CrashStorage) -> FollowOptions {
     }
 }
 
-/// An engine that was promoted, and the copy of another backup of the one before, which ends
-/// earlier, or later, or where that one does.
+/// Engine that was promoted, and the copy of another backup of the previous primary. That copy ends
+/// earlier, later, or at the same position.
 struct Promoted {
-    pair: Pair,
-    /// Where the copy is: the first directory of its computer.
+    pair: FollowedEngine,
+    /// Storage of the copy: the first directory of its computer.
     copy: CrashStorage,
-    /// What the copy has.
+    /// Contents of the copy.
     model: Model,
-    /// The engine was closed in order: the copy's last words are the engine's.
+    /// Random numbers of the test.
     random: Box<dyn Iterator<Item = u64>>,
 }
 
@@ -38,8 +40,8 @@ impl Promoted {
         let mut random: Box<dyn Iterator<Item = u64>> = Box::new(random_numbers(seed));
         let mut next = || random.next().expect("endless");
         let (one, two) = (CrashStorage::new(seed), CrashStorage::new(mix(seed)));
-        let mut pair = Pair::new(&CrashStorage::new(mix(seed + 1)));
-        let step = |pair: &mut Pair, number: u64| {
+        let mut pair = FollowedEngine::new(&CrashStorage::new(mix(seed + 1)));
+        let step = |pair: &mut FollowedEngine, number: u64| {
             pair.step(number);
             if number & 1 << 50 == 0 {
                 pair.follow().expect("no fault is set");
@@ -48,7 +50,7 @@ impl Promoted {
         for _ in 0..80 {
             pair.step(next());
         }
-        // Either of the two is behind the other one: its edits end where the other's begin.
+        // Either copy may be behind the other: its edits end where those of the other one begin.
         let [first, second] = if next() % 2 == 0 {
             [&one, &two]
         } else {
@@ -76,9 +78,9 @@ impl Promoted {
             let copy = two.lose_power(PowerLoss::Everything);
             all(&promoted(&copy))
         };
-        // What was lost is the machine of that copy alone.
+        // Only the machine of that copy has failed.
         let copy = CrashStorage::clone(&two.lose_power(PowerLoss::Everything));
-        let mut pair = Pair::over(promoted(&one));
+        let mut pair = FollowedEngine::over(promoted(&one));
         for _ in 0..next() % 100 {
             pair.step(next());
         }
@@ -102,7 +104,7 @@ fn state_of(storage: &CrashStorage) -> ManifestState {
     manifest.expect("it is whole").0.state()
 }
 
-/// The bytes of a segment of a device.
+/// Returns the bytes of a device's segment.
 fn segment(storage: &CrashStorage, name: &str, segment: SegmentId) -> Vec<u8> {
     let file = storage.open(name).expect("there");
     let mut bytes = vec![0; SEGMENT_SIZE_BYTES as usize];
@@ -113,14 +115,14 @@ fn segment(storage: &CrashStorage, name: &str, segment: SegmentId) -> Vec<u8> {
     bytes
 }
 
-/// Everything that a copy is, wherever it lies.
-type Told = (
+/// All contents of a copy, wherever they are stored.
+type CopyContents = (
     Vec<(LogNumber, Option<u32>, Vec<u8>)>,
     Vec<Vec<(TreeId, crate::tree::TreeShape, Vec<Vec<u8>>)>>,
     [u64; 5],
 );
 
-fn told(storage: &CrashStorage) -> Told {
+fn contents_of(storage: &CrashStorage) -> CopyContents {
     let state = state_of(storage);
     let mut extents = Extents::new(state.engine, state.read_from);
     let mut log = Vec::new();

@@ -1,19 +1,19 @@
-//! Copies whose power goes while the next one is made.
+//! Power failures while a copy is replaced.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Promoted, beside, state_of};
-use crate::follow::tests::{Follower, IndexKind, Model, Pair, all, options};
+use crate::follow::tests::{FollowedEngine, Follower, IndexKind, Model, all, options};
 use crate::manifest::ManifestState;
 use crate::place::SegmentId;
 use crate::storage::{CrashStorage, PowerLoss, Storage};
 use crate::{Durability, Engine};
 
-/// Promise (FO9, RS1): wherever the power goes while a copy is filled beside the one before,
-/// follows, and takes its place: until it is in force the one before is what it was, and from then
-/// on the new one has all that it had synced; never anything between. The one that is not in force
-/// does no harm, and each goes on as an engine.
+/// Promise: power may fail while a copy is filled beside the previous one, follows, and replaces
+/// it. Until it is in force, the previous copy is unchanged. From then on the new one has
+/// everything that it had synced, and there is never a state in between. The copy that is not in
+/// force does no harm, and each continues as an engine.
 #[test]
 fn one_copy_or_the_other_is_there() {
     let mut counts = [0; 3];
@@ -23,8 +23,8 @@ fn one_copy_or_the_other_is_there() {
     assert!(counts[0] > 2 && counts[2] > 2, "{counts:?}");
 }
 
-/// The same at each operation of some histories: `cargo test --release -p farleaf-lsm
-/// at_each_operation -- --ignored`.
+/// Promise: the same holds at each operation of some histories: `cargo test --release -p
+/// farleaf-lsm at_each_operation -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn one_copy_or_the_other_is_there_at_each_operation() {
@@ -39,7 +39,7 @@ fn one_copy_or_the_other_is_there_at_each_operation() {
     println!("the old one, the new one, released: {counts:?}");
 }
 
-/// False: it was over before the power went.
+/// Cuts the power once; returns false if the history was over before.
 fn cut_once(seed: u64, cut_at: Option<u64>, counts: &mut [u64; 3]) -> bool {
     let Promoted {
         mut pair,
@@ -62,7 +62,7 @@ fn cut_once(seed: u64, cut_at: Option<u64>, counts: &mut [u64; 3]) -> bool {
             break;
         }
         if index == commits_at {
-            // The note is durable (RS1).
+            // The new copy is durably in force.
             let follower = pair.follower.as_mut().expect("filled");
             if follower.sync_log().is_err() {
                 break;
@@ -111,18 +111,18 @@ fn cut_once(seed: u64, cut_at: Option<u64>, counts: &mut [u64; 3]) -> bool {
     !is_on
 }
 
-/// RS1: a copy fills another one, when the one beside it has gone.
+/// Fills another copy after the one beside it was removed.
 fn fills(in_force: CrashStorage, other: &CrashStorage) {
     for name in other.list().expect("listed") {
         other.remove(&name).expect("removed");
     }
     let engine = Engine::open(Arc::new(in_force) as Arc<dyn Storage>, options());
-    let mut pair = Pair::over(engine.expect("it is an engine's"));
+    let mut pair = FollowedEngine::over(engine.expect("it is an engine's"));
     pair.fill(&CrashStorage::new(1), IndexKind::Sent)
         .expect("filled");
 }
 
-/// What a copy has when it is promoted, and after it was opened once more.
+/// Promotes a copy and reopens it; returns its contents.
 fn goes_on(storage: &CrashStorage, seed: u64) -> Model {
     let follower = Follower::open(Arc::new(storage.clone()) as Arc<dyn Storage>);
     let follower = follower.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
@@ -151,15 +151,15 @@ fn goes_on(storage: &CrashStorage, seed: u64) -> Model {
     found
 }
 
-/// The segments of either device that a manifest names.
+/// Returns the segments of either device that a manifest names.
 fn segments_of(state: &ManifestState) -> BTreeSet<(bool, SegmentId)> {
     let log = state.log_segments().into_iter().map(|it| (false, it));
     let trees = state.tree_segments().into_iter().map(|it| (true, it));
     log.chain(trees).collect()
 }
 
-/// Promise (FO9): while the new copy follows, and is not in force yet, it frees trees and log
-/// segments that it has from the one before, and writes others; the one before is what it was.
+/// Promise: a new copy that follows, and is not in force yet, frees shared trees and log segments
+/// and writes others. The previous copy stays unchanged.
 #[test]
 fn the_copy_before_stays_as_it_was() {
     let mut freed_count = 0;
@@ -172,7 +172,7 @@ fn the_copy_before_stays_as_it_was() {
         } = Promoted::new(seed);
         pair.fill_beside(&copy.beside(1), beside(&copy))
             .expect("filled");
-        let named = |pair: &Pair| {
+        let named = |pair: &FollowedEngine| {
             let follower = pair.follower.as_ref().expect("filled");
             segments_of(&follower.manifest.state())
         };

@@ -1,10 +1,10 @@
-//! Copies of which nothing can be taken, or not all.
+//! Copies from which nothing, or not everything, can be reused.
 
 use std::sync::Arc;
 
 use super::{Promoted, beside, promoted};
 use crate::follow::tests::{
-    FollowOptions, Follower, IndexKind, Pair, all, follow_options, options,
+    FollowOptions, FollowedEngine, Follower, IndexKind, all, follow_options, options,
 };
 use crate::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
@@ -12,9 +12,9 @@ use crate::storage::{
 use crate::tree::random_numbers;
 use crate::{Durability, Engine, LsmError};
 
-/// Promise (FO9): a copy of another engine, one that was never whole, one that somebody has open,
-/// and one on another computer is of no use, and stays as it is; so is one for a backup that makes
-/// its trees itself. All is sent then.
+/// Promise: a copy of another engine, an incomplete one, an open one, and one on another computer
+/// are not used and stay unchanged. A backup that builds its trees uses none, either. Everything is
+/// sent then.
 #[test]
 fn what_cannot_be_used_is_left_alone() {
     let Promoted {
@@ -30,7 +30,7 @@ fn what_cannot_be_used_is_left_alone() {
     ));
     let far = CrashStorage::new(8);
     let held = copy.lock("LOCK").expect("locked");
-    let check = |pair: &mut Pair, to: &CrashStorage, options: FollowOptions| {
+    let check = |pair: &mut FollowedEngine, to: &CrashStorage, options: FollowOptions| {
         let filled = pair.fill_beside(to, options).expect("filled");
         assert!(
             !filled.has_previous && filled.taken_count == 0,
@@ -58,8 +58,8 @@ fn what_cannot_be_used_is_left_alone() {
     assert!(all(&promoted(&copy)) == model);
 }
 
-/// Promise (MF2, FO9): a copy whose manifest has lost its last edit is not shared, as it could not
-/// be told any more that it has; and one that loses it while it is shared is not opened.
+/// Promise: a copy whose manifest has lost its last edit is not shared, since sharing would hide
+/// the loss. One that loses it while it is shared is not opened.
 #[test]
 fn a_lost_edit_is_found_all_the_same() {
     let Promoted { mut pair, copy, .. } = Promoted::new(11);
@@ -83,8 +83,8 @@ fn a_lost_edit_is_found_all_the_same() {
         file.set_size(last as u64 + 1).expect("cut");
         size_bytes > last as u64 + 1
     };
-    // An edit that names log segments, of which one is written then, and nothing is synced.
-    let lost = Pair::over(promoted(&copy));
+    // An edit that names log segments, one of which is then written, and nothing is synced.
+    let lost = FollowedEngine::over(promoted(&copy));
     for number in 0..3 {
         lost.engine
             .put(&[number], &vec![1; 1 << 20], Durability::Memory)
@@ -102,7 +102,7 @@ fn a_lost_edit_is_found_all_the_same() {
     assert!(
         matches!(
             error,
-            LsmError::DamagedLog { .. } | LsmError::DamagedManifest { .. }
+            LsmError::CorruptLog { .. } | LsmError::CorruptManifest { .. }
         ),
         "{error}"
     );
@@ -115,11 +115,11 @@ fn a_lost_edit_is_found_all_the_same() {
     drop(pair.follower.take());
     assert!(cut(&during));
     let error = Engine::open(Arc::new(during) as Arc<dyn Storage>, options()).expect_err("damaged");
-    assert!(matches!(error, LsmError::DamagedManifest { .. }), "{error}");
+    assert!(matches!(error, LsmError::CorruptManifest { .. }), "{error}");
 }
 
-/// Promise (FO9): over a real directory the devices are the same files, and nothing is written
-/// twice; where they cannot be linked, or own pieces cannot be read, all that is needed is sent.
+/// Promise: in a real directory both copies have the same device files, and nothing is written
+/// twice. If the devices cannot be linked, or own pieces cannot be read, everything needed is sent.
 #[test]
 fn a_real_directory_shares_its_files() {
     use std::os::unix::fs::MetadataExt;
@@ -129,7 +129,7 @@ fn a_real_directory_shares_its_files() {
         let storage = DirectoryStorage::open(scratch.path().join(name)).expect("made");
         Arc::new(storage) as Arc<dyn Storage>
     };
-    let mut pair = Pair::new(&CrashStorage::new(3));
+    let mut pair = FollowedEngine::new(&CrashStorage::new(3));
     for number in random_numbers(3).take(400) {
         pair.step(number);
     }
